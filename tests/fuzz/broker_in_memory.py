@@ -46,6 +46,9 @@ class MemoryChannel:
         self.parked = False
         self.take(parts)
 
+    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+        """Nobody has limits."""
+
     def close(self, reason: str) -> None:
         """Idempotent."""
         self.closed = True

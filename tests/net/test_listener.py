@@ -10,6 +10,8 @@ import pytest
 
 from ottla.net import listener as listener_module
 from ottla.net.connection_set import NEWCOMER_S, ConnectionLimits
+from ottla.quota.connection_rate import ConnectionRates
+from ottla.quota.windows import Windows
 
 
 def test_at_max_connections_new_clients_wait(network, make_frame):
@@ -161,3 +163,63 @@ def test_address_in_use_is_reported():
             listener_module.bind_socket(*first.getsockname())
     finally:
         first.close()
+
+
+class TestRates:
+    """KIP-612. Windows of an hour: whoever has to wait does so for as long as a test lasts."""
+
+    def rates(self, quotas=None, limit=None):
+        rates = ConnectionRates(Windows(2, 3600.0))
+        rates.use_quotas(quotas or {})
+        rates.limit = limit or rates.limit
+        return rates
+
+    def test_an_address_above_its_rate_is_served_nothing_and_let_go_later(self, network, make_frame):
+        async def body(net):
+            net.connections.rates = self.rates({(("ip", None),): {"connection_creation_rate": 2 / 3600}})
+            clients = [await net.connect() for _ in range(5)]
+            for client in clients:
+                await net.send(client, make_frame(b"Ehello"))
+            assert await net.response(clients[0]) == await net.response(clients[1]) == b"hello"
+            await net.until(lambda: net.connections.metrics.throttled.value == 3)
+            assert len(net.connections.connections) == 2
+            assert len(net.listener._leaving) == 3
+            for accepted in list(net.listener._leaving):
+                net.listener._leaving[accepted].cancel()
+                net.listener._let_go(accepted, "127.0.0.1")
+            assert await net.at_end(clients[2])
+            net.connections.rates.use_quotas({})
+            again = await net.connect()
+            await net.send(again, make_frame(b"E1"))
+            assert await net.response(again) == b"1"
+
+        network.run(body)
+
+    def test_of_a_flood_only_so_many_are_kept(self, network, make_frame, monkeypatch):
+        monkeypatch.setattr(listener_module, "MAX_LEAVING", 2)
+
+        async def body(net):
+            net.connections.rates = self.rates({(("ip", None),): {"connection_creation_rate": 1 / 3600}})
+            clients = [await net.connect() for _ in range(5)]
+            await net.until(lambda: net.connections.metrics.throttled.value == 4)
+            assert len(net.listener._leaving) == 2
+            for client in clients[3:]:
+                assert await net.at_end(client)
+
+        network.run(body, ConnectionLimits(max_connections=10))
+
+    def test_a_broker_above_its_rate_lets_clients_wait(self, network, make_frame):
+        async def body(net):
+            net.connections.rates = self.rates(limit=2 / 3600)
+            clients = [await net.connect() for _ in range(4)]
+            for client in clients:
+                await net.send(client, make_frame(b"Ehello"))
+            for client in clients[:3]:
+                assert await net.response(client) == b"hello"
+            for _ in range(20):
+                await net.turn()
+            assert len(net.connections.connections) == 3
+            net.listener.start_accepting()
+            assert await net.response(clients[3]) == b"hello"
+
+        network.run(body)

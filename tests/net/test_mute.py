@@ -161,3 +161,18 @@ def test_a_muted_connection_is_not_idle(network, make_frame):
         assert net.connections.metrics.closed_idle.value == 1
 
     network.run(body, ConnectionLimits(connections_max_idle_ms=100))
+
+
+def test_a_mute_computed_anew_may_be_shorter_or_over(network, make_frame):
+    async def body(net):
+        client, connection = await muted_connection(net, make_frame, 3600.0)
+        connection.mute(1800.0)
+        await net.send(client, make_frame(b"E1"))
+        await net.turn()
+        assert connection.state.phase is MUTED
+        connection.mute(0.0, anew=True)
+        assert await net.response(client) == b"1"
+        connection.mute(3600.0, anew=True)
+        assert connection.state.phase is READING, "where no mute runs there is none to compute"
+
+    network.run(body)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.common.clock import Clock
+
 from .harness import Connection, Server
 
 
@@ -14,8 +16,8 @@ from .harness import Connection, Server
 def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
-    def make(**settings: str) -> Server:
-        server = Server(tmp_path / str(len(servers)), **settings)
+    def make(*, clock: Clock | None = None, **settings: str) -> Server:
+        server = Server(tmp_path / str(len(servers)), clock=clock, **settings)
         servers.append(server)
         return server
 

@@ -12,7 +12,8 @@ from ottla.app.disk import RealDisk
 from ottla.app.pool import ThreadPool
 from ottla.common.acl import ANONYMOUS
 from ottla.common.broker_configs import BrokerConfig
-from ottla.common.channel import Part
+from ottla.common.channel import Dispatcher, Part
+from ottla.common.clock import Clock
 from ottla.common.endpoint import Endpoint, ListenerInfo
 from ottla.common.errors import ProtocolError
 from ottla.common.machine import Machine
@@ -46,6 +47,10 @@ class MemoryChannel:
         self.closed = False
         self.close_reason: str | None = None
         self.answers: list[bytes] = []
+        self.muted_s: float | None = None
+
+    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+        self.muted_s = duration_s
 
     def respond(self, parts: list[Part]) -> None:
         data = join(parts)
@@ -82,6 +87,8 @@ class Connection:
     def __init__(self, server: Server, channel: MemoryChannel) -> None:
         self.server = server
         self.channel = channel
+        self.client_id = "tester"
+        self.dispatcher: Callable[[], Dispatcher] = lambda: server.broker.dispatcher
         self._correlation_id = 100
         self._pending: list[tuple[int, int, int]] = []
 
@@ -89,7 +96,7 @@ class Connection:
         """Hand a request to the broker; whether it was answered at once."""
         key = KEYS[type(message)]
         self._correlation_id += 1
-        frame = bytearray(encode_request(key, version, self._correlation_id, "tester", message))
+        frame = bytearray(encode_request(key, version, self._correlation_id, self.client_id, message))
         self._pending.append((key, version, self._correlation_id))
         return self.send_bytes(frame[4:])
 
@@ -97,7 +104,7 @@ class Connection:
         """The same for bytes without size prefix; a ProtocolError closes the channel, as a connection would."""
         buffer = bytearray(b"before" + frame + b"behind")
         try:
-            parts = self.server.broker.dispatcher.handle(self.channel, buffer, 6, 6 + len(frame))
+            parts = self.dispatcher().handle(self.channel, buffer, 6, 6 + len(frame))
         except ProtocolError as error:
             self.channel.close(str(error))
             return False
@@ -223,8 +230,9 @@ def fetched(response: FetchResponse) -> dict[tuple[str | bytes, int], Any]:
 class Server:
     """A broker with its loop; restarts keep the directory."""
 
-    def __init__(self, directory: Path, **settings: str) -> None:
+    def __init__(self, directory: Path, *, clock: Clock | None = None, **settings: str) -> None:
         self.directory = directory
+        self.clock = clock or SystemClock()
         self.settings = {"log.dirs": str(directory / "data"), **{k.replace("_", "."): v for k, v in settings.items()}}
         self.loop = asyncio.new_event_loop()
         self.start()
@@ -233,7 +241,7 @@ class Server:
         config, _ = BrokerConfig.parse(self.settings)
         self.registry = MetricsRegistry()
         self.pool = ThreadPool(self.loop)
-        machine = Machine(RealDisk(), SystemClock(), SystemRng(), self.loop, self.pool)
+        machine = Machine(RealDisk(), self.clock, SystemRng(), self.loop, self.pool)
         self.broker = Broker(config, machine, self.registry)
         self.loop.run_until_complete(self.broker.start([Endpoint(LISTENER, "PLAINTEXT", "127.0.0.1", 9092)]))
         self._next_channel = 1

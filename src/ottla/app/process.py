@@ -166,6 +166,8 @@ class BrokerProcess:
         except OSError as error:
             raise disk_refusal(error, self._config.metadata_log_dir) from error
         connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
+        connections.rates = broker.parts.quotas.connections
+        broker.follow_dispatcher(connections.use_dispatcher)
         for tls in self._tls.values():
             broker.follow_config(tls.follow)
         broker.follow_config(lambda config: connections.use_limits(connection_limits(config, budget.clients)))

@@ -87,6 +87,14 @@ class Channel(Protocol):
         """Finish the parked request; an empty list means that it has no response. Releases regions if closed."""
         ...
 
+    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+        """Read nothing and serve nothing for so long, as is due to a client above its quota (KIP-219).
+
+        The request in work is answered all the same. A mute that lasts longer stands. With `anew` there is a mute only
+        where one runs already, and in its place, though it may be shorter.
+        """
+        ...
+
     def close(self, reason: str) -> None:
         """Close once what was already sent has left; idempotent."""
         ...

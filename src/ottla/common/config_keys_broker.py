@@ -29,6 +29,7 @@ from ottla.common.config_def import (
 )
 from ottla.common.config_keys_cleaner import CLEANER_CONFIGS, SCRUBBER_CONFIGS
 from ottla.common.config_keys_quorum import QUORUM_CONFIGS
+from ottla.common.config_keys_quotas import QUOTA_CONFIGS
 from ottla.common.config_keys_replication import REPLICATION_CONFIGS
 from ottla.common.config_keys_stored import STORED_KEYS
 from ottla.common.config_keys_tls import TLS_CONFIGS
@@ -773,6 +774,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
         *QUORUM_CONFIGS,
         *REPLICATION_CONFIGS,
         *TRANSACTION_CONFIGS,
+        *QUOTA_CONFIGS,
         *STORED_KEYS,
         *TLS_CONFIGS,
     ]

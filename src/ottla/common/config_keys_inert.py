@@ -68,10 +68,8 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     ("two-phase commit is unstable in Apache Kafka, and not served", "transaction.two.phase.commit.enable"),
     (
-        "limits of clients are kept and nobody is held to them yet",
+        "the throttle of replication keeps what was not used for a second, and has no windows",
         "alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds "
-        "client.quota.callback.class controller.quota.window.num controller.quota.window.size.seconds "
-        "quota.window.num quota.window.size.seconds "
         "replication.quota.window.num replication.quota.window.size.seconds",
     ),
     (
@@ -108,7 +106,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "there is no Java virtual machine to load classes",
-        "alter.config.policy.class.name create.topic.policy.class.name",
+        "alter.config.policy.class.name client.quota.callback.class create.topic.policy.class.name",
     ),
     ("there is no Java virtual machine to load classes", "auto.include.jmx.reporter"),
     (
@@ -180,8 +178,8 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
             "group.streams.assignment.interval.ms group.streams.assignor.offload.enable",
         ),
         (
-            "limits of clients are kept and nobody is held to them yet",
-            "max.connection.creation.rate max.connections.per.ip.overrides",
+            "connections of every address have the same limit, max.connections.per.ip",
+            "max.connections.per.ip.overrides",
         ),
         ("buffers of the group coordinator are not kept", "group.coordinator.cached.buffer.max.bytes"),
         ("there is no Java virtual machine to load classes", "config.providers"),

@@ -7,7 +7,6 @@ Names, types, defaults and bounds of Apache Kafka 4.4. Why each has no effect sa
 from __future__ import annotations
 
 from ottla.common.config_def import (
-    MAX_INT,
     MAX_LONG,
     ConfigKey,
     ConfigType,
@@ -39,7 +38,6 @@ _ROWS: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...] = (
     ("group.streams.assignment.interval.ms", _INT, 1000, at_least(0)),
     ("log.remote.copy.lag.bytes", _LONG, -1, at_least(-1)),
     ("log.remote.copy.lag.ms", _LONG, 0, at_least(-1)),
-    ("max.connection.creation.rate", _INT, MAX_INT, at_least(0)),
     ("max.connections.per.ip.overrides", _STRING, "", None),
     ("metric.reporters", _LIST, (), None),
     ("num.io.threads", _INT, 8, at_least(1)),

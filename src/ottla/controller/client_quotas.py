@@ -3,8 +3,8 @@
 An entity is a user, a client id, both, or an IP address; a name of None is the default for all that have no limit of
 their own. Checks, codes and messages are those of Apache Kafka 4.x. An entity changes as a whole or not at all.
 
-Left out: that clients are held to these limits, which nothing does yet; host names in place of IP addresses, since a
-state machine resolves no names.
+Left out: that clients are held to these limits (`quota`); host names in place of IP addresses, since a state machine
+resolves no names.
 """
 
 from __future__ import annotations
@@ -33,8 +33,17 @@ from ottla.protocol.messages.describe_client_quotas import (
     QuotaFilterComponent,
 )
 from ottla.protocol.messages.metadata_records import ClientQuotaRecord
+from ottla.quota.limits import (
+    CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    IP,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USER,
+)
 
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ENTITY_TYPES = (USER, CLIENT_ID, IP)
 _FRACTION = 1e-6
 """A value that should be whole may be off by so much: it came through a floating-point number."""
@@ -120,13 +129,13 @@ def _check_nothing(_key: str, _value: float) -> None:
 
 
 _RATES: Mapping[str, Callable[[str, float], None]] = {
-    "producer_byte_rate": _check_whole(2**63 - 1, "a LONG"),
-    "consumer_byte_rate": _check_whole(2**63 - 1, "a LONG"),
-    "request_percentage": _check_nothing,
-    "controller_mutation_rate": _check_nothing,
+    PRODUCER_BYTE_RATE: _check_whole(2**63 - 1, "a LONG"),
+    CONSUMER_BYTE_RATE: _check_whole(2**63 - 1, "a LONG"),
+    REQUEST_PERCENTAGE: _check_nothing,
+    CONTROLLER_MUTATION_RATE: _check_nothing,
 }
 _RATES_OF_ADDRESSES: Mapping[str, Callable[[str, float], None]] = {
-    "connection_creation_rate": _check_whole(2**31 - 1, "an INT")
+    CONNECTION_CREATION_RATE: _check_whole(2**31 - 1, "an INT")
 }
 
 

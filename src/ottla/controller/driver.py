@@ -37,6 +37,8 @@ from ottla.metadata.log import LeaderAndEpoch, MetadataLog
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord, FeatureLevelRecord
+from ottla.quota.mutations import MutationQuotas
+from ottla.quota.windows import Windows
 
 Response = TypeVar("Response")
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Response]]
@@ -70,6 +72,7 @@ class Controller:
         "_statistics",
         "_upkeep_due",
         "broker_epoch",
+        "mutations",
     )
 
     def __init__(
@@ -103,6 +106,12 @@ class Controller:
         self._balance_timer: TimerHandle | None = None
         self._upkeep_due = False
         self.broker_epoch = -1
+        self.mutations = MutationQuotas(
+            Windows(
+                config.get_int("controller.quota.window.num"), config.get_int("controller.quota.window.size.seconds")
+            )
+        )
+        """How many partitions clients have made and deleted, while this controller is active."""
 
     @property
     def image(self) -> MetadataImage:

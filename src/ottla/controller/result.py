@@ -17,6 +17,7 @@ from ottla.common.ids import Uuid
 from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import ApiMessageAndVersion
+from ottla.quota.mutations import UNCHARGED, Mutation
 
 Response = TypeVar("Response")
 
@@ -42,6 +43,8 @@ class ControllerContext(NamedTuple):
     """Where the first record of the result will stand."""
     kraft_version: int
     """Of the metadata log, which no record of a feature sets."""
+    mutation: Mutation = UNCHARGED
+    """Who is charged for partitions that come and go."""
 
     def min_isr(self, image: MetadataImage, topic: str, partition: PartitionImage) -> int:
         """How many replicas have to be in sync for acks=all; never more than there are."""

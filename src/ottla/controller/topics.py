@@ -1,7 +1,8 @@
 """CreateTopics, DeleteTopics and CreatePartitions.
 
 Checks, their order, codes and messages are those of Apache Kafka 4.x in KRaft mode. One bad topic of a request never
-hinders the others. Left out: creation policies (Java classes), mutation quotas, authorization.
+hinders the others. What passes them is charged to its client (KIP-599). Left out: creation policies (Java classes),
+authorization.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def handle_create_topics(
             check_record_count(len(records) + _FEWEST_RECORDS)  # before the work, which a refusal does not pay for
             topic_records, result = _create_topic(image, topic, placed, context)
             check_record_count(len(records) + len(topic_records))
+            context.mutation.charge(result.num_partitions)
         except KafkaError as error:
             response.topics.append(_create_failed(topic.name, error))
             continue
@@ -256,9 +258,15 @@ def handle_delete_topics(
         else:
             found[topic.topic_id] = topic
     check_record_count(len(found))
+    records: list[ApiMessageAndVersion] = []
     for topic in found.values():
+        try:
+            context.mutation.charge(len(topic.partitions))
+        except KafkaError as error:
+            _delete_failed(response, topic.name, topic.topic_id, error.code, error.message)
+            continue
         response.responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
-    records = [versioned(RemoveTopicRecord(topic_id=topic_id)) for topic_id in found]
+        records.append(versioned(RemoveTopicRecord(topic_id=topic.topic_id)))
     return ControllerResult(records, response)
 
 
@@ -314,6 +322,7 @@ def handle_create_partitions(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             topic_records = _create_partitions(image, topic, context)
             check_record_count(len(records) + len(topic_records))
+            context.mutation.charge(len(topic_records))
             records += topic_records
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message

@@ -308,14 +308,10 @@ class Connection(Served):
         if self._transport is not None:
             self._transport.abort()
 
-    def mute(self, duration_s: float) -> None:
-        """Read nothing and serve nothing for so long, as is due to a client above its quota (KIP-219).
-
-        The request in work is answered all the same. A mute that lasts longer stands; one of a connection that serves
-        nothing more anyway is none.
-        """
+    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+        """See `Channel`; a mute of a connection that serves nothing more anyway is none."""
         until = self._owner.loop.time() + duration_s
-        if self.state.phase not in MUTE or until <= self._muted_until:
+        if self.state.phase not in MUTE or (not self._muted_until if anew else until <= self._muted_until):
             return
         self._mute(self._owner.loop.call_at(until, self._unmute))
         self._muted_until = until

@@ -21,6 +21,8 @@ from ottla.common.clock import BlockingPool, TimerHandle
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.outbound import Scratch
 from ottla.net.sender import Senders
+from ottla.quota.connection_rate import ConnectionRates
+from ottla.quota.windows import Windows
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ class NetworkMetrics:
         "failed_authentications",
         "protocol_errors",
         "rejected",
+        "throttled",
     )
 
     def __init__(self, registry: MetricsRegistry) -> None:
@@ -74,6 +77,9 @@ class NetworkMetrics:
         )
         self.rejected = registry.counter(
             "ottla_network_connections_rejected_total", "Connections closed by max.connections.per.ip"
+        )
+        self.throttled = registry.counter(
+            "ottla_network_connections_throttled_total", "Connections let go by connection_creation_rate of an address"
         )
         self.accept_failures = registry.counter(
             "ottla_network_accept_failures_total", "Failed accepts, for example without free descriptors"
@@ -110,7 +116,7 @@ class Member(Protocol):
 
 
 class ConnectionSet:
-    """The connections of one loop. `dispatcher` is set before the first listener accepts."""
+    """The connections of one loop."""
 
     __slots__ = (
         "_admitted",
@@ -127,6 +133,7 @@ class ConnectionSet:
         "limits",
         "loop",
         "metrics",
+        "rates",
         "receive_buffer",
         "receive_view",
         "scratch",
@@ -146,6 +153,8 @@ class ConnectionSet:
         self.dispatcher = dispatcher
         self.limits = limits
         self.metrics = NetworkMetrics(registry)
+        self.rates = ConnectionRates(Windows())
+        """Of new connections; those that are set here."""
         self.receive_buffer = bytearray(RECEIVE_BYTES)
         self.receive_view = memoryview(self.receive_buffer)
         self.scratch = Scratch()
@@ -170,6 +179,10 @@ class ConnectionSet:
     def next_id(self) -> int:
         """An id that no other connection of this process has."""
         return next(self._ids)
+
+    def use_dispatcher(self, dispatcher: Dispatcher) -> None:
+        """Hand requests to another one from now on; what is parked is answered by the one that parked it."""
+        self.dispatcher = dispatcher
 
     @property
     def room(self) -> int:

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 MAX_ACCEPTS_PER_TURN = 64
 ACCEPT_RETRY_S = 0.5
 """How long accepting rests when descriptors or memory ran out."""
+MAX_LEAVING = 256
+"""Connections above the rate of their address that are kept for a while; more are closed at once."""
 DEFAULT_BACKLOG = 1024
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -66,6 +68,7 @@ class Listener:
         "_accepting",
         "_closed",
         "_connections",
+        "_leaving",
         "_make_wire",
         "_pacing",
         "_receive_buffer_bytes",
@@ -102,6 +105,8 @@ class Listener:
         self._accepting = False
         self._closed = False
         self._retry: TimerHandle | None = None
+        self._leaving: dict[socket.socket, TimerHandle] = {}
+        """Above the rate of their address, until they are let go."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start_accepting(self) -> None:
@@ -116,6 +121,9 @@ class Listener:
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
+        for leaving, timer in self._leaving.items():
+            timer.cancel()
+            leaving.close()
         self._socket.close()
 
     def _rest(self) -> None:
@@ -156,6 +164,11 @@ class Listener:
                     return
                 continue  # that one client is gone already (ECONNABORTED and the like)
             self._admit(accepted, str(address[0]))
+            rest_s = connections.rates.accepted(self.endpoint.listener_name, connections.loop.time())
+            if rest_s > 0:
+                self._rest()
+                self._retry = connections.loop.call_later(rest_s, self.start_accepting)
+                return
 
     def _admit(self, accepted: socket.socket, host: str) -> None:
         connections = self._connections
@@ -163,6 +176,10 @@ class Listener:
             connections.metrics.rejected.value += 1
             logger.warning("refusing %s: max.connections.per.ip is reached", host, extra=RATE_LIMITED)
             accepted.close()
+            return
+        leave_s = connections.rates.refused(host, connections.loop.time())
+        if leave_s > 0:
+            self._turn_away(accepted, host, leave_s)
             return
         try:
             self._tune(accepted, host)
@@ -173,6 +190,21 @@ class Listener:
         task = connections.loop.create_task(self._connect(accepted, host))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _turn_away(self, accepted: socket.socket, host: str, leave_s: float) -> None:
+        """Let a connection go that is above the rate of its address, after a while, in which it keeps its place."""
+        connections = self._connections
+        connections.metrics.throttled.value += 1
+        if len(self._leaving) < MAX_LEAVING:
+            self._leaving[accepted] = connections.loop.call_later(leave_s, self._let_go, accepted, host)
+        else:
+            accepted.close()
+            connections.dismiss(host)
+
+    def _let_go(self, accepted: socket.socket, host: str) -> None:
+        del self._leaving[accepted]
+        accepted.close()
+        self._connections.dismiss(host)
 
     async def _connect(self, accepted: socket.socket, host: str) -> None:
         connections = self._connections

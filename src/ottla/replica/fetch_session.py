@@ -327,7 +327,7 @@ class FetchSessionCache:
         """
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != INVALID_SESSION_ID:
-                self._forget(session_id)
+                self.forget(session_id)
             named = named_partitions(topics)
             if epoch == FINAL_EPOCH:
                 return FetchContext(named)
@@ -362,11 +362,11 @@ class FetchSessionCache:
             self._partition_count += size - before
             if size > before and (size > max_partitions or self._partition_count > self._max_partitions):
                 # The client begins anew with all partitions it wants, and is served without a session at worst.
-                self._forget(session_id)
+                self.forget(session_id)
                 raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.last_used_s = now_s
         if not session.partitions:
-            self._forget(session_id)
+            self.forget(session_id)
             return FetchContext(None)
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         self._sessions.move_to_end(session_id)
@@ -382,7 +382,8 @@ class FetchSessionCache:
         self._partition_count += len(partitions)
         return session
 
-    def _forget(self, session_id: int) -> None:
+    def forget(self, session_id: int) -> None:
+        """End a session; an unknown one is fine."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partition_count -= len(session.partitions)
@@ -410,7 +411,7 @@ class FetchSessionCache:
             victim = min(candidates, key=lambda session: (session.privileged, len(session.partitions)))
             if (victim.privileged, len(victim.partitions)) >= (privileged, size):
                 return False
-        self._forget(victim.id)
+        self.forget(victim.id)
         self.evictions += 1
         return True
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.channel import Dispatcher
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, KafkaError, OperatorError
 from ottla.common.ids import Uuid, uuid_from_string
@@ -55,6 +56,7 @@ from ottla.server.metadata_log.choice import make_metadata_log
 from ottla.server.metadata_log.node import MetadataLogContext
 from ottla.server.outcome import outcome, resolving
 from ottla.server.parts import BrokerParts
+from ottla.server.throttling import QuotaDispatcher
 from ottla.storage.cleaner.worker import Worker
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import LogDirectory
@@ -124,6 +126,7 @@ class Broker:
         self._lifecycle: BrokerLifecycle | None = None
         self._controller_lifecycle: ControllerLifecycle | None = None
         self._dispatcher: RequestDispatcher | None = None
+        self._within_quotas: QuotaDispatcher | None = None
         self._controller_dispatcher: RequestDispatcher | None = None
         self.advertised_listeners: list[Endpoint] = []
         """Of the broker, for clients and for other brokers."""
@@ -222,6 +225,7 @@ class Broker:
             self._controller_lifecycle.start(_nothing)
         await (self._join(control) if config.clustered else self._start_alone(control))
         self._dispatcher = RequestDispatcher(self.contexts.dispatcher, broker_apis(self.contexts))
+        self._within_quotas = QuotaDispatcher(self._dispatcher, self.parts.quotas, self._machine.clock)
         register_gauges(self._registry, self.parts, config)
         register_group_gauges(self._registry, self.parts.groups.runtime, self._machine.clock)
         register_transaction_gauges(self._registry, self.parts.transactions.runtime, self.parts.transaction_markers)
@@ -434,6 +438,17 @@ class Broker:
     def follow_config(self, follower: ConfigFollower) -> None:
         """Call `follower` with the effective settings now and after each change of a dynamic one."""
         self._config.follow(follower)
+
+    def follow_dispatcher(self, follower: Callable[[Dispatcher], None]) -> None:
+        """Call `follower` with who serves clients, now and whenever their limits change; there after `start`."""
+
+        def choose() -> None:
+            within = self._within_quotas
+            self.contexts.use_limits(limited=self.parts.quotas.any)
+            follower(self.dispatcher if within is None else within.choose())
+
+        self.parts.quotas.follow(choose)
+        choose()
 
     # --- while it runs ---------------------------------------------------------------------------------------------
 

@@ -9,7 +9,9 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.server.decisions import Decisions
 from ottla.server.dispatch import DispatcherContext
 from ottla.server.handlers.admin.context import AdminContext
+from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
+from ottla.server.handlers.data.limited_fetch import limited_fetch
 from ottla.server.handlers.data.produce_transactions import TransactionGate
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.quorum.context import QuorumContext
@@ -56,6 +58,7 @@ class Contexts:
                 parts.transaction_partitions, parts.replicas, clock=machine.clock, scheduler=parts.scheduler
             ),
         )
+        self.use_limits(limited=False)
         self.groups = GroupContext(
             config,
             group_coordinator=parts.groups.coordinator,
@@ -80,6 +83,10 @@ class Contexts:
         )
         quorum = control.metadata.quorum
         self.quorum = None if quorum is None else QuorumContext(quorum.service, decisions)
+
+    def use_limits(self, *, limited: bool) -> None:
+        """Whether any client has limits that a fetch must ask for."""
+        self.data.consumer_fetch = limited_fetch if limited else ConsumerFetch
 
     def use_config(self, config: BrokerConfig) -> None:
         """Go on with these settings."""

@@ -14,6 +14,7 @@ from ottla.controller.driver import Controller
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.registry import ApiKey
+from ottla.quota.mutations import Mutation
 from ottla.replica.manager import ReplicaManager
 from ottla.server.api import DeclaredApi, ErrorResponse, Listeners
 from ottla.server.authorization import Need
@@ -38,6 +39,12 @@ class Decisions:
     def active(self) -> bool:
         """Whether this node decides; NOT_CONTROLLER is the answer to everything otherwise."""
         return self._controller.active
+
+    def mutation(self, request: Request, image: MetadataImage, context: ControllerContext, *, strict: bool) -> Mutation:
+        """Who is charged for the partitions that a request makes or deletes."""
+        return self._controller.mutations.begin(
+            image.client_quotas, request.principal, request.client_id or "", context.now_ms / 1000, strict=strict
+        )
 
     def submit(self, request: Request, operation: Operation, *, makes_partitions: bool = False) -> None:
         """Run `operation` in the controller's order and answer with its response once its records are committed."""
@@ -73,15 +80,26 @@ def decided(
     item_needs: tuple[Need, ...] = (),
     forwarded: bool = False,
     makes_partitions: bool = False,
+    refused_from: int | None = None,
 ) -> DeclaredApi[DecidingContext]:
-    """The row of an API whose answer is the decision alone."""
+    """The row of an API whose answer is the decision alone.
+
+    `refused_from`: it makes or deletes partitions, and is charged for them; who may make no more now is refused from
+    this version on, and waits for it below (KIP-599).
+    """
 
     def handle(context: DecidingContext, request: Request, message: Any) -> None:
-        context.decisions.submit(
-            request,
-            lambda image, controller: decide(image, message, controller),
-            makes_partitions=makes_partitions,
-        )
+        decisions = context.decisions
+
+        def operation(image: MetadataImage, controller: ControllerContext) -> ControllerResult[Any]:
+            if refused_from is None:
+                return decide(image, message, controller)
+            mutation = decisions.mutation(request, image, controller, strict=request.api_version >= refused_from)
+            result = decide(image, message, controller._replace(mutation=mutation))
+            result.response.throttle_time_ms = mutation.throttle_ms
+            return result
+
+        decisions.submit(request, operation, makes_partitions=makes_partitions)
 
     return DeclaredApi(
         key,

@@ -7,7 +7,7 @@ the broker; every accepted request is answered exactly once, unless it is a prod
 closed; an API or version that is not in the table is never handed to a handler.
 
 Left out: what requests mean (`server.handlers`), the order of requests of one connection, which the connection keeps,
-and quotas: a throttle time would be taken where an answer is timed, once a request, for rows that are `throttled`.
+and quotas (`server.throttling`).
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class _Entry:
         "serve",
         "spec",
         "statistics",
+        "throttled",
     )
 
     def __init__(self, served: Served, statistics: ApiStatistics) -> None:
@@ -64,6 +65,7 @@ class _Entry:
         self.highest = self.spec.max_version
         self.flexible_from = self.spec.flexible_from
         self.statistics = statistics
+        self.throttled = api.throttled
         self.serve = api.serve if isinstance(api, HotApi) else None
         self.declared = api if isinstance(api, DeclaredApi) else None
         self.forwarded = self.declared is not None and self.declared.forwarded
@@ -188,6 +190,10 @@ class RequestDispatcher:
             return False
         entry = self._entries.get(REQUEST_FIELDS.unpack_from(data)[0])
         return entry is not None and entry.forwarded
+
+    def unthrottled(self) -> frozenset[int]:
+        """The keys of what no quota may slow down."""
+        return frozenset(key for key, entry in self._entries.items() if not entry.throttled)
 
     def apis(self) -> list[ApiSpec]:
         """Everything that is served, by key."""

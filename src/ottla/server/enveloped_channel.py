@@ -40,6 +40,9 @@ class EnvelopedChannel:
     def respond(self, parts: list[Part]) -> None:
         self._request.answer(lambda: enveloped(parts))
 
+    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+        """Nothing: the broker in front of the client holds it, and others ask by the same connection."""
+
     def close(self, reason: str) -> None:
         self._outer.close(reason)
 

@@ -21,6 +21,7 @@ class MetadataFollower:
         """Settings first, since new logs are made with them; then partitions, coordinators, and what only reports."""
         parts = self._parts
         self._config.image_published(image, changes)
+        parts.quotas.use(image)
         parts.replicas.apply(image, changes)
         # A coordinator reads its log, which may be opened only some turns later; images stay in order.
         parts.replicas.when_opened(lambda: self._coordinate(image, changes))

@@ -11,12 +11,14 @@ from ottla.common.turn import TurnScheduler
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.metrics.registry import MetricsRegistry
+from ottla.quota.windows import Windows
 from ottla.replica.directory_assignments import DirectoryAssignments
 from ottla.replica.fetch_session import FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.membership import Membership
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.statistics import ReplicationStatistics
+from ottla.server.client_quotas import ClientQuotas
 from ottla.server.control import Control
 from ottla.server.coordination.coordination import Coordination, CoordinatorType, Host
 from ottla.server.coordination.groups import GroupCoordination
@@ -48,6 +50,7 @@ class BrokerParts:
         "producer_ids",
         "publisher",
         "purgatory",
+        "quotas",
         "replicas",
         "scheduler",
         "sessions",
@@ -77,6 +80,8 @@ class BrokerParts:
         self.publisher = publisher
         self.failures = failures
         self.statistics = BrokerStatistics(registry)
+        windows = Windows(config.get_int("quota.window.num"), config.get_int("quota.window.size.seconds"))
+        self.quotas = ClientQuotas(windows, machine.clock, registry)
         self.in_flight = InFlight()
         self.purgatory = Purgatory(machine.scheduler, failures)
         self.replicas = ReplicaManager(
@@ -149,6 +154,7 @@ class BrokerParts:
     def use_config(self, config: BrokerConfig) -> None:
         """Go on with these settings."""
         self.replicas.use_topic_properties(config.topic_properties)
+        self.quotas.use_config(config)
         self.logs.cordon(config.get_list("cordoned.log.dirs"))
         self.logs.use_producer_expiration(config.get_int("producer.id.expiration.ms"))
         self.logs.use_transaction_verification(enabled=config.get_bool("transaction.partition.verification.enable"))

@@ -89,6 +89,9 @@ class ServerChannel:
         if self._waiting:
             self._link.process.call_soon(self._serve)
 
+    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+        """Nothing: clients here are under no quota."""
+
     def close(self, reason: str) -> None:
         """See `Channel`."""
         if not self.closed:

@@ -34,4 +34,5 @@ CREATE_PARTITIONS = decided(
     item_needs=(Need(AclOperation.ALTER, ResourceType.TOPIC),),
     forwarded=True,
     makes_partitions=True,
+    refused_from=3,
 )

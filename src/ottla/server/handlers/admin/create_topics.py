@@ -35,4 +35,5 @@ CREATE_TOPICS = decided(
     ),
     forwarded=True,
     makes_partitions=True,
+    refused_from=6,
 )

@@ -37,4 +37,5 @@ DELETE_TOPICS = decided(
         Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
     ),
     forwarded=True,
+    refused_from=5,
 )

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.channel import Part
 from ottla.common.clock import Clock
-from ottla.replica.fetch_session import FetchSessionCache
+from ottla.protocol.fetch import ParsedFetchRequest
+from ottla.replica.fetch_session import FetchContext, FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
 from ottla.server.failures import Failures
 from ottla.server.handlers.data.produce_transactions import TransactionGate
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.off_loop_work import OffLoopWork
+from ottla.server.request import Request
 from ottla.server.request_limits import RequestLimits
 from ottla.server.statistics import BrokerStatistics
+
+
+class Fetching(Protocol):
+    """A fetch in work."""
+
+    def serve(self) -> list[Part] | None:
+        """Answer, or park."""
+        ...
+
+
+ConsumerFetching = Callable[["DataContext", Request, ParsedFetchRequest, FetchContext], Fetching]
+"""How a fetch of a consumer begins."""
 
 
 class DataContext:
@@ -22,6 +40,7 @@ class DataContext:
         "check_partition_count",
         "clock",
         "compute_pool",
+        "consumer_fetch",
         "failures",
         "fetch_max_bytes",
         "in_flight",
@@ -34,6 +53,9 @@ class DataContext:
         "statistics",
         "transactions",
     )
+
+    consumer_fetch: ConsumerFetching
+    """Another one while clients have limits; set by who makes the contexts."""
 
     def __init__(
         self,

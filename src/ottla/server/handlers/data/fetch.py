@@ -20,7 +20,6 @@ from ottla.protocol.fetch import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import HotApi
 from ottla.server.authorization import Need
-from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.follower_fetch import Follower, FollowerFetch
 from ottla.server.handlers.data.old_fetch import OldFetch
@@ -53,7 +52,7 @@ def serve(context: DataContext, request: Request, buffer: bytearray, body_start:
     if follower is None:
         if request.api_version < BATCHES_FROM:
             return OldFetch(context, request, message, session).serve()
-        return ConsumerFetch(context, request, message, session).serve()
+        return context.consumer_fetch(context, request, message, session).serve()
     return FollowerFetch(context, request, message, session, follower).serve()
 
 

@@ -1,0 +1,125 @@
+"""A rate over the last windows of time, as Apache Kafka measures it, and how long who exceeds it has to wait.
+
+Values are summed in windows of fixed length, of which so many count. The time that the sum is divided by is at least
+that of all windows but one: so a client that begins may take as much at once as it may in all of them, and one that has
+rested may too. Who is above its bound waits until the rate would have fallen to it.
+
+Invariant: the total is the sum of the samples that count. Memory: one sample a window.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import floor
+from typing import NamedTuple
+
+
+class Windows(NamedTuple):
+    """How many windows count, and how long each is."""
+
+    number: int = 11
+    size_s: float = 1.0
+
+    @property
+    def span_s(self) -> float:
+        """How long it takes until something counts no more."""
+        return self.number * self.size_s
+
+    @property
+    def least_s(self) -> float:
+        """The shortest time that a rate is measured over: what may come at once comes in so long."""
+        return max(self.number - 1, 1) * self.size_s
+
+
+class _Sample:
+    __slots__ = ("last_s", "start_s", "value")
+
+    def __init__(self, start_s: float) -> None:
+        self.start_s = self.last_s = start_s
+        self.value = 0.0
+
+
+class WindowedRate:
+    """Something a second; times are seconds of one monotonic clock and don't go back."""
+
+    __slots__ = ("_samples", "_total", "windows")
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+        self._samples: deque[_Sample] = deque()
+        self._total = 0.0
+
+    def record(self, value: float, now_s: float) -> None:
+        """Count something that happens now; a negative value takes back what was counted."""
+        samples = self._samples
+        if not samples or now_s - samples[-1].start_s >= self.windows.size_s:
+            samples.append(_Sample(now_s))
+        last = samples[-1]
+        last.value += value
+        last.last_s = now_s
+        self._total += value
+        if now_s - samples[0].last_s >= self.windows.span_s:
+            self._expire(now_s)
+
+    def _expire(self, now_s: float) -> None:
+        """A window counts as long as anything that happened in it does."""
+        samples, span_s = self._samples, self.windows.span_s
+        while samples and now_s - samples[0].last_s >= span_s:
+            self._total -= samples.popleft().value
+        if not samples:
+            self._total = 0.0  # what rounding has left of it
+
+    def is_idle(self, now_s: float) -> bool:
+        """Whether nothing counts any more."""
+        self._expire(now_s)
+        return not self._samples
+
+    @property
+    def total(self) -> float:
+        """What counted when something was recorded last."""
+        return self._total
+
+    def window_s(self, now_s: float) -> float:
+        """The time that the rate is measured over."""
+        number, size_s = self.windows
+        self._expire(now_s)
+        elapsed_s = now_s - self._samples[0].start_s if self._samples else 0.0
+        missing = number - 1 - int(elapsed_s / size_s)
+        if missing > 0:
+            elapsed_s += missing * size_s
+        return max(elapsed_s, size_s)
+
+    def rate(self, now_s: float) -> float:
+        """What happens a second."""
+        window_s = self.window_s(now_s)
+        return self._total / window_s
+
+    def throttle_ms(self, bound: float, now_s: float) -> int:
+        """How long who is held to `bound` a second has to wait from now on, in milliseconds; 0 within it."""
+        if self._total <= bound * self.windows.least_s:
+            return 0  # of any time that is measured over; nearly every call ends here
+        window_s = self.window_s(now_s)
+        excess = self._total / window_s - bound
+        if excess <= 0:
+            return 0
+        return floor(excess / bound * window_s * 1000 + 0.5)
+
+
+class WindowedMean:
+    """The mean of what was noted in the last windows: how long clients were made to wait."""
+
+    __slots__ = ("_count", "_sum")
+
+    def __init__(self, windows: Windows) -> None:
+        self._sum = WindowedRate(windows)
+        self._count = WindowedRate(windows)
+
+    def record(self, value: float, now_s: float) -> None:
+        """Note one value."""
+        self._sum.record(value, now_s)
+        self._count.record(1, now_s)
+
+    def mean(self, now_s: float) -> float:
+        """The mean; 0 of nothing."""
+        count = self._count.rate(now_s)
+        return self._sum.rate(now_s) / count if count else 0.0

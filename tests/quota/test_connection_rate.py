@@ -1,0 +1,55 @@
+"""How fast connections may come (KIP-612)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.quota.connection_rate import MAX_ADDRESSES, ConnectionRates
+from ottla.quota.windows import Windows
+
+
+@pytest.fixture
+def rates():
+    return ConnectionRates(Windows())
+
+
+def test_an_address_above_its_rate_is_let_go_and_what_is_let_go_does_not_count(rates, clock):
+    rates.use_quotas({(("ip", "10.0.0.1"),): {"connection_creation_rate": 2.0}})
+    assert [rates.refused("10.0.0.1", clock.now_s) for _ in range(20)] == [0.0] * 20
+    assert [rates.refused("10.0.0.1", clock.now_s) for _ in range(50)] == [0.5] * 50
+    assert rates.refused("10.0.0.2", clock.now_s) == 0
+    assert rates.refused("10.0.0.1", clock.go_on(0.5)) == 0
+
+
+def test_the_default_holds_for_each_address_without_a_limit(rates, clock):
+    rates.use_quotas(
+        {
+            (("ip", None),): {"connection_creation_rate": 1.0},
+            (("ip", "10.0.0.1"),): {"connection_creation_rate": 5.0},
+        }
+    )
+    refused = {host: [rates.refused(host, clock.now_s) > 0 for _ in range(51)] for host in ("10.0.0.1", "a", "b")}
+    assert {host: each.count(True) for host, each in refused.items()} == {"10.0.0.1": 1, "a": 41, "b": 41}
+    rates.use_quotas({})
+    assert rates.refused("a", clock.now_s) == 0
+
+
+def test_a_broker_above_its_rate_rests_for_a_window_at_most(rates, clock):
+    assert all(rates.accepted("A", clock.now_s) == 0 for _ in range(1000))
+    rates.limit = 10
+    assert [rates.accepted("A", clock.now_s) for _ in range(100)] == [0.0] * 100
+    assert rates.accepted("A", clock.now_s) == pytest.approx(0.1)
+    for _ in range(100):
+        rates.accepted("A", clock.now_s)
+    assert rates.accepted("A", clock.now_s) == 1.0
+    rates.exempt = "A"
+    assert rates.accepted("A", clock.now_s) == 0
+    rates.limit = 0
+    assert rates.accepted("B", clock.now_s) == 1.0
+
+
+def test_a_flood_of_addresses_takes_bounded_memory(rates, clock):
+    rates.use_quotas({(("ip", None),): {"connection_creation_rate": 1.0}})
+    for number in range(MAX_ADDRESSES + 100):
+        rates.refused(f"10.{number}", clock.now_s)
+    assert len(rates._addresses) == MAX_ADDRESSES
