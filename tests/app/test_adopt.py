@@ -29,6 +29,7 @@ from ottla.protocol.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
+    UserScramCredentialRecord,
 )
 from ottla.quorum.snapshot_file import BOOTSTRAP, bootstrap_snapshot
 from ottla.record.builder import RecordData, build_batch
@@ -98,6 +99,16 @@ def test_a_directory_is_told_of_and_stays_as_it_was(made: ApacheDirectory) -> No
         }
         | {"bytes": len(BATCHES)}
     ]
+
+
+def test_credentials_go_on(tmp_path: Path) -> None:
+    directory = ApacheDirectory(tmp_path / "kafka")
+    users = [UserScramCredentialRecord(name="ann", mechanism=number, iterations=4096) for number in (1, 2)]
+    directory.write([*features(), registration(), *users])
+    lines = {line.split("  ")[0]: line.split() for line in adopt(directory).stdout.splitlines()}
+    assert lines["SCRAM credentials"] == ["SCRAM", "credentials", "2", "in", "force"]
+    assert document(directory)["scram_credentials"] == 2
+    assert document(directory)["not_served"] == {}
 
 
 def test_voters_of_a_configuration_are_known_from_quorum_state(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from ottla.cli.log import log
 from ottla.cli.produce import produce
 from ottla.cli.topic import topic
 from ottla.cli.txn import txn
+from ottla.cli.user import user
 
 ROOTS = {
     "topic": topic,
@@ -31,6 +32,7 @@ ROOTS = {
     "consume": consume,
     "completion": completion,
     "txn": txn,
+    "user": user,
     "cluster features": features,
 }
 
@@ -89,6 +91,9 @@ def test_the_issues_list_of_commands_is_complete():
         "txn hanging",
         "txn abort",
         "txn terminate",
+        "user add",
+        "user list",
+        "user remove",
     }
 
 

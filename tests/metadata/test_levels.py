@@ -41,6 +41,7 @@ from ottla.protocol.messages.metadata_records import (
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
+from ottla.security.sasl.credentials import ScramMechanism
 
 TOPIC = b"T" * 16
 CREDENTIAL = UserScramCredentialRecord(
@@ -48,7 +49,7 @@ CREDENTIAL = UserScramCredentialRecord(
 )
 TOKEN = DelegationTokenRecord(owner="User:ann", requester="User:ann", renewers=["User:bob"], token_id="t1")
 ACL = AccessControlEntryRecord(id=b"A" * 16, resource_type=2, resource_name="secret", principal="User:ann", host="*")
-KEPT = [CREDENTIAL, TOKEN, ACL, ZkMigrationStateRecord(zk_migration_state=3)]
+KEPT = [TOKEN, ACL, ZkMigrationStateRecord(zk_migration_state=3)]
 
 
 def replayed(base: MetadataImage, *messages: Any) -> MetadataImage:
@@ -143,16 +144,29 @@ def test_a_snapshot_gives_back_what_is_kept_unread(level: int) -> None:
     assert from_snapshot(image) == image
 
 
+@pytest.mark.parametrize("level", METADATA_LEVELS)
+def test_a_snapshot_gives_back_credentials(level: int) -> None:
+    other = UserScramCredentialRecord(name="ann", mechanism=2, salt=b"t", iterations=8192)
+    image = replayed(EMPTY_IMAGE, FeatureLevelRecord(name=METADATA_VERSION, feature_level=level), CREDENTIAL, other)
+    assert image.scram_credential("ann", ScramMechanism.SHA_256) == (b"s", b"k", b"v", 4096)
+    assert image.scram_credential("ann", ScramMechanism.SHA_512) == (b"t", b"", b"", 8192)
+    assert from_snapshot(image) == image
+    assert "b'k'" not in repr(image)
+    image = replayed(image, RemoveUserScramCredentialRecord(name="ann", mechanism=1), CREDENTIAL)
+    image = replayed(image, RemoveUserScramCredentialRecord(name="ann", mechanism=1))
+    assert list(image.scram_credentials) == [("ann", 2)]
+    assert from_snapshot(image) == image
+
+
 def test_what_is_kept_is_replaced_and_taken_back() -> None:
     image = replayed(EMPTY_IMAGE, *KEPT)
-    newer = UserScramCredentialRecord(name="ann", mechanism=1, iterations=8192)
-    other = UserScramCredentialRecord(name="ann", mechanism=2, iterations=4096)
+    newer = DelegationTokenRecord(owner="User:ann", requester="User:ann", token_id="t1", expiration_timestamp=9)
+    other = DelegationTokenRecord(owner="User:ann", requester="User:ann", token_id="t2")
     image = replayed(image, newer, other, ZkMigrationStateRecord(zk_migration_state=0))
-    assert CREDENTIAL not in image.kept.values()
+    assert TOKEN not in image.kept.values()
     assert len(image.kept) == len(KEPT) + 1
     image = replayed(
         image,
-        RemoveUserScramCredentialRecord(name="ann", mechanism=1),
         RemoveDelegationTokenRecord(token_id="t1"),
         RemoveAccessControlEntryRecord(id=b"A" * 16),
     )

@@ -156,6 +156,7 @@ def test_registry_follows_apache_kafka():
         "DescribeClientQuotas": (0, 1),
         "AlterClientQuotas": (0, 1),
         "DescribeUserScramCredentials": (0, 0),
+        "AlterUserScramCredentials": (0, 0),
         "ElectLeaders": (0, 2),
         "AlterPartitionReassignments": (0, 1),
         "ListPartitionReassignments": (0, 0),

@@ -86,6 +86,7 @@ OffsetDelete | broker | DELETE GROUP group_id | READ TOPIC
 DescribeClientQuotas | broker | DESCRIBE_CONFIGS CLUSTER | -
 AlterClientQuotas | forwarded | ALTER_CONFIGS CLUSTER | -
 DescribeUserScramCredentials | broker | DESCRIBE CLUSTER | -
+AlterUserScramCredentials | forwarded | ALTER CLUSTER | -
 Vote | controller* | CLUSTER_ACTION CLUSTER | -
 BeginQuorumEpoch | controller* | CLUSTER_ACTION CLUSTER | -
 EndQuorumEpoch | controller* | CLUSTER_ACTION CLUSTER | -

@@ -135,7 +135,7 @@ def test_several_directories_need_a_level_that_tells_them_apart(tmp_path: Path) 
 
 
 def test_what_is_kept_unread_outlives_snapshots_and_starts(tmp_path: Path) -> None:
-    """Credentials and tokens of a directory of Apache Kafka: nothing here reads them, and it gets them back."""
+    """Tokens of a directory of Apache Kafka: nothing here reads them, and it gets them back; and its credentials."""
     directory = ApacheDirectory(tmp_path / "data")
     kept = [
         UserScramCredentialRecord(
@@ -158,7 +158,8 @@ def test_what_is_kept_unread_outlives_snapshots_and_starts(tmp_path: Path) -> No
     server = Server(tmp_path, node_id="1")
     server.stop()
     image = read_metadata(RealDisk(), str(directory.path)).image
-    assert list(image.kept.values()) == kept
+    assert list(image.kept.values()) == kept[1:]
+    assert image.scram_credentials == {("ann", 1): (b"s", b"k", b"v", 4096)}
 
 
 def snapshots(directory: ApacheDirectory) -> list[Path]:

@@ -20,6 +20,7 @@ from ottla.app.local_cluster import (
     refuse_directory_of_plan,
     write_plan,
 )
+from ottla.app.scram_users import scram_record
 from ottla.app.settings import read_settings
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, Rng
@@ -27,9 +28,10 @@ from ottla.common.disk import Disk
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
 from ottla.common.feature_choice import first_levels
+from ottla.common.feature_levels import METADATA_LEVELS, METADATA_VERSION, SCRAM_CREDENTIALS
 from ottla.common.ids import uuid_from_string
 from ottla.controller.features import bootstrap_records
-from ottla.metadata.records import ApiMessageAndVersion
+from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.quorum.format import format_directory, parse_initial_controllers, refuse_formatted
 from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE
 from ottla.quorum.raft_types import ReplicaKey, Voter
@@ -52,6 +54,7 @@ class FormatOptions(NamedTuple):
     no_initial_controllers: bool
     release_version: str | None
     features: Mapping[str, str]
+    add_scram: Sequence[str]
 
 
 def run_format(options: FormatOptions) -> dict[str, MetaProperties]:
@@ -63,7 +66,7 @@ def run_format(options: FormatOptions) -> dict[str, MetaProperties]:
     for path in paths:
         refuse_directory_of_plan(disk, path)
     _check_first_voters(options, config)
-    records = _first_records(options, config)
+    records = _first_records(options, config, rng)
     cluster_id = _cluster_id(options, rng)
     directory_id = random_id(rng)
     voters: tuple[Voter, ...] = ()
@@ -115,16 +118,23 @@ def _check_first_voters(options: FormatOptions, config: BrokerConfig) -> None:
         )
 
 
-def _first_records(options: FormatOptions, config: BrokerConfig) -> list[ApiMessageAndVersion]:
-    """Those of the features that the options choose; none where they choose nothing, and the controller does."""
-    if options.release_version is None and not options.features:
+def _first_records(options: FormatOptions, config: BrokerConfig, rng: Rng) -> list[ApiMessageAndVersion]:
+    """Features and users that the options choose; none where they choose nothing, and the controller does."""
+    if options.release_version is None and not options.features and not options.add_scram:
         return []
     if options.no_initial_controllers or not config.is_controller:
         raise OperatorError(
-            "--release-version and --feature are for the controllers of a new cluster: leave them away, this node "
-            "takes the levels that its cluster has"
+            "--release-version, --feature and --add-scram are for the controllers of a new cluster: leave them away, "
+            "this node takes what its cluster has"
         )
-    return bootstrap_records(first_levels(options.release_version, options.features))
+    levels = first_levels(options.release_version, options.features)
+    users = [scram_record(argument, rng) for argument in options.add_scram]
+    if users and levels[METADATA_VERSION] < SCRAM_CREDENTIALS:
+        raise OperatorError(
+            f"--add-scram needs metadata.version {METADATA_LEVELS[SCRAM_CREDENTIALS].name} or later: choose a newer "
+            "--release-version"
+        )
+    return [*bootstrap_records(levels), *map(versioned, users)]
 
 
 def _cluster_id(options: FormatOptions, rng: SystemRng) -> str:

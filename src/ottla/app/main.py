@@ -43,6 +43,7 @@ MOUNTED = {
     "quota": Mounted("ottla.cli.quota", "quota", "Set, describe and remove quotas of users, clients and addresses."),
     "topic": Mounted("ottla.cli.topic", "topic", "Create, list, describe, alter, trim and delete topics."),
     "txn": Mounted("ottla.cli.txn", "txn", "List, describe and abort transactions, and find those that hang."),
+    "user": Mounted("ottla.cli.user", "user", "Add, list and remove users with passwords for SCRAM."),
 }
 
 
@@ -174,6 +175,7 @@ Examples:
   ottla format --config server.properties --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow \\
     --initial-controllers 1@a:9093:JEXY6aqzQY-32P5TStzaFg,2@b:9093:4l9ywY1rQHa3yjT1JlPKyw,...
   ottla format --config server.properties --standalone --release-version 3.9 --feature group.version=0
+  ottla format --config server.properties --standalone --add-scram 'SCRAM-SHA-512=[name=admin,password=secret]'
 """
 
 
@@ -202,6 +204,12 @@ Examples:
     metavar="NAME=LEVEL",
     callback=_parse_settings,
     help="The level of a feature of a new cluster; wins over the version; may be repeated.",
+)
+@click.option(
+    "--add-scram",
+    multiple=True,
+    metavar="MECHANISM=[name=NAME,password=PASSWORD]",
+    help="A user of a new cluster, as SCRAM-SHA-512=[name=admin,password=secret]; may be repeated.",
 )
 def format_command(**options: Any) -> None:
     """Make the data directories of a node of a cluster; a single node needs no formatting."""

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TypeVar
 
 import ottla
-from ottla.client import admin, cluster_admin, groups, quotas, reading, transactions
+from ottla.client import admin, cluster_admin, groups, quotas, reading, transactions, users
 from ottla.client.connection import (
     MAX_RESPONSE_BYTES,
     BrokerUnreachable,
@@ -442,6 +442,20 @@ class Cluster:
     def alter_client_quotas(self, entity: quotas.Entity, changes: Mapping[str, float | None]) -> None:
         """Set limits of one entity, and remove those whose value is None."""
         self._change(lambda connection: quotas.alter_client_quotas(connection, entity, changes))
+
+    # Users
+
+    def scram_users(self) -> list[users.ScramUser]:
+        """Every credential for SCRAM that the cluster has, by name of the user."""
+        return self._retry(lambda: users.describe_users(self._any_connection()))
+
+    def put_user(self, name: str, mechanism: str, password: str, iterations: int = users.ITERATIONS[0]) -> None:
+        """Add a user, or give one another password."""
+        self._change(lambda connection: users.put_user(connection, name, mechanism, password, iterations))
+
+    def remove_user(self, name: str, mechanism: str) -> None:
+        """Take the password for one mechanism away. Raises KafkaError RESOURCE_NOT_FOUND."""
+        self._change(lambda connection: users.remove_user(connection, name, mechanism))
 
     # Groups
 

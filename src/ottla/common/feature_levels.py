@@ -72,6 +72,8 @@ METADATA_VERSION_LEVEL = 25
 
 MIGRATING_BROKERS = 8
 """Registrations say whether a broker comes from ZooKeeper; none here does."""
+SCRAM_CREDENTIALS = 11
+"""Users have passwords for SCRAM (KIP-900)."""
 SAME_EPOCH_WHERE_ISR_SHRINKS = 12
 """A replica that leaves the ISR does not raise the leader epoch, by which alone older brokers fence (KAFKA-15021)."""
 CONTROLLER_REGISTRATION = 15

@@ -5,7 +5,7 @@ list of what changed. The same code runs at start-up, after a commit, when a sna
 simulator. Records come from the log and were checked before they were written; one that does not fit the image
 means that log and code disagree, which raises InvariantError.
 
-Records of what is not served (SCRAM, delegation tokens, ACLs, the state of a migration) are kept unread in the image:
+Records of what is not served (delegation tokens, ACLs, the state of a migration) are kept unread in the image:
 a snapshot gives them back to whoever reads them. That a node does not start over ACLs is `quorum.opening`'s.
 """
 
@@ -28,6 +28,7 @@ from ottla.metadata.image import (
     MetadataImage,
     PartitionImage,
     QuotaEntity,
+    ScramKey,
     TopicImage,
     VersionRange,
     quota_entity,
@@ -61,6 +62,7 @@ from ottla.protocol.messages.metadata_records import (
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
+from ottla.security.sasl.credentials import ScramCredential
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -109,6 +111,7 @@ class MetadataDelta:
         "_next_producer_id",
         "_partitions",
         "_quotas",
+        "_scram",
         "_topics",
     )
 
@@ -124,6 +127,7 @@ class MetadataDelta:
         self._features: dict[str, int] | None = None
         self._quotas: dict[QuotaEntity, dict[str, float]] = {}
         # None: taken back.
+        self._scram: dict[ScramKey, ScramCredential | None] = {}
         self._kept: dict[KeptKey, Any] = {}
         self._next_producer_id = base.next_producer_id
 
@@ -151,6 +155,7 @@ class MetadataDelta:
             controllers=_merged(base.controllers, self._controllers),
             features=base.features if self._features is None else self._features,
             client_quotas=self._apply_quotas(),
+            scram_credentials=_merged(base.scram_credentials, self._scram),
             next_producer_id=self._next_producer_id,
             kept=_merged(base.kept, self._kept),
         )
@@ -372,6 +377,14 @@ class MetadataDelta:
                         )
                     )
 
+    def replay_user_scram_credential(self, record: UserScramCredentialRecord) -> None:
+        self._scram[record.name, record.mechanism] = ScramCredential(
+            bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
+        )
+
+    def replay_remove_user_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+        self._scram[record.name, record.mechanism] = None
+
     def replay_kept(self, record: Any) -> None:
         """What is not served: the newest of each is kept as it is."""
         self._kept[_kept_key(type(record), record)] = record
@@ -406,7 +419,6 @@ def _merged(base: Mapping[K, T], changed: Mapping[K, T | None]) -> Mapping[K, T]
 
 
 _REMOVES: Mapping[type, type] = {
-    RemoveUserScramCredentialRecord: UserScramCredentialRecord,
     RemoveDelegationTokenRecord: DelegationTokenRecord,
     RemoveAccessControlEntryRecord: AccessControlEntryRecord,
 }
@@ -415,8 +427,6 @@ _REMOVES: Mapping[type, type] = {
 
 def _kept_key(cls: type, record: Any) -> KeptKey:
     """The key of a record of `cls`, out of it or of its removal: both name it by the same fields."""
-    if cls is UserScramCredentialRecord:
-        return cls, f"{record.mechanism} {record.name}"
     if cls is DelegationTokenRecord:
         return cls, record.token_id
     return cls, bytes(record.id) if cls is AccessControlEntryRecord else 0
@@ -472,11 +482,11 @@ _HANDLERS: Mapping[type, Callable[[MetadataDelta, Any], None]] = {
     AbortTransactionRecord: MetadataDelta.replay_nothing,
     UnregisterControllerRecord: MetadataDelta.replay_unregister_controller,
     ClearElrRecord: MetadataDelta.replay_clear_elr,
-    UserScramCredentialRecord: MetadataDelta.replay_kept,
+    UserScramCredentialRecord: MetadataDelta.replay_user_scram_credential,
     DelegationTokenRecord: MetadataDelta.replay_kept,
     AccessControlEntryRecord: MetadataDelta.replay_kept,
     ZkMigrationStateRecord: MetadataDelta.replay_kept,
-    RemoveUserScramCredentialRecord: MetadataDelta.replay_removal_of_kept,
+    RemoveUserScramCredentialRecord: MetadataDelta.replay_remove_user_scram_credential,
     RemoveDelegationTokenRecord: MetadataDelta.replay_removal_of_kept,
     RemoveAccessControlEntryRecord: MetadataDelta.replay_removal_of_kept,
 }

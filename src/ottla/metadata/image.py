@@ -17,6 +17,7 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.feature_levels import METADATA_VERSION, METADATA_VERSION_LEVEL, TRANSACTION_VERSION
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.metadata.topic_names import TopicKey
+from ottla.security.sasl.credentials import ScramCredential, ScramMechanism
 
 NO_LEADER = -1
 RECOVERED, RECOVERING = 0, 1
@@ -40,6 +41,9 @@ def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     """The entity of these parts, in whatever order they come."""
     return tuple(sorted(parts, key=lambda part: part[0]))
 
+
+ScramKey = tuple[str, int]
+"""A user and the number of a mechanism."""
 
 KeptKey = tuple[type, str | bytes | int]
 """Which record that is kept unread: its class, and what a newer one of it or its removal names."""
@@ -140,9 +144,10 @@ class MetadataImage:
     controllers: Mapping[int, ControllerImage] = field(default_factory=lambda: _EMPTY)
     features: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
+    scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=lambda: _EMPTY)
     next_producer_id: int = 0
     kept: Mapping[KeptKey, Any] = field(default_factory=lambda: _EMPTY)
-    """Records of what is not served (credentials, tokens, ACLs), unread, so that snapshots lose nothing."""
+    """Records of what is not served (tokens, ACLs), unread, so that snapshots lose nothing."""
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)
@@ -173,6 +178,10 @@ class MetadataImage:
     def default_broker_configs(self) -> Mapping[str, str]:
         """The dynamic settings of all brokers."""
         return self.configs.get(ConfigResource(ConfigResourceType.BROKER, ""), _EMPTY)
+
+    def scram_credential(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """What is known of a user's password for this mechanism."""
+        return self.scram_credentials.get((name, mechanism.number))
 
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics.values())

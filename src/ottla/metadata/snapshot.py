@@ -18,6 +18,7 @@ from ottla.metadata.image import (
     MetadataImage,
     PartitionImage,
     QuotaEntity,
+    ScramKey,
     VersionRange,
     metadata_level,
 )
@@ -36,7 +37,9 @@ from ottla.protocol.messages.metadata_records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
+from ottla.security.sasl.credentials import ScramCredential
 
 T = TypeVar("T")
 
@@ -65,6 +68,8 @@ def _records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
     for entity, quotas in image.client_quotas.items():
         for key, limit in quotas.items():
             yield versioned(client_quota_record(entity, key, limit))
+    for whose, credential in image.scram_credentials.items():
+        yield versioned(scram_credential_record(whose, credential))
     if image.next_producer_id:
         yield versioned(ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id))
     for record in image.kept.values():
@@ -75,6 +80,12 @@ def client_quota_record(entity: QuotaEntity, key: str, value: float) -> ClientQu
     """The record that sets one limit."""
     parts = [QuotaEntityData(entity_type=kind, entity_name=name) for kind, name in entity]
     return ClientQuotaRecord(entity=parts, key=key, value=value)
+
+
+def scram_credential_record(key: ScramKey, credential: ScramCredential) -> UserScramCredentialRecord:
+    """The record that gives a user this credential."""
+    name, mechanism = key
+    return UserScramCredentialRecord(name=name, mechanism=mechanism, **credential._asdict())
 
 
 def partition_record(topic_id: bytes, index: int, partition: PartitionImage) -> PartitionRecord:

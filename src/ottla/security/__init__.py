@@ -1,1 +1,1 @@
-"""Who speaks, and in secret: keys and certificates, contexts of TLS, principals."""
+"""Who speaks, and in secret: keys and certificates, contexts of TLS, mechanisms of SASL, principals."""

@@ -93,6 +93,8 @@ def _rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
         yield "unknown settings", shown(found.unknown_settings), "kept without effect"
     yield "broker settings", str(settings_count(image, ConfigResourceType.BROKER)), "in force"
     yield "client quotas", str(len(image.client_quotas)), "kept"
+    if image.scram_credentials:
+        yield "SCRAM credentials", str(len(image.scram_credentials)), "in force"
     for what, count in metadata.not_served.items():
         yield what, str(count), "can't be kept" if what in metadata.unreadable else "kept, and nobody goes by them"
     yield from _coordinator_rows(found)
@@ -162,6 +164,7 @@ def _document(found: Inspection) -> dict[str, Any]:
         "groups": None if found.groups is None else found.groups._asdict(),
         "transactions": None if found.transactions is None else found.transactions._asdict(),
         "client_quotas": len(image.client_quotas),
+        "scram_credentials": len(image.scram_credentials),
         "unknown_settings": found.unknown_settings,
         "strays": found.strays,
         "set_aside": found.set_aside,

@@ -7,6 +7,7 @@ from ottla.server.handlers.admin.alter_client_quotas import ALTER_CLIENT_QUOTAS
 from ottla.server.handlers.admin.alter_configs import ALTER_CONFIGS
 from ottla.server.handlers.admin.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.admin.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS
+from ottla.server.handlers.admin.alter_user_scram_credentials import ALTER_USER_SCRAM_CREDENTIALS
 from ottla.server.handlers.admin.api_versions import API_VERSIONS
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.admin.create_acls import CREATE_ACLS
@@ -35,6 +36,7 @@ ADMIN_APIS: tuple[Api[AdminContext], ...] = (
     ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
     ALTER_REPLICA_LOG_DIRS,
+    ALTER_USER_SCRAM_CREDENTIALS,
     API_VERSIONS,
     CREATE_ACLS,
     CREATE_PARTITIONS,

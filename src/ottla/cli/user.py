@@ -1,0 +1,105 @@
+"""`ottla user`: add, list and remove users with passwords for SCRAM.
+
+A password comes from a prompt or a file, never from the command line, which everybody on the machine can read.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ottla.cli.command import Group, bootstrap_option, counted, json_option, open_cluster, print_json, print_table
+from ottla.client.users import ITERATIONS, MECHANISMS
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+
+MAX_PASSWORD_BYTES = 4096
+MECHANISM = click.Choice(MECHANISMS, case_sensitive=False)
+
+
+@click.group(cls=Group)
+def user() -> None:
+    """Add, list and remove users with passwords for SCRAM."""
+
+
+@user.command(
+    examples=(
+        "ottla user add alice",
+        "ottla user add alice --mechanism SCRAM-SHA-256 --mechanism SCRAM-SHA-512 --password-file alice.txt",
+    )
+)
+@click.argument("name")
+@click.option(
+    "--mechanism",
+    "mechanisms",
+    type=MECHANISM,
+    multiple=True,
+    default=("SCRAM-SHA-512",),
+    show_default=True,
+    help="How the user may authenticate; may be repeated.",
+)
+@click.option("--password-file", metavar="FILE", help="Take the password from its first line; - is standard input.")
+@click.option("--iterations", type=click.IntRange(*ITERATIONS), default=ITERATIONS[0], show_default=True)
+@bootstrap_option
+def add(
+    name: str, mechanisms: tuple[str, ...], password_file: str | None, iterations: int, bootstrap_server: str
+) -> None:
+    """Add a user, or give one another password."""
+    password = _password(name, password_file)
+    with open_cluster(bootstrap_server) as cluster:
+        for mechanism in dict.fromkeys(mechanisms):
+            cluster.put_user(name, mechanism, password, iterations)
+    click.echo(f"User {name} has a password for {', '.join(dict.fromkeys(mechanisms))}.")
+
+
+def _password(name: str, path: str | None) -> str:
+    if path is None:
+        prompted: str = click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
+        return prompted
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.readline(MAX_PASSWORD_BYTES)
+        else:
+            with open(path, "rb") as file:
+                data = file.readline(MAX_PASSWORD_BYTES)
+        password = data.decode().rstrip("\r\n")
+    except OSError as error:
+        raise OperatorError(f"--password-file {path} can't be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise OperatorError(f"--password-file {path} is no UTF-8") from error
+    if not password:
+        raise OperatorError(f"--password-file {path} has no password in its first line")
+    return password
+
+
+@user.command("list", examples=("ottla user list", "ottla user list --json"))
+@json_option
+@bootstrap_option
+def list_(as_json: bool, bootstrap_server: str) -> None:
+    """Show who has a password, and for which mechanism; passwords can't be shown."""
+    with open_cluster(bootstrap_server) as cluster:
+        found = cluster.scram_users()
+    if as_json:
+        print_json([each._asdict() for each in found])
+    else:
+        print_table(("user", "mechanism", "iterations"), found, right=("iterations",))
+
+
+@user.command(examples=("ottla user remove alice", "ottla user remove alice --mechanism SCRAM-SHA-256"))
+@click.argument("name")
+@click.option("--mechanism", type=MECHANISM, help="Only the password for this one.  [default: all]")
+@bootstrap_option
+def remove(name: str, mechanism: str | None, bootstrap_server: str) -> None:
+    """Take passwords of a user away; connections that are open stay until they have to authenticate again."""
+    with open_cluster(bootstrap_server) as cluster:
+        had = [
+            each.mechanism
+            for each in cluster.scram_users()
+            if each.name == name and mechanism in (None, each.mechanism)
+        ]
+        if not had:
+            what = "" if mechanism is None else f" for {mechanism}"
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"user {name!r} has no password{what}")
+        for each in had:
+            cluster.remove_user(name, each)
+    click.echo(f"Removed {counted(len(had), 'password')} of user {name}.")

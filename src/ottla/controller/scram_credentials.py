@@ -1,0 +1,122 @@
+"""AlterUserScramCredentials and DescribeUserScramCredentials: passwords of users for SCRAM (KIP-554, KIP-900).
+
+Checks, codes and messages are those of Apache Kafka 4.x; as there a request changes one credential of a user at most.
+The client salts the password, and what is stored can't be turned back into what it sent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.feature_levels import SCRAM_CREDENTIALS
+from ottla.controller.result import ControllerResult, check_record_count
+from ottla.metadata.image import MetadataImage, metadata_level
+from ottla.metadata.records import versioned
+from ottla.metadata.snapshot import scram_credential_record
+from ottla.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from ottla.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from ottla.protocol.messages.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from ottla.security.sasl.credentials import BY_NUMBER, MAX_ITERATIONS, MIN_ITERATIONS, credential_of
+
+_Record = RemoveUserScramCredentialRecord | UserScramCredentialRecord
+
+
+def handle_alter_user_scram_credentials(
+    image: MetadataImage, request: AlterUserScramCredentialsRequest
+) -> ControllerResult[AlterUserScramCredentialsResponse]:
+    """Change credentials, each user for itself."""
+    outcomes: dict[str, _Record | KafkaError] = {}
+    check_record_count(len(request.deletions) + len(request.upsertions))
+    _take(outcomes, image, request.deletions, _deletion)
+    _take(outcomes, image, request.upsertions, _upsertion)
+    results = [
+        AlterUserScramCredentialsResult(user=name, error_code=outcome.code, error_message=outcome.message)
+        if isinstance(outcome, KafkaError)
+        else AlterUserScramCredentialsResult(user=name, error_message=None)
+        for name, outcome in outcomes.items()
+    ]
+    records = [versioned(outcome) for outcome in outcomes.values() if not isinstance(outcome, KafkaError)]
+    return ControllerResult(records, AlterUserScramCredentialsResponse(results=results))
+
+
+def _take(
+    outcomes: dict[str, _Record | KafkaError],
+    image: MetadataImage,
+    changes: Sequence[ScramCredentialDeletion] | Sequence[ScramCredentialUpsertion],
+    record: Callable[..., _Record],
+) -> None:
+    """What becomes of each; the first error of a user stands for all that the request wants of it."""
+    for change in changes:
+        earlier = outcomes.get(change.name)
+        if isinstance(earlier, KafkaError):
+            continue
+        try:
+            if earlier is not None:
+                raise KafkaError(
+                    ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+                )
+            if metadata_level(image) < SCRAM_CREDENTIALS:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
+            if not change.name:
+                raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+            if change.mechanism not in BY_NUMBER:
+                raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+            outcomes[change.name] = record(image, change)
+        except KafkaError as error:
+            outcomes[change.name] = error
+
+
+def _deletion(image: MetadataImage, deletion: ScramCredentialDeletion) -> RemoveUserScramCredentialRecord:
+    if (deletion.name, deletion.mechanism) not in image.scram_credentials:
+        raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+    return RemoveUserScramCredentialRecord(name=deletion.name, mechanism=deletion.mechanism)
+
+
+def _upsertion(image: MetadataImage, upsertion: ScramCredentialUpsertion) -> UserScramCredentialRecord:
+    if upsertion.iterations < MIN_ITERATIONS:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    if upsertion.iterations > MAX_ITERATIONS:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    mechanism = BY_NUMBER[upsertion.mechanism]
+    credential = credential_of(mechanism, upsertion.salted_password, upsertion.salt, upsertion.iterations)
+    return scram_credential_record((upsertion.name, upsertion.mechanism), credential)
+
+
+def describe_user_scram_credentials(
+    image: MetadataImage, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """Which credentials the named users have, or all users where none is named; nothing of a password."""
+    known: dict[str, list[CredentialInfo]] = {}
+    for (name, mechanism), credential in sorted(image.scram_credentials.items(), key=lambda item: item[0]):
+        info = CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+        known.setdefault(name, []).append(info)
+    names = [user.name for user in request.users or ()] or list(known)
+    return DescribeUserScramCredentialsResponse(
+        error_message=None,
+        results=[_described(name, known.get(name), repeated=count > 1) for name, count in Counter(names).items()],
+    )
+
+
+def _described(name: str, infos: list[CredentialInfo] | None, *, repeated: bool) -> DescribeUserScramCredentialsResult:
+    if repeated:
+        code = ErrorCode.DUPLICATE_RESOURCE
+        text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+    elif infos is None:
+        code = ErrorCode.RESOURCE_NOT_FOUND
+        text = f"Attempt to describe a user credential that does not exist: {name}"
+    else:
+        return DescribeUserScramCredentialsResult(user=name, error_message=None, credential_infos=infos)
+    return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=text)

@@ -1,0 +1,78 @@
+"""The one login module of a `sasl.jaas.config`: Kafka's form of JAAS (KIP-85), `Module required name="value" ...;`.
+
+Values keep Kafka's quoting: in double or single quotes a backslash escapes, as Java's StreamTokenizer has it; without
+quotes they end at white space or a semicolon. No message quotes any of it, since what stands there is secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.common.errors import OperatorError
+
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTHBEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+USER_PREFIX = "user_"
+
+_FLAGS = ("required", "requisite", "sufficient", "optional")
+_HEAD = re.compile(r"\s*([\w.$]+)\s+(\w+)(?=[\s;])")
+_OPTION = re.compile(
+    r"""\s*([\w.$-]+|"(?:\\.|[^"\\\n])*")\s*=\s*(?:"((?:\\.|[^"\\\n])*)"|'((?:\\.|[^'\\\n])*)'|([^\s;"']+))""",
+    re.DOTALL,
+)
+_END = re.compile(r"\s*;\s*")
+_ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+class LoginModule(NamedTuple):
+    """A module and its options."""
+
+    name: str
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"LoginModule({self.name})"
+
+    def users(self) -> dict[str, str]:
+        """Password by name, of the options `user_NAME`."""
+        return {
+            key[len(USER_PREFIX) :]: value
+            for key, value in self.options.items()
+            if key.startswith(USER_PREFIX) and len(key) > len(USER_PREFIX)
+        }
+
+
+def parse_jaas(setting: str, text: str) -> LoginModule:
+    """The module of `text`, the value of `setting`. Raises OperatorError that names the setting alone."""
+    head = _HEAD.match(text)
+    if head is None or head.group(2).lower() not in _FLAGS:
+        raise _malformed(setting)
+    options: dict[str, str] = {}
+    position = head.end()
+    while (end := _END.match(text, position)) is None:
+        match = _OPTION.match(text, position)
+        if match is None:
+            raise _malformed(setting)
+        name, double, single, bare = match.groups()
+        quoted = double if double is not None else single
+        options[name.strip('"')] = bare if quoted is None else _ESCAPE.sub(_plain, quoted)
+        position = match.end()
+    if end.end() < len(text):
+        raise _malformed(setting)
+    return LoginModule(head.group(1), options)
+
+
+def _plain(match: re.Match[str]) -> str:
+    code: str = match.group(1)
+    return chr(int(code, 8)) if code.isdigit() and code < "8" else _ESCAPED.get(code, code)
+
+
+def _malformed(setting: str) -> OperatorError:
+    return OperatorError(
+        f'{setting} is no login module of the form MODULE required name="value" ...; with one module and a semicolon '
+        "at its end (its value is not shown, since it may hold a password)"
+    )

@@ -1,0 +1,177 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84): neither side tells the other a password.
+
+Invariants:
+- An unknown user is answered as a known one until the last step, with a salt that stays the same for a name.
+- The client computes for no more iterations than `MAX_ITERATIONS`, and for no fewer than `MIN_ITERATIONS`, whatever the
+  server asks for; the server keeps no credential outside of them either.
+- Comparisons take the same time wherever the two differ.
+
+Left out: channel binding, which no client of Kafka's has, and delegation tokens, which come as an extension.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+
+from ottla.common.clock import Rng
+from ottla.security.sasl.credentials import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SALT_BYTES,
+    ScramCredential,
+    ScramMechanism,
+    keyed,
+    salted_password,
+)
+from ottla.security.sasl.mechanism import AuthenticationFailed
+
+NONCE_BYTES = 18
+FindCredential = Callable[[str], ScramCredential | None]
+
+_NAME = r"((?:[^=,\x00]|=2C|=3D)+)"
+_PRINTABLE = r"([\x21-\x2b\x2d-\x7e]+)"
+_CLIENT_FIRST = re.compile(rf"(n,(?:a={_NAME})?,)(n={_NAME},r={_PRINTABLE}((?:,[A-Za-z]+=[^,\x00]+)*))")
+_SERVER_FIRST = re.compile(rf"r={_PRINTABLE},s=([A-Za-z0-9+/=]+),i=([1-9][0-9]{{0,9}})(?:,.*)?")
+_CLIENT_FINAL = re.compile(rf"(c=([A-Za-z0-9+/=]*),r={_PRINTABLE}(?:,[A-Za-z]+=[^,\x00]+)*),p=([A-Za-z0-9+/=]+)")
+_SERVER_FINAL = re.compile(r"v=([A-Za-z0-9+/=]+)(?:,.*)?")
+
+
+class ScramServer:
+    """One exchange on the server. Implements `ServerMechanism`."""
+
+    def __init__(self, mechanism: ScramMechanism, find: FindCredential, rng: Rng, secret: bytes) -> None:
+        """`find` gives the credential of a name; out of `secret`, this process's, come the salts of unknown names."""
+        self._mechanism = mechanism
+        self._find = find
+        self._rng = rng
+        self._secret = secret
+        self._credential: ScramCredential | None = None
+        self._known = False
+        self._header = ""
+        self._nonce = ""
+        self._messages = ""
+        self._asked = ""
+        self.name = ""
+        self.complete = False
+        self.expires_ms: int | None = None
+
+    def evaluate(self, response: bytes) -> bytes:
+        """See `ServerMechanism`."""
+        text = _text(response)
+        return (self._first(text) if self._credential is None else self._final(text)).encode()
+
+    def _first(self, text: str) -> str:
+        match = _CLIENT_FIRST.fullmatch(text)
+        if match is None:
+            raise AuthenticationFailed("the first message is none of SCRAM")
+        self._header, authorization, bare, name, nonce, _ = match.groups()
+        self._asked = _unescaped(name)
+        if authorization not in (None, name):
+            raise AuthenticationFailed("the client wants to act for another user")
+        found = self._find(self._asked)
+        # A user that some other program wrote with other bounds is none: its clients would refuse, or compute for long.
+        self._known = found is not None and MIN_ITERATIONS <= found.iterations <= MAX_ITERATIONS
+        credential = found if found is not None and self._known else self._made_up()
+        self._credential = credential
+        self._nonce = nonce + b64encode(self._rng.random_bytes(NONCE_BYTES)).decode()
+        answer = f"r={self._nonce},s={b64encode(credential.salt).decode()},i={credential.iterations}"
+        self._messages = f"{bare},{answer}"
+        return answer
+
+    def _made_up(self) -> ScramCredential:
+        salt = hmac.digest(self._secret, self._asked.encode(), "sha256")[:SALT_BYTES]
+        size = hashlib.new(self._mechanism.value).digest_size
+        return ScramCredential(salt, bytes(size), bytes(size), MIN_ITERATIONS)
+
+    def _final(self, text: str) -> str:
+        match = _CLIENT_FINAL.fullmatch(text)
+        credential = self._credential
+        if match is None or credential is None or self.complete:
+            raise AuthenticationFailed("the last message is none of SCRAM")
+        without_proof, header, nonce, proof_text = match.groups()
+        if _decoded(header) != self._header.encode():
+            raise AuthenticationFailed("the last message is bound to another channel")
+        if not hmac.compare_digest(nonce.encode(), self._nonce.encode()):
+            raise AuthenticationFailed("the last message has another nonce")
+        messages = f"{self._messages},{without_proof}".encode()
+        signature = keyed(self._mechanism, credential.stored_key, messages)
+        client_key = _xor(_decoded(proof_text), signature)
+        proven = hmac.compare_digest(hashlib.new(self._mechanism.value, client_key).digest(), credential.stored_key)
+        if not proven or not self._known:
+            raise AuthenticationFailed("unknown name or wrong password")
+        self.name, self.complete = self._asked, True
+        return f"v={b64encode(keyed(self._mechanism, credential.server_key, messages)).decode()}"
+
+
+class ScramClient:
+    """One exchange on the client. Implements `ClientMechanism`."""
+
+    def __init__(self, mechanism: ScramMechanism, name: str, password: str, rng: Rng) -> None:
+        self.mechanism = mechanism.mechanism_name
+        self._hash = mechanism
+        self._password = password
+        self._nonce = b64encode(rng.random_bytes(NONCE_BYTES)).decode()
+        self._bare = f"n={name.replace('=', '=3D').replace(',', '=2C')},r={self._nonce}"
+        self._server_signature: bytes | None = None
+
+    def first(self) -> bytes:
+        """See `ClientMechanism`."""
+        return f"n,,{self._bare}".encode()
+
+    def evaluate(self, challenge: bytes) -> bytes | None:
+        """See `ClientMechanism`."""
+        text = _text(challenge)
+        if self._server_signature is None:
+            return self._final(text)
+        match = _SERVER_FINAL.fullmatch(text)
+        if match is None or not hmac.compare_digest(_decoded(match.group(1)), self._server_signature):
+            raise AuthenticationFailed("the server does not know this user, it only says so")
+        return None
+
+    def _final(self, text: str) -> bytes:
+        match = _SERVER_FIRST.fullmatch(text)
+        if match is None:
+            raise AuthenticationFailed("the server's first message is none of SCRAM")
+        nonce, salt, iterations = match.group(1), _decoded(match.group(2)), int(match.group(3))
+        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
+            raise AuthenticationFailed("the server answers another client's message")
+        if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+            raise AuthenticationFailed(
+                f"the server asks for {iterations} iterations, outside of {MIN_ITERATIONS} to {MAX_ITERATIONS}"
+            )
+        salted = salted_password(self._hash, self._password, salt, iterations)
+        without_proof = f"c=biws,r={nonce}"
+        messages = f"{self._bare},{text},{without_proof}".encode()
+        client_key = keyed(self._hash, salted, b"Client Key")
+        stored_key = hashlib.new(self._hash.value, client_key).digest()
+        proof = _xor(client_key, keyed(self._hash, stored_key, messages))
+        self._server_signature = keyed(self._hash, keyed(self._hash, salted, b"Server Key"), messages)
+        return f"{without_proof},p={b64encode(proof).decode()}".encode()
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise AuthenticationFailed("a message of SCRAM is no UTF-8") from None
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        raise AuthenticationFailed("a message of SCRAM has bytes that are no base64") from None
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")
+
+
+def _xor(left: bytes, right: bytes) -> bytes:
+    if len(left) != len(right):
+        raise AuthenticationFailed("a proof of another length")
+    return bytes(a ^ b for a, b in zip(left, right, strict=True))
