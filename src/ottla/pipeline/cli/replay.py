@@ -185,8 +185,7 @@ def replay(
     name = replay_id or default_replay_id(selection, named, start, end, to_topic or new_name, keep_timestamps)
     group_name(name)
     source = None if table is None else open_table(table, catalog_url=catalogs[table])
-    if source is not None:
-        source.version()  # a missing table is told before anything is made
+    _require_there(source)
     asked = Replay(selection, source, start, end, name)
     if to_table is None:
         target = TopicTarget(bootstrap_server, to_topic, properties)
@@ -243,6 +242,12 @@ def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, si
         require_own_topic(cluster, name, asked.replay_id, partitions)
         with progress_bar(rows, silent=silent) as observe:
             return push(target, rows, asked.replay_id, observe)
+
+
+def _require_there(source: Table | None) -> None:
+    """A missing table is told before anything is made. Raises OperatorError."""
+    if source is not None:
+        source.version()
 
 
 def _new_table(
