@@ -1,0 +1,164 @@
+"""Loads from topics that change under them: partitions come, the topic goes, the cleaner leaves gaps; and a very wide
+one.
+
+A real broker, and all of a load but Spark: tasks run one after another in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+
+from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.client.failure import TopicNotFound  # noqa: E402
+from ottla.common.errors import OttlaError  # noqa: E402
+from ottla.pipeline.load import LoadSummary, Observer, load  # noqa: E402
+from ottla.pipeline.plan import Boundary, LoadPlan, PlanSettings  # noqa: E402
+from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
+from ottla.testing import Broker  # noqa: E402
+
+from ..cluster.nodes import eventually  # noqa: E402
+from .committed import read_committed  # noqa: E402
+from .topics import new_topic, produce  # noqa: E402
+
+pytestmark = pytest.mark.pipeline
+
+WIDE = 300
+CLEANED_S = 120.0
+"""For the cleaner, of a machine that has much else to do."""
+
+Load = Callable[..., LoadSummary]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+class Tasks:
+    """As much of a session as a load asks for."""
+
+    def range(self, start: int, end: int, step: int, partitions: int) -> Tasks:
+        self._numbers = [pa.record_batch({"id": [number]}) for number in range(start, end, step)]
+        return self
+
+    def mapInArrow(self, run: Callable[..., Iterator[pa.RecordBatch]], _: str) -> Tasks:
+        self._rows = [row for batch in run(iter(self._numbers)) for row in batch.to_pylist()]
+        return self
+
+    def collect(self) -> list[Any]:
+        return [SimpleNamespace(asDict=lambda row=row: row) for row in self._rows]
+
+
+@pytest.fixture
+def load_topic(table: Path) -> Load:
+    def run(bootstrap: str, topic: str, observer: Observer | None = None, **settings: Any) -> LoadSummary:
+        target, planned = DeltaTarget(table), PlanSettings(**settings)
+        return load([topic], target, bootstrap, lambda: nullcontext(Tasks()), planned, observer)
+
+    return run
+
+
+def numbered(numbers: range, partitions: int) -> list[dict[str, Any]]:
+    """Records that hold their number, in turn in partitions."""
+    return [{"value": b"%d" % number, "partition": number % partitions} for number in numbers]
+
+
+def held(table: Path) -> list[tuple[int, int, bytes]]:
+    """Partition, offset and value of every row, in order, by a reader that is not ours."""
+    rows = deltalake.DeltaTable(str(table)).to_pyarrow_table(columns=["partition", "offset", "value"])
+    return sorted(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def in_topic(bootstrap: str, topic: str) -> list[tuple[int, int, bytes]]:
+    """The same of a topic, by a client that is not ours."""
+    return [(each.partition(), each.offset(), each.value()) for each in read_committed(bootstrap, topic)]
+
+
+def test_partitions_that_are_added_are_taken_up(bootstrap: str, table: Path, load_topic: Load) -> None:
+    topic = new_topic(bootstrap, 1)
+    produce(bootstrap, topic, numbered(range(10), 1))
+    assert load_topic(bootstrap, topic).rows == 10
+    with Cluster(bootstrap) as cluster:
+        cluster.create_partitions(topic, 3)
+    produce(bootstrap, topic, numbered(range(10, 40), 3))
+
+    class Growing(Observer):
+        def planned(self, plan: LoadPlan) -> None:
+            with Cluster(bootstrap) as cluster:
+                cluster.create_partitions(topic, 4)
+            produce(bootstrap, topic, numbered(range(40, 44), 4))
+
+    assert load_topic(bootstrap, topic, Growing()).rows == 30  # as it was planned
+    assert load_topic(bootstrap, topic).rows == 4
+    assert held(table) == in_topic(bootstrap, topic)
+    assert load_topic(bootstrap, topic).version is None
+
+
+def test_a_topic_that_is_deleted_while_it_is_loaded(bootstrap: str, table: Path, load_topic: Load) -> None:
+    """What was loaded before stays as it is; the load says which topic is gone, and leaves no file."""
+    topic = new_topic(bootstrap, 3)
+    produce(bootstrap, topic, numbered(range(30), 3))
+    assert load_topic(bootstrap, topic).rows == 30
+    before = held(table)
+    files = set(table.rglob("*.parquet"))
+    produce(bootstrap, topic, numbered(range(30, 60), 3))
+
+    class Deleting(Observer):
+        def planned(self, plan: LoadPlan) -> None:
+            with Cluster(bootstrap) as cluster:
+                cluster.delete_topics([topic])
+
+    with pytest.raises(OttlaError, match=rf"topic '{topic}' does not exist") as raised:
+        load_topic(bootstrap, topic, Deleting())
+    assert "\n" not in str(raised.value)
+    assert set(table.rglob("*.parquet")) == files
+    assert held(table) == before
+    with pytest.raises(TopicNotFound):
+        load_topic(bootstrap, topic)
+
+
+def test_a_compacted_topic_is_loaded_to_its_planned_end(
+    ottla_broker_factory: Callable[..., Broker], table: Path, load_topic: Load
+) -> None:
+    """Every second record is of a key that was written again, so the log has gaps; one load ends in one of them."""
+    bootstrap = ottla_broker_factory(configs={"log.cleaner.backoff.ms": 20}).bootstrap_servers
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": str(1 << 20)}
+    topic, size = new_topic(bootstrap, 1, configs), 3_000
+    values = (b"%d" % number + b" " * 1_000 for number in range(size))
+    keys = (b"again" if number % 2 else b"once-%d" % number for number in range(size))
+    pairs = zip(keys, values, strict=True)
+    produce(bootstrap, topic, ({"key": key, "value": value} for key, value in pairs), batch_num_messages=10)
+
+    def gap() -> int | None:
+        """The first offset that was cleaned away, once many were."""
+        offsets = [offset for _, offset, _ in in_topic(bootstrap, topic)]
+        missing = sorted(set(range(size)) - set(offsets))
+        return missing[0] if len(missing) > size // 4 else None
+
+    missing = eventually(gap, "gaps in the log", CLEANED_S)
+    first = load_topic(bootstrap, topic, end=Boundary(offset=missing + 1))
+    assert first.ranges == {f"{topic}/0": (0, missing + 1)}
+    second = load_topic(bootstrap, topic)
+    assert second.ranges == {f"{topic}/0": (missing + 1, size)}
+    found = held(table)
+    assert set(found) >= set(in_topic(bootstrap, topic))  # which may have been cleaned once more
+    assert len(found) == first.rows + second.rows < size - size // 4
+    assert load_topic(bootstrap, topic).version is None
+
+
+def test_three_hundred_partitions(bootstrap: str, table: Path, load_topic: Load) -> None:
+    topic = new_topic(bootstrap, WIDE)
+    produce(bootstrap, topic, numbered(range(3 * WIDE), WIDE))
+    summary = load_topic(bootstrap, topic, parallelism=2)
+    assert (summary.rows, summary.partitions) == (3 * WIDE, WIDE)
+    assert held(table) == in_topic(bootstrap, topic)
+    assert load_topic(bootstrap, topic).version is None
