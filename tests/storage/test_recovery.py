@@ -232,11 +232,21 @@ def test_a_damaged_snapshot_is_done_without(store, stop):
 
 def test_leftovers_of_a_crash_are_removed(store):
     store.fill(2)
-    for name in ("00000000000000000007.index", "00000000000000000000.log.deleted", "x.tmp"):
+    before = store.disk.listdir("/data/t-0")
+    left = [
+        "00000000000000000007.index",
+        "00000000000000000000.log.deleted",
+        "00000000000000000000.txnindex.swap.deleted",
+        "00000000000000000009.snapshot.tmp",
+        "leader-epoch-checkpoint.tmp",
+        "partition.metadata.tmp",
+    ]
+    strangers = ["notes.tmp", "7.log.tmp", "copy of 00000000000000000000.log.deleted"]
+    for name in left + strangers:
         store.disk.write_bytes(f"/data/t-0/{name}", b"12345678")
     store.reopen()
-    names = store.disk.listdir("/data/t-0")
-    assert not any(name.startswith("00000000000000000007") or name.endswith((".deleted", ".tmp")) for name in names)
+    assert {*store.disk.listdir("/data/t-0")} - {*before} == {*strangers}
+    assert not {*left} & {*store.disk.listdir("/data/t-0")}
 
 
 def test_indexes_of_a_segment_that_was_flushed_to_its_end_are_synced_once_it_is_complete(store):

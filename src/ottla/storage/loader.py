@@ -166,7 +166,7 @@ def _take_inventory(loading: _Loading, listing: list[str]) -> None:
     present = set(listing)
     bases = []
     for name in listing:
-        if name.endswith((names.DELETED_SUFFIX, names.TEMPORARY_SUFFIX)):
+        if names.is_left_over(name):
             disk.unlink(folder.join(name))
             continue
         base = names.parse_offset(name, names.LOG_SUFFIX)

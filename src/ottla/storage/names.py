@@ -68,6 +68,19 @@ def offset_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
+def is_left_over(name: str) -> bool:
+    """Whether a file in a partition's directory is one of a log's that was removed, or was never written to its end.
+
+    A stranger's `.tmp` or `.deleted` is not ours to remove.
+    """
+    for mark in (DELETED_SUFFIX, TEMPORARY_SUFFIX):
+        if name.endswith(mark):
+            whole = name.removesuffix(mark).removesuffix(SWAP_SUFFIX).removesuffix(CLEANED_SUFFIX)
+            suffixes = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)
+            return whole in PARTITION_FILES or any(parse_offset(whole, suffix) is not None for suffix in suffixes)
+    return False
+
+
 def parse_offset(name: str, suffix: str) -> int | None:
     """The offset in a name like `00000000000000000042.log`; None when it is not one with this suffix."""
     if not name.endswith(suffix):
