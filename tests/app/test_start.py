@@ -128,7 +128,7 @@ def test_unknown_and_unsupported_settings_give_one_warning_each(ottla):
     [
         (("--set", "num.partitions=many"), ("num.partitions", "many")),
         (("--set", "listeners=SSL://:9093"), ("listeners", "not implemented")),
-        (("--set", "authorizer.class.name=x"), ("authorizer.class.name", "not implemented")),
+        (("--set", "authorizer.class.name=x"), ("authorizer.class.name", "StandardAuthorizer")),
         (("--set", "log.dirs=/proc/a,/proc/a"), ("log.dirs", "twice")),
         (("--config", "missing.properties"), ("missing.properties", "--config")),
         (("--config", "broken.properties"), ("broken.properties", "line 2")),

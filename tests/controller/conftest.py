@@ -63,7 +63,7 @@ def make_context() -> MakeContext:
         config, _ = BrokerConfig.parse({name.replace("_", "."): text for name, text in properties.items()})
         return ControllerContext(
             config=config,
-            new_topic_id=lambda: next(numbers).to_bytes(16, "big"),
+            new_uuid=lambda: next(numbers).to_bytes(16, "big"),
             cluster_id=CLUSTER_ID,
             heartbeats=BrokerHeartbeats(config.get_int("broker.session.timeout.ms")),
             now_ms=0,

@@ -110,7 +110,7 @@ class World:
     def context(self) -> ControllerContext:
         return ControllerContext(
             config=self.config,
-            new_topic_id=lambda: next(self._numbers).to_bytes(16, "big"),
+            new_uuid=lambda: next(self._numbers).to_bytes(16, "big"),
             cluster_id=CLUSTER_ID,
             heartbeats=self.heartbeats,
             now_ms=self.now_ms,

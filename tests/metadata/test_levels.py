@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.common.config_def import ConfigResourceType
+from ottla.common.errors import InvariantError
 from ottla.common.feature_levels import (
     HIGHEST_LEVEL,
     LOWEST_LEVEL,
@@ -49,7 +50,7 @@ CREDENTIAL = UserScramCredentialRecord(
 )
 TOKEN = DelegationTokenRecord(owner="User:ann", requester="User:ann", renewers=["User:bob"], token_id="t1")
 ACL = AccessControlEntryRecord(id=b"A" * 16, resource_type=2, resource_name="secret", principal="User:ann", host="*")
-KEPT = [TOKEN, ACL, ZkMigrationStateRecord(zk_migration_state=3)]
+KEPT = [TOKEN, ZkMigrationStateRecord(zk_migration_state=3)]
 
 
 def replayed(base: MetadataImage, *messages: Any) -> MetadataImage:
@@ -168,9 +169,19 @@ def test_what_is_kept_is_replaced_and_taken_back() -> None:
     image = replayed(
         image,
         RemoveDelegationTokenRecord(token_id="t1"),
-        RemoveAccessControlEntryRecord(id=b"A" * 16),
     )
     assert list(image.kept.values()) == [ZkMigrationStateRecord(zk_migration_state=0), other]
+
+
+def test_acls_come_and_go_by_their_ids() -> None:
+    image = replayed(EMPTY_IMAGE, ACL, AccessControlEntryRecord(id=b"B" * 16, host="10.0.0.1"))
+    assert [acl.host for acl in image.acls.values()] == ["*", "10.0.0.1"]
+    assert from_snapshot(image) == image
+    assert replayed(image, *KEPT).acls is image.acls
+    image = replayed(image, RemoveAccessControlEntryRecord(id=b"A" * 16))
+    assert list(image.acls) == [b"B" * 16]
+    with pytest.raises(InvariantError, match="not there"):
+        replayed(image, RemoveAccessControlEntryRecord(id=b"A" * 16))
 
 
 @pytest.mark.parametrize("name", ["", "t", "other"])

@@ -386,7 +386,7 @@ def test_a_log_with_acls_is_refused(setup: Any) -> None:
     driver = setup.started()
     submit(driver, [versioned(AccessControlEntryRecord(id=b"A" * 16, resource_name="secret", principal="User:ann"))])
     driver.close()
-    with pytest.raises(OperatorError, match=r"has ACLs \(1\), which this version does not enforce.*kafka-acls"):
+    with pytest.raises(OperatorError, match=r"has ACLs \(1\), and authorizer.class.name names nobody.*super.users"):
         setup.started()
 
 

@@ -70,8 +70,8 @@ EndTxn | broker | WRITE TRANSACTIONAL_ID transactional_id | -
 WriteTxnMarkers | broker* | - | ALTER CLUSTER, CLUSTER_ACTION CLUSTER
 OffsetForLeaderEpoch | broker | - | CLUSTER_ACTION CLUSTER, DESCRIBE TOPIC
 DescribeAcls | both | DESCRIBE CLUSTER | -
-CreateAcls | both | ALTER CLUSTER | -
-DeleteAcls | both | ALTER CLUSTER | -
+CreateAcls | forwarded | ALTER CLUSTER | -
+DeleteAcls | forwarded | ALTER CLUSTER | -
 DescribeConfigs | both | - | DESCRIBE_CONFIGS CLUSTER, DESCRIBE_CONFIGS TOPIC, DESCRIBE_CONFIGS GROUP
 AlterConfigs | forwarded | - | ALTER_CONFIGS CLUSTER, ALTER_CONFIGS TOPIC, ALTER_CONFIGS GROUP
 AlterReplicaLogDirs | broker | ALTER CLUSTER | -
@@ -250,10 +250,23 @@ class Allowing:
         self.asked: list[tuple[str, str, AclOperation, ResourceType, str]] = []
 
     def allows(
-        self, principal: str, client_host: str, operation: AclOperation, resource_type: ResourceType, name: str
+        self,
+        principal: str,
+        client_host: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        request: str,
+        told: bool = True,
     ) -> bool:
         self.asked.append((principal, client_host, operation, resource_type, name))
         return (operation, resource_type, name) in self.allowed
+
+    def allows_any(
+        self, principal: str, client_host: str, operation: AclOperation, resource_type: ResourceType, *, request: str
+    ) -> bool:
+        return any(each[:2] == (operation, resource_type) for each in self.allowed)
 
 
 def guarded(server: Server, client: Connection, authorizer: Allowing) -> None:
@@ -283,6 +296,7 @@ def test_authorized_operations_are_those_of_who_asks(server: Server, client: Con
             (AclOperation.DESCRIBE, ResourceType.TOPIC, "t"),
             (AclOperation.WRITE, ResourceType.TOPIC, "t"),
             (AclOperation.ALTER, ResourceType.CLUSTER, "kafka-cluster"),
+            (AclOperation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster"),
         ),
     )
     asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")], include_topic_authorized_operations=True)
@@ -290,7 +304,7 @@ def test_authorized_operations_are_those_of_who_asks(server: Server, client: Con
         (topic,) = client.ask(asked, 12).topics
         assert topic.topic_authorized_operations == 1 << AclOperation.DESCRIBE | 1 << AclOperation.WRITE
     cluster = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
-    assert cluster.cluster_authorized_operations == 1 << AclOperation.ALTER
+    assert cluster.cluster_authorized_operations == 1 << AclOperation.ALTER | 1 << AclOperation.DESCRIBE
 
 
 def test_nobody_in_particular_asks_where_nobody_was_asked_for_a_name(server: Server, client: Connection) -> None:

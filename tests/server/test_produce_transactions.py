@@ -479,9 +479,22 @@ class Denies:
     """An authorizer that lets nobody use a transactional id."""
 
     def allows(
-        self, principal: str, client_host: str, operation: AclOperation, resource_type: ResourceType, name: str
+        self,
+        principal: str,
+        client_host: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        request: str,
+        told: bool = True,
     ) -> bool:
         return resource_type is not ResourceType.TRANSACTIONAL_ID
+
+    def allows_any(
+        self, principal: str, client_host: str, operation: AclOperation, resource_type: ResourceType, *, request: str
+    ) -> bool:
+        return True
 
 
 def test_a_transactional_id_may_be_forbidden(client: Connection, coordinators: SlowCoordinators) -> None:

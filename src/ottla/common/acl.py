@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of a connection that was not asked who it is."""
@@ -41,3 +42,46 @@ class ResourceType(IntEnum):
     TRANSACTIONAL_ID = 5
     DELEGATION_TOKEN = 6
     USER = 7
+
+    @property
+    def shown(self) -> str:
+        """As Apache Kafka's audit log has it: TransactionalId."""
+        return self.name.title().replace("_", "")
+
+
+class PatternType(IntEnum):
+    """How the name of a resource is meant (KIP-290); the first two only in filters."""
+
+    ANY = 1
+    MATCH = 2
+    """Whatever holds for a name: literal, as a prefix, or by the wildcard."""
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Permission(IntEnum):
+    """What an ACL does; the first only in filters."""
+
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+WILDCARD = "*"
+"""Every host, every principal of a kind, and as a literal name every resource of a type."""
+
+EVERYBODY = "User:*"
+
+
+class Acl(NamedTuple):
+    """One access control entry: whom it allows or denies what, with which resources. Numbers may be newer than ours."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    """As "User:name"."""
+    host: str
+    """An address, a network (KIP-1276), or the wildcard."""
+    operation: int
+    permission: int

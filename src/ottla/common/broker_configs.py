@@ -148,6 +148,12 @@ class BrokerConfig:
         _check_group_timeouts(config)
         if not any(listener.encrypts for listener in config.spoken_listeners):
             warnings.extend(f"{name} has no effect: no listener speaks TLS" for name in of_listeners)
+        if not config.get_str("authorizer.class.name"):
+            warnings.extend(
+                f"{name} has no effect without authorizer.class.name: everybody may do everything"
+                for name in ("super.users", "allow.everyone.if.no.acl.found")
+                if name in known
+            )
         if not config.clustered:
             warnings.extend(
                 f"listener {endpoint.listener_name} is not opened: the only controller is in this process"

@@ -27,6 +27,7 @@ from ottla.common.config_def import (
     between,
     key_table,
 )
+from ottla.common.config_keys_authorizer import AUTHORIZER_CONFIGS
 from ottla.common.config_keys_cleaner import CLEANER_CONFIGS, SCRUBBER_CONFIGS
 from ottla.common.config_keys_quorum import QUORUM_CONFIGS
 from ottla.common.config_keys_quotas import QUOTA_CONFIGS
@@ -769,6 +770,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
         *_NETWORK,
         *_GROUPS,
         *_MEMBERSHIP,
+        *AUTHORIZER_CONFIGS,
         *CLEANER_CONFIGS,
         *SCRUBBER_CONFIGS,
         *QUORUM_CONFIGS,

@@ -189,8 +189,6 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
 """Why each of these settings, and the topic setting that it is the default of, is kept and has no effect."""
 
 SECURITY_CONFIGS: Mapping[str, str | None] = {
-    "allow.everyone.if.no.acl.found": "true",
-    "authorizer.class.name": "",
     "connection.failed.authentication.delay.ms": "100",
     "connections.max.reauth.ms": "0",
     "delegation.token.expiry.check.interval.ms": "3600000",
@@ -206,7 +204,6 @@ SECURITY_CONFIGS: Mapping[str, str | None] = {
     "sasl.mechanism.inter.broker.protocol": "GSSAPI",
     "sasl.server.max.receive.size": "524288",
     "security.providers": None,
-    "super.users": None,
 }
 """Security settings with the value that asks for nothing (None: only an empty one)."""
 

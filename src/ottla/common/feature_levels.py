@@ -84,6 +84,8 @@ ELIGIBLE_LEADERS = 23
 """Records name replicas that may lead without being in the ISR (KIP-966)."""
 CORDONED_DIRECTORIES = 30
 """Registrations name directories that take no new replicas (KIP-1066)."""
+CIDR_ACLS = 32
+"""ACLs name networks as hosts (KIP-1276)."""
 CONTROLLER_UNREGISTRATION = 33
 """Controllers are unregistered."""
 

@@ -203,7 +203,7 @@ class Controller:
             self._config = self._static_config.with_dynamic(*dynamic)
         return ControllerContext(
             config=self._config,
-            new_topic_id=self._new_uuid,
+            new_uuid=self._new_uuid,
             cluster_id=self._cluster_id,
             heartbeats=self._heartbeats,
             now_ms=self._now_ms(),

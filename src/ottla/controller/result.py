@@ -34,7 +34,7 @@ class ControllerContext(NamedTuple):
     config: BrokerConfig
     """Static and dynamic settings of the broker in this process; it is the controller's too."""
     """Of the one data directory (`meta.properties`)."""
-    new_topic_id: Callable[[], Uuid]
+    new_uuid: Callable[[], Uuid]
     cluster_id: str
     heartbeats: BrokerHeartbeats
     now_ms: int

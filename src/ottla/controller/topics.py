@@ -105,7 +105,7 @@ def _create_topic(
         placements = _manual_placements(image, topic)
     else:
         placements = _automatic_placements(image, topic, placed, context)
-    topic_id = context.new_topic_id()
+    topic_id = context.new_uuid()
     records = [
         versioned(
             ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=topic.name, name=name, value=value)

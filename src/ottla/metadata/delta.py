@@ -5,8 +5,8 @@ list of what changed. The same code runs at start-up, after a commit, when a sna
 simulator. Records come from the log and were checked before they were written; one that does not fit the image
 means that log and code disagree, which raises InvariantError.
 
-Records of what is not served (delegation tokens, ACLs, the state of a migration) are kept unread in the image:
-a snapshot gives them back to whoever reads them. That a node does not start over ACLs is `quorum.opening`'s.
+Records of what is not served (delegation tokens, the state of a migration) are kept unread in the image: a snapshot
+gives them back to whoever reads them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from ottla.common.acl import Acl
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.disk import Buffer
 from ottla.common.endpoint import Endpoint
@@ -85,6 +86,7 @@ class MetadataChanges:
     """Partitions of created topics, added ones and changed ones, with the new image of their topic."""
     changed_configs: list[ConfigResource] = field(default_factory=list)
     brokers_changed: bool = False
+    acls_changed: bool = False
 
 
 def all_changes(image: MetadataImage) -> MetadataChanges:
@@ -95,6 +97,7 @@ def all_changes(image: MetadataImage) -> MetadataChanges:
         changed_partitions=[(topic, index) for topic in topics for index in topic.partitions],
         changed_configs=list(image.configs),
         brokers_changed=True,
+        acls_changed=True,
     )
 
 
@@ -102,6 +105,7 @@ class MetadataDelta:
     """One step from an image to the next."""
 
     __slots__ = (
+        "_acls",
         "_base",
         "_brokers",
         "_configs",
@@ -128,6 +132,7 @@ class MetadataDelta:
         self._quotas: dict[QuotaEntity, dict[str, float]] = {}
         # None: taken back.
         self._scram: dict[ScramKey, ScramCredential | None] = {}
+        self._acls: dict[Uuid, Acl | None] = {}
         self._kept: dict[KeptKey, Any] = {}
         self._next_producer_id = base.next_producer_id
 
@@ -145,6 +150,7 @@ class MetadataDelta:
         topics, topics_by_id = self._apply_topics(changes)
         configs = self._apply_configs(changes)
         changes.brokers_changed = bool(self._brokers)
+        changes.acls_changed = bool(self._acls)
         image = MetadataImage(
             offset=offset,
             epoch=epoch,
@@ -157,6 +163,7 @@ class MetadataDelta:
             client_quotas=self._apply_quotas(),
             scram_credentials=_merged(base.scram_credentials, self._scram),
             next_producer_id=self._next_producer_id,
+            acls=_merged(base.acls, self._acls),
             kept=_merged(base.kept, self._kept),
         )
         return image, changes
@@ -385,6 +392,15 @@ class MetadataDelta:
     def replay_remove_user_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
         self._scram[record.name, record.mechanism] = None
 
+    def replay_acl(self, record: AccessControlEntryRecord) -> None:
+        self._acls[bytes(record.id)] = acl_of(record)
+
+    def replay_removal_of_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+        acl_id = bytes(record.id)
+        if (self._acls[acl_id] if acl_id in self._acls else self._base.acls.get(acl_id)) is None:
+            raise InvariantError(f"metadata record removes ACL {uuid_to_string(acl_id)}, which is not there")
+        self._acls[acl_id] = None
+
     def replay_kept(self, record: Any) -> None:
         """What is not served: the newest of each is kept as it is."""
         self._kept[_kept_key(type(record), record)] = record
@@ -411,6 +427,19 @@ class MetadataDelta:
         """Records without state here: no-ops, transaction bounds (the log groups those)."""
 
 
+def acl_of(record: AccessControlEntryRecord) -> Acl:
+    """The ACL that a record adds."""
+    return Acl(
+        record.resource_type,
+        record.resource_name,
+        record.pattern_type,
+        record.principal,
+        record.host,
+        record.operation,
+        record.permission_type,
+    )
+
+
 def _merged(base: Mapping[K, T], changed: Mapping[K, T | None]) -> Mapping[K, T]:
     """`base` with what changed; None takes away."""
     if not changed:
@@ -420,16 +449,13 @@ def _merged(base: Mapping[K, T], changed: Mapping[K, T | None]) -> Mapping[K, T]
 
 _REMOVES: Mapping[type, type] = {
     RemoveDelegationTokenRecord: DelegationTokenRecord,
-    RemoveAccessControlEntryRecord: AccessControlEntryRecord,
 }
 """What the removal of something that is kept unread takes back."""
 
 
 def _kept_key(cls: type, record: Any) -> KeptKey:
     """The key of a record of `cls`, out of it or of its removal: both name it by the same fields."""
-    if cls is DelegationTokenRecord:
-        return cls, record.token_id
-    return cls, bytes(record.id) if cls is AccessControlEntryRecord else 0
+    return cls, record.token_id if cls is DelegationTokenRecord else 0
 
 
 def _changed(value: Iterable[T] | None, old: tuple[T, ...]) -> tuple[T, ...]:
@@ -484,9 +510,9 @@ _HANDLERS: Mapping[type, Callable[[MetadataDelta, Any], None]] = {
     ClearElrRecord: MetadataDelta.replay_clear_elr,
     UserScramCredentialRecord: MetadataDelta.replay_user_scram_credential,
     DelegationTokenRecord: MetadataDelta.replay_kept,
-    AccessControlEntryRecord: MetadataDelta.replay_kept,
+    AccessControlEntryRecord: MetadataDelta.replay_acl,
     ZkMigrationStateRecord: MetadataDelta.replay_kept,
     RemoveUserScramCredentialRecord: MetadataDelta.replay_remove_user_scram_credential,
     RemoveDelegationTokenRecord: MetadataDelta.replay_removal_of_kept,
-    RemoveAccessControlEntryRecord: MetadataDelta.replay_removal_of_kept,
+    RemoveAccessControlEntryRecord: MetadataDelta.replay_removal_of_acl,
 }

@@ -27,4 +27,5 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> MetadataChanges:
     resources = dict.fromkeys([*old.configs, *new.configs])
     changes.changed_configs = [item for item in resources if old.configs.get(item) != new.configs.get(item)]
     changes.brokers_changed = dict(old.brokers) != dict(new.brokers)
+    changes.acls_changed = dict(old.acls) != dict(new.acls)
     return changes

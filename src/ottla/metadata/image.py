@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ottla.common.acl import Acl
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.endpoint import Endpoint
 from ottla.common.feature_levels import METADATA_VERSION, METADATA_VERSION_LEVEL, TRANSACTION_VERSION
@@ -146,8 +147,10 @@ class MetadataImage:
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
     scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=lambda: _EMPTY)
     next_producer_id: int = 0
+    acls: Mapping[Uuid, Acl] = field(default_factory=lambda: _EMPTY)
+    """By id; the same object in the next image when none of them changed."""
     kept: Mapping[KeptKey, Any] = field(default_factory=lambda: _EMPTY)
-    """Records of what is not served (tokens, ACLs), unread, so that snapshots lose nothing."""
+    """Records of what is not served (tokens), unread, so that snapshots lose nothing."""
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from ottla.common.acl import Acl
 from ottla.common.endpoint import Endpoint
 from ottla.common.feature_levels import METADATA_VERSION
+from ottla.common.ids import Uuid
 from ottla.metadata.delta import SECURITY_PROTOCOL_IDS
 from ottla.metadata.image import (
     BrokerImage,
@@ -24,6 +26,7 @@ from ottla.metadata.image import (
 )
 from ottla.metadata.records import ApiMessageAndVersion, at_level, versioned
 from ottla.protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
     BrokerEndpoint,
     BrokerFeature,
     ClientQuotaRecord,
@@ -72,8 +75,24 @@ def _records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
         yield versioned(scram_credential_record(whose, credential))
     if image.next_producer_id:
         yield versioned(ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id))
+    for acl_id, acl in image.acls.items():
+        yield versioned(acl_record(acl_id, acl))
     for record in image.kept.values():
         yield versioned(record)
+
+
+def acl_record(acl_id: Uuid, acl: Acl) -> AccessControlEntryRecord:
+    """The record that adds this ACL."""
+    return AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
 
 
 def client_quota_record(entity: QuotaEntity, key: str, value: float) -> ClientQuotaRecord:

@@ -56,10 +56,10 @@ _NO_ERRORS_NO_MESSAGE = (0, -1)
 class ParsedProduceRequest:
     """A produce request; each partition is (index, position of its records, position behind them).
 
-    Records that are null come as an empty range. `partition_count` is over all topics.
+    Records that are null come as an empty range. `partition_count` is over all topics, those that were refused too.
     """
 
-    __slots__ = ("acks", "partition_count", "timeout_ms", "topics", "transactional_id")
+    __slots__ = ("acks", "partition_count", "refused", "timeout_ms", "topics", "transactional_id")
 
     def __init__(
         self,
@@ -74,6 +74,8 @@ class ParsedProduceRequest:
         self.timeout_ms = timeout_ms
         self.topics = topics
         self.partition_count = partition_count
+        self.refused: Sequence[tuple[Topic, list[tuple[int, int, int]]]] = ()
+        """Topics that are answered and not served: whoever sends this may not write to them."""
 
 
 class RecordError(NamedTuple):

@@ -17,6 +17,8 @@ class LocalReplica(NamedTuple):
     directory_id: Uuid
     data_dir: str
     log_config: MetadataLogConfig
+    enforces_acls: bool = False
+    """Whether somebody holds clients to the ACLs of the log."""
 
     @property
     def key(self) -> ReplicaKey:

@@ -215,7 +215,7 @@ class QuorumDriver:
         """Replay what is there, and make the parts that work on it."""
         local, clock = self._local, self._clock
         alone = self._network is None
-        content = read_log(log, self._replay, local.key, () if alone else self._quorum.voters, alone=alone)
+        content = read_log(log, self._replay, local, () if alone else self._quorum.voters, alone=alone)
         if alone:
             bootstrap_voter(log, content.voters, own, content.bootstrap, clock.time_ms())
         snapshots = SnapshotTaker(

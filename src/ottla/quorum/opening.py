@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ottla.common.config_keys_authorizer import STANDARD_AUTHORIZER
 from ottla.common.errors import OperatorError
 from ottla.common.feature_levels import METADATA_VERSION
 from ottla.metadata.delta import MetadataDelta
@@ -16,10 +17,10 @@ from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, VersionRange
 from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion
 from ottla.protocol.messages.metadata_records import (
     AbortTransactionRecord,
-    AccessControlEntryRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
 )
+from ottla.quorum.config import LocalReplica
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.raft_types import ReplicaKey, Voter
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
@@ -42,13 +43,14 @@ class LogContent(NamedTuple):
 
 
 def read_log(
-    log: ReplicaLog, replay: Replay, local: ReplicaKey, configured: tuple[Voter, ...], *, alone: bool
+    log: ReplicaLog, replay: Replay, node: LocalReplica, configured: tuple[Voter, ...], *, alone: bool
 ) -> LogContent:
     """Replay the newest snapshot and what follows it; `alone`: this node is its own only voter.
 
     `configured` are the voters of the configuration, which count where the log names none.
     Raises OperatorError for what this node may not take over, OSError, KafkaError, ProtocolError, InvariantError.
     """
+    local = node.key
     voters = VoterSets(configured)
     committed_end, bootstrap = _read_snapshot(log, replay, voters)
     tail_bytes = last_timestamp_ms = 0
@@ -70,7 +72,8 @@ def read_log(
     formatted = image_of(BOOTSTRAP, bootstrap)
     for image in (replay.latest, formatted):
         refuse_unknown_levels(log.directory, image)
-        refuse_acls(log.directory, image)
+        if not node.enforces_acls:
+            refuse_acls(log.directory, image)
     return LogContent(voters, committed_end, tail_bytes, last_timestamp_ms, bootstrap)
 
 
@@ -179,11 +182,10 @@ def refuse_unknown_levels(directory: str, image: MetadataImage) -> None:
 
 
 def refuse_acls(directory: str, image: MetadataImage) -> None:
-    """Raise OperatorError for an image with ACLs, of the metadata log in `directory`: what they close would be open."""
-    count = sum(cls is AccessControlEntryRecord for cls, _ in image.kept)
-    if count:
+    """Raise OperatorError for an image with ACLs, of the metadata log in `directory`, where nobody enforces them."""
+    if image.acls:
         raise OperatorError(
-            f"the metadata log in {directory} has ACLs ({count}), which this version does not enforce, so that "
-            "everybody could do what they forbid: start what wrote it and remove them (kafka-acls --remove), where the "
-            "network alone may guard the cluster"
+            f"the metadata log in {directory} has ACLs ({len(image.acls)}), and authorizer.class.name names nobody who "
+            f"enforces them, so that everybody could do what they forbid: set it to {STANDARD_AUTHORIZER}, and "
+            "super.users to the principals of the cluster's nodes and administrators"
         )

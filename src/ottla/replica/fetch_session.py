@@ -154,6 +154,13 @@ class SessionPartition:
         session.active[self] = None
         return session.watch
 
+    def ask_again(self) -> None:
+        """What is told of this may be another thing now, though nothing happened to the partition."""
+        session = self._session
+        if session is not None and self._resting:
+            self._end_rest()
+            session.active[self] = None
+
     def update(self, requested: RequestedPartition) -> None:
         """Take over what a request says about this partition."""
         if self._resting:
@@ -308,6 +315,14 @@ class FetchSessionCache:
     def partition_count(self) -> int:
         """Partitions remembered over all sessions."""
         return self._partition_count
+
+    def ask_again(self) -> None:
+        """Have consumers' partitions read anew, whether they rest or are waited for: who may read may have changed."""
+        for session in self._sessions.values():
+            if not session.privileged:
+                for partition in session.partitions.values():
+                    partition.ask_again()
+                self._purgatory.touch(session.watch, force=True)
 
     def open(
         self,

@@ -1,1 +1,1 @@
-"""Who speaks, and in secret: keys and certificates, contexts of TLS, mechanisms of SASL, principals."""
+"""Who speaks, in secret, and what they may do: certificates, contexts of TLS, mechanisms of SASL, principals, ACLs."""

@@ -40,6 +40,12 @@ ErrorResponse = Callable[[Any, ErrorCode, str], "object | None"]
 None when the response has no place for it; then the connection closes.
 """
 
+Guard = Callable[[ContextT_contra, Request, Any], "object | None"]
+"""Gets the request message before the handler, where there is an authorizer; see `server.authorization`.
+
+Returns the response where nothing is left to handle. Raises KafkaError.
+"""
+
 Basis = Callable[[ContextT_contra], tuple[object, ...]]
 """The objects that responses depend on beside the request; all immutable."""
 
@@ -87,7 +93,7 @@ class DeclaredApi(Api[ContextT_contra]):
     `basis`, responses without an error are remembered (`response_cache`).
     """
 
-    __slots__ = ("basis", "error_response", "forwarded", "handle")
+    __slots__ = ("basis", "error_response", "forwarded", "guard", "handle")
 
     def __init__(
         self,
@@ -98,6 +104,7 @@ class DeclaredApi(Api[ContextT_contra]):
         listeners: Listeners = Listeners.BROKER,
         needs: Need | None = None,
         item_needs: tuple[Need, ...] = (),
+        guard: Guard[ContextT_contra] | None = None,
         throttled: bool = True,
         forwarded: bool = False,
         basis: Basis[ContextT_contra] | None = None,
@@ -106,6 +113,7 @@ class DeclaredApi(Api[ContextT_contra]):
         self.handle = handle
         self.error_response = error_response
         self.forwarded = forwarded
+        self.guard = guard
         self.basis = basis
 
 

@@ -35,6 +35,7 @@ from ottla.metrics.registry import MetricsRegistry
 from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH
 from ottla.replica.membership import Membership, alone
 from ottla.server.apis import broker_apis, controller_apis
+from ottla.server.authorization import make_authorizer
 from ottla.server.background import PeriodicSteps, PoolWriter
 from ottla.server.cleaner_gauges import register_cleaner_gauges
 from ottla.server.closing_flush import flush_all
@@ -108,6 +109,7 @@ class Broker:
         self._failures = Failures(machine.clock)
         self._steps = PeriodicSteps(machine.scheduler, self._failures)
         self._publisher = MetadataPublisher()
+        self._authorizer = make_authorizer(config, self._publisher)
         self._logs = LogManager(
             machine.disk,
             machine.clock,
@@ -197,7 +199,10 @@ class Broker:
             self._open_logs(metadata_log.latest)
             self._make_parts(control, metadata_log.latest)
             self._controller_dispatcher = RequestDispatcher(
-                self.contexts.dispatcher, controller_apis(self.contexts), serves_controller=True
+                self.contexts.dispatcher,
+                controller_apis(self.contexts),
+                serves_controller=True,
+                authorizer=self._authorizer,
             )
             metadata_log.listen(control)
             if config.is_controller:
@@ -224,7 +229,9 @@ class Broker:
         if self._controller_lifecycle is not None:
             self._controller_lifecycle.start(_nothing)
         await (self._join(control) if config.clustered else self._start_alone(control))
-        self._dispatcher = RequestDispatcher(self.contexts.dispatcher, broker_apis(self.contexts))
+        self._dispatcher = RequestDispatcher(
+            self.contexts.dispatcher, broker_apis(self.contexts), authorizer=self._authorizer
+        )
         self._within_quotas = QuotaDispatcher(self._dispatcher, self.parts.quotas, self._machine.clock)
         register_gauges(self._registry, self.parts, config)
         register_group_gauges(self._registry, self.parts.groups.runtime, self._machine.clock)

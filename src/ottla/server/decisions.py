@@ -16,7 +16,7 @@ from ottla.metadata.image import MetadataImage
 from ottla.protocol.registry import ApiKey
 from ottla.quota.mutations import Mutation
 from ottla.replica.manager import ReplicaManager
-from ottla.server.api import DeclaredApi, ErrorResponse, Listeners
+from ottla.server.api import DeclaredApi, ErrorResponse, Guard, Listeners
 from ottla.server.authorization import Need
 from ottla.server.enveloped_channel import EnvelopedChannel
 from ottla.server.request import Request
@@ -45,6 +45,11 @@ class Decisions:
         return self._controller.mutations.begin(
             image.client_quotas, request.principal, request.client_id or "", context.now_ms / 1000, strict=strict
         )
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest image, committed or not; means something only while this node is active."""
+        return self._controller.image
 
     def submit(self, request: Request, operation: Operation, *, makes_partitions: bool = False) -> None:
         """Run `operation` in the controller's order and answer with its response once its records are committed."""
@@ -78,6 +83,7 @@ def decided(
     listeners: Listeners,
     needs: Need | None = None,
     item_needs: tuple[Need, ...] = (),
+    guard: Guard[DecidingContext] | None = None,
     forwarded: bool = False,
     makes_partitions: bool = False,
     refused_from: int | None = None,
@@ -108,6 +114,7 @@ def decided(
         listeners=listeners,
         needs=needs,
         item_needs=item_needs,
+        guard=guard,
         forwarded=forwarded,
     )
 

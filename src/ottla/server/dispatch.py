@@ -27,7 +27,7 @@ from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.registry import API, ApiKey, ApiSpec
 from ottla.replica.purgatory import DelayedOperation, Purgatory
 from ottla.server.api import DeclaredApi, HotApi, Served
-from ottla.server.authorization import DENIED, Authorizer
+from ottla.server.authorization import DENIED, DENIED_TEXT, Authorizer
 from ottla.server.failures import Failures
 from ottla.server.forwarding import ControllerChannel
 from ottla.server.request import Request
@@ -259,7 +259,9 @@ class RequestDispatcher:
 
         def build() -> object | None:
             if self.authorizer is not None:
-                _check_allowed(api, request)
+                answer = _guarded(entry, api, request)
+                if answer is not None:
+                    return answer
             return api.handle(entry.context, request, request.message)
 
         parts = self._build(entry, request, build)
@@ -286,6 +288,8 @@ class RequestDispatcher:
             response = build()
             if response is None:
                 return []
+            if request.amend is not None:
+                response = request.amend(response)
             errors = entry.error_codes(response)
             if errors:
                 request.errors = errors
@@ -293,6 +297,8 @@ class RequestDispatcher:
                     entry.statistics.failed(code)
         except KafkaError as error:
             response = entry.failed(request, error.code, error.message)
+            if request.amend is not None and response is not None:
+                response = request.amend(response)
         except (ProtocolError, InvariantError):
             raise
         except Exception as error:
@@ -316,14 +322,17 @@ class RequestDispatcher:
         return [encode_response(api_key, 0, correlation_id, response)]
 
 
-def _check_allowed(api: DeclaredApi[Any], request: Request) -> None:
-    """Raise KafkaError when who asks may not ask this at all."""
+def _guarded(entry: _Entry, api: DeclaredApi[Any], request: Request) -> object | None:
+    """Take out of the request what may not be asked; the response where nothing is left.
+
+    Raises KafkaError when who asks may not ask this at all.
+    """
     needs = api.needs
-    if needs is None:
-        return
-    name = getattr(request.message, needs.attribute) if needs.attribute else CLUSTER_NAME
-    if not request.allowed(needs.operation, needs.resource_type, name):
-        raise KafkaError(DENIED[needs.resource_type])
+    if needs is not None:
+        name = getattr(request.message, needs.attribute) if needs.attribute else CLUSTER_NAME
+        if not request.allowed(needs.operation, needs.resource_type, name):
+            raise KafkaError(DENIED[needs.resource_type], DENIED_TEXT)
+    return None if api.guard is None else api.guard(entry.context, request, request.message)
 
 
 def _raise(error: BaseException | None) -> object:

@@ -22,6 +22,8 @@ class MetadataFollower:
         parts = self._parts
         self._config.image_published(image, changes)
         parts.quotas.use(image)
+        if changes.acls_changed:
+            parts.sessions.ask_again()
         parts.replicas.apply(image, changes)
         # A coordinator reads its log, which may be opened only some turns later; images stay in order.
         parts.replicas.when_opened(lambda: self._coordinate(image, changes))

@@ -7,11 +7,11 @@ A handler either returns its response or parks the request and later calls `answ
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.common.channel import Channel, Part
-from ottla.protocol.registry import ApiSpec
+from ottla.protocol.registry import API, ApiSpec
 from ottla.replica.purgatory import DelayedOperation
 from ottla.server.authorization import EVERY_OPERATION, OPERATIONS, Authorizer, operation_bits
 
@@ -67,6 +67,7 @@ class Request:
     """The header of a request and its connection."""
 
     __slots__ = (
+        "amend",
         "api_key",
         "api_version",
         "channel",
@@ -97,6 +98,8 @@ class Request:
         self.started_s = started_s
         self.message: object | None = None
         """The message of a declared API, once it was read."""
+        self.amend: Callable[[Any], object] | None = None
+        """What the guard of a declared API has to add to the response, which it gets and returns."""
         self.errors: Sequence[int] = ()
         """Error codes in the answer of a declared API, once it was made."""
 
@@ -109,18 +112,46 @@ class Request:
     def listener_name(self) -> str:
         return self.channel.listener.name
 
-    def allowed(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
-        """Whether who asks may do this with one thing that the request names."""
+    def allowed(
+        self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, told: bool = True
+    ) -> bool:
+        """Whether who asks may do this with one thing; `told` is False where the request does not name it."""
         authorizer = self.dispatcher.authorizer
         return authorizer is None or authorizer.allows(
-            self.principal, self.channel.client_host, operation, resource_type, name
+            self.principal,
+            self.channel.client_host,
+            operation,
+            resource_type,
+            name,
+            request=API[self.api_key].name,
+            told=told,
         )
+
+    def allowed_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether who asks may do this with any resource of a type."""
+        authorizer = self.dispatcher.authorizer
+        return authorizer is None or authorizer.allows_any(
+            self.principal, self.channel.client_host, operation, resource_type, request=API[self.api_key].name
+        )
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether somebody is asked what this request may do."""
+        return self.dispatcher.authorizer is not None
 
     def authorized_operations(self, resource_type: ResourceType, name: str) -> int:
         """The bit set of what who asks may do with a topic, a group or the cluster."""
         if self.dispatcher.authorizer is None:
             return EVERY_OPERATION[resource_type]
-        return operation_bits(each for each in OPERATIONS[resource_type] if self.allowed(each, resource_type, name))
+        return operation_bits(
+            each for each in OPERATIONS[resource_type] if self.allowed(each, resource_type, name, told=False)
+        )
+
+    def cluster_operations(self) -> int:
+        """The same of the cluster; none for who may not describe it."""
+        if not self.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER, told=False):
+            return 0
+        return self.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
     def answer(self, build: Callable[[], object]) -> None:
         """Finish a parked request with the message that `build` makes; what it raises is answered as an error."""

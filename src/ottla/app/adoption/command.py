@@ -95,6 +95,8 @@ def _rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
     yield "client quotas", str(len(image.client_quotas)), "kept"
     if image.scram_credentials:
         yield "SCRAM credentials", str(len(image.scram_credentials)), "in force"
+    if image.acls:
+        yield "ACLs", str(len(image.acls)), "in force by authorizer.class.name, without which a start is refused"
     for what, count in metadata.not_served.items():
         yield what, str(count), "can't be kept" if what in metadata.unreadable else "kept, and nobody goes by them"
     yield from _coordinator_rows(found)

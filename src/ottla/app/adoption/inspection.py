@@ -23,7 +23,7 @@ from ottla.common.errors import KafkaError, OperatorError, ProtocolError
 from ottla.common.topic_configs import TOPIC_CONFIGS
 from ottla.common.topic_partition import TopicPartition
 from ottla.metadata.image import ConfigResource, MetadataImage, PartitionImage, TopicImage
-from ottla.quorum.opening import refuse_acls, refuse_unknown_levels
+from ottla.quorum.opening import refuse_unknown_levels
 from ottla.record.batch import BatchView
 from ottla.storage import names
 from ottla.storage.checkpoints import CheckpointCorruption, read_offsets
@@ -135,11 +135,10 @@ def _directory(disk: Disk, path: str) -> StoredDirectory:
 
 def _judge_metadata(found: Inspection) -> None:
     path, image, node_id = found.metadata_path, found.image, found.meta.node_id
-    for refuse in (refuse_unknown_levels, refuse_acls):
-        try:
-            refuse(path, image)
-        except OperatorError as error:
-            found.obstacles.append(str(error))
+    try:
+        refuse_unknown_levels(path, image)
+    except OperatorError as error:
+        found.obstacles.append(str(error))
     unreadable = [f"{what} ({count})" for what, count in found.metadata.unreadable.items()]
     if unreadable:
         found.obstacles.append(

@@ -25,9 +25,9 @@ from ottla.record.control import ControlRecordType, control_record_type
 from ottla.record.errors import CorruptBatch
 from ottla.record.varint import read_unsigned_varint
 
-_NOT_SERVED = {10: "delegation tokens", 18: "ACLs"}
+_NOT_SERVED = {10: "delegation tokens"}
 """What records of a kind make that nothing here goes by."""
-_REMOVALS = {26: 10, 19: 18}
+_REMOVALS = {26: 10}
 """Kinds of records that take one of those back."""
 _OTHERS = {21: "the state of a ZooKeeper migration", 28: "removals of eligible leaders"}
 

@@ -61,10 +61,19 @@ class ShardContext:
 class RequestContext:
     """Who asks. Made by the request handlers."""
 
-    __slots__ = ("api_version", "client_host", "client_id", "listener")
+    __slots__ = ("api_version", "client_host", "client_id", "listener", "may_describe")
 
-    def __init__(self, client_id: str, client_host: str, api_version: int, listener: str = "") -> None:
+    def __init__(
+        self,
+        client_id: str,
+        client_host: str,
+        api_version: int,
+        listener: str = "",
+        may_describe: Callable[[str], bool] | None = None,
+    ) -> None:
+        """`may_describe`: whether who asks may know of a topic; None where everybody may."""
         self.client_id = client_id
         self.client_host = client_host
         self.api_version = api_version
         self.listener = listener
+        self.may_describe = may_describe

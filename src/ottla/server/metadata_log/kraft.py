@@ -21,7 +21,13 @@ def kraft(context: MetadataLogContext) -> NodeMetadataLog:
     config = context.config
     driver = QuorumDriver(
         machine=context.machine,
-        local=LocalReplica(config.node_id, context.directory_id, config.metadata_log_dir, metadata_log_config(config)),
+        local=LocalReplica(
+            config.node_id,
+            context.directory_id,
+            config.metadata_log_dir,
+            metadata_log_config(config),
+            enforces_acls=bool(config.get_str("authorizer.class.name")),
+        ),
         publisher=context.publisher,
         on_failure=context.on_failure,
         peers=context.peers,

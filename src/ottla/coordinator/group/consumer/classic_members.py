@@ -109,9 +109,9 @@ class ClassicMembers:
         )
         self._heartbeat.admit(change)
         changed = self._heartbeat.note_metadata(change)
-        changed = (
-            self._regexes.update(group, change.before, change.after, change.records) is not RegexChange.NONE or changed
-        )
+        may_describe = request_context.may_describe
+        regex = self._regexes.update(group, change.before, change.after, change.records, may_describe)
+        changed = regex is not RegexChange.NONE or changed
         if existing is not None and can_downgrade(group, [existing.member_id], self._context.config):
             return self._join_and_downgrade(change, existing, changed, subscription, reply)
         target_epoch, target = self._heartbeat.advance_group(change, raise_epoch=changed)

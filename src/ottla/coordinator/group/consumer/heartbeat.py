@@ -91,7 +91,7 @@ class ConsumerHeartbeat:
         self._take_over(change, request_context, request)
         self.admit(change)
         names_changed = self.note_metadata(change)
-        regex = self._regexes.update(group, change.before, change.after, records)
+        regex = self._regexes.update(group, change.before, change.after, records, request_context.may_describe)
         # A pattern that is not resolved yet will raise the epoch later.
         raises = names_changed or regex is RegexChange.CHANGED_AND_RESOLVED
         target_epoch, target = self.advance_group(change, raise_epoch=raises)

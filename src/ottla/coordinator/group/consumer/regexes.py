@@ -3,16 +3,16 @@
 Patterns are matched on behalf of a heartbeat but not within it: the result comes as records of its own, in small steps
 through the shard's timer, and raises the group epoch where it changes what the group reads. All patterns of a group are
 refreshed together, so that new topics cause one rebalance: when one is unresolved, when there are new topics, or after
-`group.consumer.regex.refresh.interval.ms`, but not again within ten seconds.
+`group.consumer.regex.refresh.interval.ms`, but not again within ten seconds. Topics that the member may not describe
+whose heartbeat began a resolution are no part of it, as in Apache Kafka.
 
-Invariant: at most one resolution of a group runs. Left out: leaving out topics that the member may not describe (that
-comes with authorization).
+Invariant: at most one resolution of a group runs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from ottla.coordinator.group.consumer.group import UNRESOLVED, ConsumerGroup, ResolvedRegex
@@ -78,9 +78,14 @@ class RegexSubscriptions:
         self._topics_version = version
 
     def update(
-        self, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember, records: list[GroupRecord]
+        self,
+        group: ConsumerGroup,
+        before: ConsumerMember,
+        after: ConsumerMember,
+        records: list[GroupRecord],
+        may_describe: Callable[[str], bool] | None,
     ) -> RegexChange:
-        """Follow a member's change and start a resolution where one is due.
+        """Follow a member's change and start a resolution where one is due, of what the member `may_describe`.
 
         Raises KafkaError INVALID_REGULAR_EXPRESSION for a pattern that is new to the group and does not compile.
         """
@@ -99,10 +104,17 @@ class RegexSubscriptions:
             elif new in group.regexes:
                 change = RegexChange.CHANGED_AND_RESOLVED
         if must_resolve or group.regex_subscribers:
-            self._maybe_resolve(group, old, new, must_resolve)
+            self._maybe_resolve(group, (old, new), must_resolve, may_describe)
         return change
 
-    def _maybe_resolve(self, group: ConsumerGroup, old: str, new: str, must_resolve: bool) -> None:
+    def _maybe_resolve(
+        self,
+        group: ConsumerGroup,
+        change: tuple[str, str],
+        must_resolve: bool,
+        may_describe: Callable[[str], bool] | None,
+    ) -> None:
+        old, new = change
         now_ms = self._context.clock.time_ms()
         last_ms = group.last_regex_refresh_ms()
         if group.group_id in self._resolutions or last_ms <= now_ms <= last_ms + MIN_REFRESH_INTERVAL_MS:
@@ -121,7 +133,9 @@ class RegexSubscriptions:
         if not due or not patterns:
             return
         image = self._context.image
-        self._resolutions[group.group_id] = RegexResolution(patterns, list(image.topics), image.offset, now_ms)
+        self._resolutions[group.group_id] = RegexResolution(
+            patterns, list(image.topics), image.offset, now_ms, may_describe
+        )
         self._schedule_step(group.group_id)
 
     def _schedule_step(self, group_id: str) -> None:

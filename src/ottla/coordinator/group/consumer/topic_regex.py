@@ -6,7 +6,7 @@ that are bounded in calls of the engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ottla.common.errors import KafkaError
 from ottla.common.patterns import Matcher, compile_pattern
@@ -24,10 +24,20 @@ def compile_regex(pattern: str) -> Matcher:
 class RegexResolution:
     """All patterns of a group against all topics of one metadata image, step by step."""
 
-    __slots__ = ("_matchers", "_names", "_position", "_step", "_timestamp_ms", "_topics", "_version")
+    __slots__ = ("_matchers", "_may_describe", "_names", "_position", "_step", "_timestamp_ms", "_topics", "_version")
 
-    def __init__(self, patterns: Iterable[str], names: Sequence[str], version: int, timestamp_ms: int) -> None:
-        """Patterns that don't compile match nothing: they were checked when a member brought them."""
+    def __init__(
+        self,
+        patterns: Iterable[str],
+        names: Sequence[str],
+        version: int,
+        timestamp_ms: int,
+        may_describe: Callable[[str], bool] | None = None,
+    ) -> None:
+        """Patterns that don't compile match nothing: they were checked when a member brought them.
+
+        `may_describe`: whether who asked may know of a topic that matches; None where everybody may.
+        """
         self._matchers: dict[str, Matcher] = {}
         self._topics: dict[str, list[str]] = {}
         for pattern in sorted(patterns):
@@ -39,6 +49,7 @@ class RegexResolution:
         self._names = names
         self._position = 0
         self._step = max(1, MATCHES_PER_STEP // max(1, len(self._matchers)))
+        self._may_describe = may_describe
         self._version = version
         self._timestamp_ms = timestamp_ms
 
@@ -46,6 +57,8 @@ class RegexResolution:
         """Match some more names; True when all are done."""
         end = self._position + self._step
         names = self._names[self._position : end]
+        if self._may_describe is not None:
+            names = list(filter(self._may_describe, names))
         for pattern, matches in self._matchers.items():
             self._topics[pattern] += [name for name in names if matches(name.encode())]
         self._position = end

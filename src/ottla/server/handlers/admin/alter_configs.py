@@ -13,7 +13,9 @@ from ottla.protocol.messages.alter_configs import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners
 from ottla.server.authorization import Need
-from ottla.server.decisions import decided
+from ottla.server.decisions import DecidingContext, decided
+from ottla.server.guards import Items, guard_configs
+from ottla.server.request import Request
 
 
 def error_response(message: AlterConfigsRequest, code: ErrorCode, text: str) -> AlterConfigsResponse:
@@ -31,10 +33,16 @@ def error_response(message: AlterConfigsRequest, code: ErrorCode, text: str) -> 
     )
 
 
+def guard(context: DecidingContext, request: Request, message: AlterConfigsRequest) -> object | None:
+    """Each resource for itself."""
+    return guard_configs(request, message, AclOperation.ALTER_CONFIGS, Items("resources", "responses", error_response))
+
+
 ALTER_CONFIGS = decided(
     ApiKey.ALTER_CONFIGS,
     handle_alter_configs,
     error_response,
+    guard=guard,
     listeners=Listeners.BOTH,
     item_needs=(
         Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),

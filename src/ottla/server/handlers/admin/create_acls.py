@@ -1,20 +1,34 @@
-"""CreateAcls (30): versions 1 to 3. There is no authorizer, which is said as Apache Kafka says it without one."""
+"""CreateAcls (30): versions 1 to 3, forwarded to the active controller; the rules are `controller.acls`'."""
 
 from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.controller.acls import handle_create_acls
+from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.metadata.delta import acl_of
+from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ottla.protocol.registry import ApiKey
+from ottla.security.authorizer import tell_change
 from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 
-def handle(context: AdminContext, request: Request, message: CreateAclsRequest) -> CreateAclsResponse:
-    """Raises KafkaError SECURITY_DISABLED."""
-    raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+def handle(context: AdminContext, request: Request, message: CreateAclsRequest) -> None:
+    """Change what is asked for, and tell the audit log. Raises KafkaError SECURITY_DISABLED without an authorizer."""
+    if not request.is_guarded:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+
+    def decide(image: MetadataImage, controller: ControllerContext) -> ControllerResult[CreateAclsResponse]:
+        result = handle_create_acls(image, message, controller)
+        for record in result.records:
+            tell_change(request.principal, request.channel.client_host, "adds", acl_of(record.message))
+        return result
+
+    context.decisions.submit(request, decide)
 
 
 def error_response(message: CreateAclsRequest, code: ErrorCode, text: str) -> CreateAclsResponse:
@@ -30,4 +44,5 @@ CREATE_ACLS = DeclaredApi(
     error_response,
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    forwarded=True,
 )

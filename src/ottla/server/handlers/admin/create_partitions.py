@@ -13,7 +13,9 @@ from ottla.protocol.messages.create_partitions import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners
 from ottla.server.authorization import Need
-from ottla.server.decisions import decided
+from ottla.server.decisions import DecidingContext, decided
+from ottla.server.guards import Items, guard_items
+from ottla.server.request import Request
 
 
 def error_response(message: CreatePartitionsRequest, code: ErrorCode, text: str) -> CreatePartitionsResponse:
@@ -26,10 +28,21 @@ def error_response(message: CreatePartitionsRequest, code: ErrorCode, text: str)
     )
 
 
+def guard(context: DecidingContext, request: Request, message: CreatePartitionsRequest) -> object | None:
+    """Each topic for itself."""
+    return guard_items(
+        request,
+        message,
+        Items("topics", "results", error_response),
+        lambda topic: request.allowed(AclOperation.ALTER, ResourceType.TOPIC, topic.name),
+    )
+
+
 CREATE_PARTITIONS = decided(
     ApiKey.CREATE_PARTITIONS,
     handle_create_partitions,
     error_response,
+    guard=guard,
     listeners=Listeners.BOTH,
     item_needs=(Need(AclOperation.ALTER, ResourceType.TOPIC),),
     forwarded=True,

@@ -1,20 +1,33 @@
-"""DeleteAcls (31): versions 1 to 3. There is no authorizer, which is said as Apache Kafka says it without one."""
+"""DeleteAcls (31): versions 1 to 3, forwarded to the active controller; the rules are `controller.acls`'."""
 
 from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.controller.acls import handle_delete_acls
+from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from ottla.protocol.registry import ApiKey
+from ottla.security.authorizer import tell_change
 from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
 
-def handle(context: AdminContext, request: Request, message: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Raises KafkaError SECURITY_DISABLED."""
-    raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+def handle(context: AdminContext, request: Request, message: DeleteAclsRequest) -> None:
+    """Change what is asked for, and tell the audit log. Raises KafkaError SECURITY_DISABLED without an authorizer."""
+    if not request.is_guarded:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+
+    def decide(image: MetadataImage, controller: ControllerContext) -> ControllerResult[DeleteAclsResponse]:
+        result = handle_delete_acls(image, message)
+        for record in result.records:
+            tell_change(request.principal, request.channel.client_host, "removes", image.acls[record.message.id])
+        return result
+
+    context.decisions.submit(request, decide)
 
 
 def error_response(message: DeleteAclsRequest, code: ErrorCode, text: str) -> DeleteAclsResponse:
@@ -30,4 +43,5 @@ DELETE_ACLS = DeclaredApi(
     error_response,
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    forwarded=True,
 )

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.topics import handle_delete_topics
+from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteTopicState,
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners
 from ottla.server.authorization import Need
-from ottla.server.decisions import decided
+from ottla.server.decisions import DecidingContext, decided
+from ottla.server.guards import Items, guard_items, topic_name
+from ottla.server.request import Request
 
 
 def error_response(message: DeleteTopicsRequest, code: ErrorCode, text: str) -> DeleteTopicsResponse:
@@ -26,10 +32,44 @@ def error_response(message: DeleteTopicsRequest, code: ErrorCode, text: str) -> 
     return DeleteTopicsResponse(responses=named + states)
 
 
+def guard(context: DecidingContext, request: Request, message: DeleteTopicsRequest) -> object | None:
+    """Who may delete in the cluster may delete any topic. One that was named by its id and may not be described either
+    is refused without its name.
+    """
+    if request.allowed(AclOperation.DELETE, ResourceType.CLUSTER, told=False):
+        return None
+    image = context.decisions.image
+
+    def may_delete(topic: str | DeleteTopicState) -> bool:
+        name = _name(image, topic)
+        return name is None or request.allowed(AclOperation.DELETE, ResourceType.TOPIC, name)
+
+    def refusal(refused: Any, code: ErrorCode, text: str) -> DeleteTopicsResponse:
+        response = error_response(refused, code, text)
+        for row, topic in zip(response.responses, (*refused.topic_names, *refused.topics), strict=True):
+            row.name = _name(image, topic)
+            by_id = isinstance(topic, DeleteTopicState) and topic.name is None
+            if by_id and not request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, row.name or "", told=False):
+                row.name = None
+        return response
+
+    # A version has names alone, or topics by name or by id.
+    asked = "topics" if message.topics else "topic_names"
+    return guard_items(request, message, Items(asked, "responses", refusal), may_delete)
+
+
+def _name(image: MetadataImage, topic: str | DeleteTopicState) -> str | None:
+    """None for an id without a topic."""
+    if isinstance(topic, str):
+        return topic
+    return topic_name(image, bytes(topic.topic_id) if topic.name is None else topic.name)
+
+
 DELETE_TOPICS = decided(
     ApiKey.DELETE_TOPICS,
     handle_delete_topics,
     error_response,
+    guard=guard,
     listeners=Listeners.BOTH,
     item_needs=(
         Need(AclOperation.DELETE, ResourceType.CLUSTER),

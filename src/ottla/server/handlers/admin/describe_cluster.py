@@ -6,7 +6,7 @@ kind only. Version 2 may ask for fenced brokers too.
 
 from __future__ import annotations
 
-from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -15,7 +15,7 @@ from ottla.protocol.messages.describe_cluster import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners
-from ottla.server.authorization import NOT_REQUESTED, Need
+from ottla.server.authorization import DENIED_TEXT, NOT_REQUESTED, Need
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
@@ -50,9 +50,7 @@ def handle(context: AdminContext, request: Request, message: DescribeClusterRequ
             )
             for node in nodes
         ],
-        cluster_authorized_operations=(
-            request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME) if asked else NOT_REQUESTED
-        ),
+        cluster_authorized_operations=(request.cluster_operations() if asked else NOT_REQUESTED),
     )
 
 
@@ -65,10 +63,17 @@ def error_response(message: DescribeClusterRequest, code: ErrorCode, text: str) 
     return DescribeClusterResponse(error_code=code, error_message=text, endpoint_type=BROKERS)
 
 
+def guard(context: AdminContext, request: Request, message: DescribeClusterRequest) -> None:
+    """Everybody may ask a broker; a controller only administrators, as in Apache Kafka."""
+    if request.dispatcher.serves_controller and not request.allowed(AclOperation.ALTER, ResourceType.CLUSTER):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED_TEXT)
+
+
 DESCRIBE_CLUSTER = DeclaredApi(
     ApiKey.DESCRIBE_CLUSTER,
     handle,
     error_response,
+    guard=guard,
     listeners=Listeners.BOTH,
     item_needs=(Need(AclOperation.ALTER, ResourceType.CLUSTER),),
 )

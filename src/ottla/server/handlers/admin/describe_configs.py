@@ -13,6 +13,7 @@ from ottla.protocol.messages.describe_configs import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import Need
+from ottla.server.guards import Items, guard_configs
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
@@ -37,10 +38,16 @@ def error_response(message: DescribeConfigsRequest, code: ErrorCode, text: str) 
     )
 
 
+def guard(context: AdminContext, request: Request, message: DescribeConfigsRequest) -> object | None:
+    """Each resource for itself."""
+    return guard_configs(request, message, AclOperation.DESCRIBE_CONFIGS, Items("resources", "results", error_response))
+
+
 DESCRIBE_CONFIGS = DeclaredApi(
     ApiKey.DESCRIBE_CONFIGS,
     handle,
     error_response,
+    guard=guard,
     listeners=Listeners.BOTH,
     item_needs=(
         Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),

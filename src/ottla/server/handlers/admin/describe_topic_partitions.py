@@ -18,7 +18,7 @@ from ottla.protocol.messages.describe_topic_partitions import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
+from ottla.server.authorization import Need, split_allowed
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
@@ -34,7 +34,10 @@ def handle(
     limit = max(1, min(limit, message.response_partition_limit))
     ask_all = not message.topics
     names = sorted(context.metadata.image.topics if ask_all else {topic.name for topic in message.topics})
-    if cursor is not None and not ask_all and cursor.topic_name not in names:
+    names, refused = split_allowed(
+        names, lambda name: request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, told=not ask_all)
+    )
+    if cursor is not None and not ask_all and cursor.topic_name not in (*names, *refused):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "DescribeTopicPartitionsRequest topic list should contain the cursor topic."
         )
@@ -54,6 +57,11 @@ def handle(
         if following is not None:
             response.next_cursor = Cursor(topic_name=name, partition_index=following)
             break
+    if not ask_all:
+        response.topics += [
+            DescribeTopicPartitionsResponseTopic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            for name in refused
+        ]
     return response
 
 

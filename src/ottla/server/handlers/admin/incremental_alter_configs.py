@@ -13,7 +13,9 @@ from ottla.protocol.messages.incremental_alter_configs import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners
 from ottla.server.authorization import Need
-from ottla.server.decisions import decided
+from ottla.server.decisions import DecidingContext, decided
+from ottla.server.guards import Items, guard_configs
+from ottla.server.request import Request
 
 
 def error_response(
@@ -33,10 +35,16 @@ def error_response(
     )
 
 
+def guard(context: DecidingContext, request: Request, message: IncrementalAlterConfigsRequest) -> object | None:
+    """Each resource for itself."""
+    return guard_configs(request, message, AclOperation.ALTER_CONFIGS, Items("resources", "responses", error_response))
+
+
 INCREMENTAL_ALTER_CONFIGS = decided(
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     handle_incremental_alter_configs,
     error_response,
+    guard=guard,
     listeners=Listeners.BOTH,
     item_needs=(
         Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),

@@ -8,7 +8,7 @@ gone.
 
 from __future__ import annotations
 
-from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
@@ -29,7 +29,7 @@ from ottla.protocol.messages.metadata import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
-from ottla.server.authorization import NOT_REQUESTED, Need
+from ottla.server.authorization import NOT_REQUESTED, Need, split_allowed
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
@@ -44,9 +44,20 @@ _NOT_ON_DEMAND = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
 def handle(context: AdminContext, request: Request, message: MetadataRequest) -> MetadataResponse:
     """Describe what is asked for; see the module."""
     missing = _creatable(context, request, message)
+    refused: frozenset[str] = frozenset()
     if missing:
+        missing, refused = _allowed_to_create(request, missing)
         context.topics.create_on_demand(missing)
-    return _describe(context, request, message)
+    return _describe(context, request, message, refused)
+
+
+def _allowed_to_create(request: Request, missing: list[str]) -> tuple[list[str], frozenset[str]]:
+    """Which of them who asks may create, and which it may describe at least and not create."""
+    missing = [name for name in missing if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, told=False)]
+    if request.allowed(AclOperation.CREATE, ResourceType.CLUSTER, told=False):
+        return missing, frozenset()
+    kept, refused = split_allowed(missing, lambda name: request.allowed(AclOperation.CREATE, ResourceType.TOPIC, name))
+    return kept, frozenset(refused)
 
 
 def _creatable(context: AdminContext, request: Request, message: MetadataRequest) -> list[str]:
@@ -68,7 +79,10 @@ def _is_valid(name: str) -> bool:
     return True
 
 
-def _describe(context: AdminContext, request: Request, message: MetadataRequest) -> MetadataResponse:
+def _describe(
+    context: AdminContext, request: Request, message: MetadataRequest, refused: frozenset[str]
+) -> MetadataResponse:
+    """`refused`: names that who asks may not create."""
     image = context.metadata.image
     alive = context.metadata.alive_brokers()
     listener = request.listener_name
@@ -81,9 +95,7 @@ def _describe(context: AdminContext, request: Request, message: MetadataRequest)
         cluster_id=context.metadata.cluster_id,
         controller_id=context.metadata.controller_id(),
         cluster_authorized_operations=(
-            request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
-            if message.include_cluster_authorized_operations
-            else NOT_REQUESTED
+            request.cluster_operations() if message.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
     ask_all = message.topics is None or (request.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL and not message.topics)
@@ -95,6 +107,7 @@ def _describe(context: AdminContext, request: Request, message: MetadataRequest)
                 alive,
             )
             for topic in image.topics.values()
+            if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name, told=False)
         ]
         return response
     answered: set[tuple[str | None, Uuid]] = set()
@@ -104,6 +117,10 @@ def _describe(context: AdminContext, request: Request, message: MetadataRequest)
         answered.add((asked.name, asked.topic_id))
         found = _find(image, request, asked)
         name = found.name if isinstance(found, TopicImage) else asked.name or ""
+        # An id without a topic hides nothing.
+        if name and (name in refused or not request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)):
+            response.topics.append(_refused(asked, request.api_version))
+            continue
         operations = request.authorized_operations(ResourceType.TOPIC, name) if asks_operations else NOT_REQUESTED
         if isinstance(found, ErrorCode):
             response.topics.append(_unknown(asked, found, request.api_version, operations))
@@ -136,6 +153,17 @@ def _unknown(
         is_internal=name in INTERNAL_TOPICS,
         topic_authorized_operations=operations,
     )
+
+
+def _refused(asked: MetadataRequestTopic, api_version: int) -> MetadataResponseTopic:
+    """A topic that may not be described, whether it is there or not: by its id without a name, by its name without an
+    id.
+    """
+    row = _unknown(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED, api_version)
+    if asked.topic_id != ZERO_UUID:
+        row.name = None
+    row.is_internal = False
+    return row
 
 
 def _topic(topic: TopicImage, operations: int, alive: frozenset[int]) -> MetadataResponseTopic:

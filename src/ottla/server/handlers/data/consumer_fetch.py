@@ -33,7 +33,7 @@ class ConsumerFetch(Fetch):
         isolation_level = self._message.isolation_level
         none_aborted: ListedTransactions | None = () if isolation_level == READ_COMMITTED else None
         left = min(self._message.max_bytes, self._context.fetch_max_bytes)
-        find = self._context.replicas.find
+        find = self.finder()
         old = self._request.api_version < FIRST_VERSION_WITH_FOLLOWERS
         check = Partition.check_leader if old else Partition.check_readable
         rack = self._message.rack_id

@@ -20,6 +20,7 @@ from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
+from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
 
@@ -122,9 +123,20 @@ def error_response(message: DeleteRecordsRequest, code: ErrorCode, text: str) ->
     )
 
 
+def guard(context: DataContext, request: Request, message: DeleteRecordsRequest) -> object | None:
+    """Who may delete a topic may delete its records."""
+    return guard_items(
+        request,
+        message,
+        Items("topics", "topics", error_response),
+        lambda topic: request.allowed(AclOperation.DELETE, ResourceType.TOPIC, topic.name),
+    )
+
+
 DELETE_RECORDS = DeclaredApi(
     ApiKey.DELETE_RECORDS,
     handle,
     error_response,
+    guard=guard,
     item_needs=(Need(AclOperation.DELETE, ResourceType.TOPIC),),
 )

@@ -15,6 +15,7 @@ from ottla.protocol.messages.describe_producers import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
+from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
 
@@ -79,9 +80,20 @@ def error_response(message: DescribeProducersRequest, code: ErrorCode, text: str
     )
 
 
+def guard(context: DataContext, request: Request, message: DescribeProducersRequest) -> object | None:
+    """Who may read a topic may know who writes to it."""
+    return guard_items(
+        request,
+        message,
+        Items("topics", "topics", error_response),
+        lambda topic: request.allowed(AclOperation.READ, ResourceType.TOPIC, topic.name),
+    )
+
+
 DESCRIBE_PRODUCERS = DeclaredApi(
     ApiKey.DESCRIBE_PRODUCERS,
     handle,
     error_response,
+    guard=guard,
     item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
 )

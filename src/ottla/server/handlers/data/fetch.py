@@ -32,6 +32,8 @@ def serve(context: DataContext, request: Request, buffer: bytearray, body_start:
     context.check_partition_count(sum([len(partitions) for _, partitions in message.topics]))
     follower = None
     if message.replica_id >= 0:
+        if not request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return _refuse(request, message, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         follower = Follower.identify(context, request, message)
         if follower is None:
             return _refuse(request, message, ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -9,15 +9,18 @@ What is read for whom is the subclasses': `consumer_fetch` and `follower_fetch`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.metadata.topic_names import TopicKey
 from ottla.protocol.fetch import FetchPartitionResult, ParsedFetchRequest, encode_fetch_response
 from ottla.protocol.primitives import NodeEndpoint, Topic
 from ottla.replica.fetch_session import FetchContext, SessionPartition
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation, Watch
+from ottla.server.guards import topic_name
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop, run_off_loop
@@ -75,6 +78,28 @@ class Fetch:
         self._message = message
         self._session = session
         self._known: Known = {}
+
+    # -- of what -----------------------------------------------------------------------------------------------------
+
+    def finder(self) -> Callable[[TopicKey, int], Partition]:
+        """What finds a partition that is to be read, for one pass over them. That raises KafkaError.
+
+        Where somebody is asked, it is asked each time: a session may outlive the ACL that allowed it, and so may a
+        request that waits.
+        """
+        find = self._context.replicas.find
+        request = self._request
+        if not request.is_guarded:
+            return find
+        image = self._context.metadata.image
+
+        def find_allowed(topic: TopicKey, index: int) -> Partition:
+            name = topic_name(image, topic)
+            if name is not None and not request.allowed(AclOperation.READ, ResourceType.TOPIC, name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return find(topic, index)
+
+        return find_allowed
 
     # -- by whom -----------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from ottla.replica.offsets import (
 )
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
+from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
 from ottla.storage.off_loop import Known, OffLoop, run_off_loop
@@ -186,9 +187,20 @@ def error_response(message: ListOffsetsRequest, code: ErrorCode, text: str) -> L
     )
 
 
+def guard(context: DataContext, request: Request, message: ListOffsetsRequest) -> object | None:
+    """Who may describe a topic may ask for its offsets."""
+    return guard_items(
+        request,
+        message,
+        Items("topics", "topics", error_response),
+        lambda topic: request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name),
+    )
+
+
 LIST_OFFSETS = DeclaredApi(
     ApiKey.LIST_OFFSETS,
     handle,
     error_response,
+    guard=guard,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.TOPIC),),
 )

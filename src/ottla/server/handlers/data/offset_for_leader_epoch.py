@@ -14,6 +14,7 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
+from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
 
@@ -58,10 +59,23 @@ def error_response(message: OffsetForLeaderEpochRequest, code: ErrorCode, text: 
     )
 
 
+def guard(context: DataContext, request: Request, message: OffsetForLeaderEpochRequest) -> object | None:
+    """Brokers may; a client may of topics that it may describe (KIP-320)."""
+    if request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, told=False):
+        return None
+    return guard_items(
+        request,
+        message,
+        Items("topics", "topics", error_response),
+        lambda topic: request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic),
+    )
+
+
 OFFSET_FOR_LEADER_EPOCH = DeclaredApi(
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
     handle,
     error_response,
+    guard=guard,
     item_needs=(
         Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
         Need(AclOperation.DESCRIBE, ResourceType.TOPIC),

@@ -74,6 +74,7 @@ class UpConversion:
                         out += _REFUSED
                     placed.append((index, begin, len(out)))
         converted = ParsedProduceRequest(None, produce.acks, produce.timeout_ms, topics, produce.partition_count)
+        converted.refused = produce.refused
         return converted, out
 
     def _converted(self, result: tuple[ParsedProduceRequest, bytearray] | None, error: BaseException | None) -> None:

@@ -33,7 +33,8 @@ from ottla.record.errors import RecordsRefused
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation
 from ottla.server.api import HotApi
-from ottla.server.authorization import Need
+from ottla.server.authorization import Need, split_allowed
+from ottla.server.guards import topic_name
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.old_produce import UpConversion
 from ottla.server.handlers.data.produce_transactions import (
@@ -105,6 +106,10 @@ def serve(context: DataContext, request: Request, buffer: bytearray, body_start:
     """Append all partitions of a request in order; see the module."""
     produce = parse_produce(request.api_version, buffer, body_start, end)
     context.check_partition_count(produce.partition_count)
+    if request.is_guarded:
+        refused = _guard(context, request, produce, buffer)
+        if refused is not None:
+            return refused
     if request.api_version < BATCHES_FROM:
         _convert(context, request, produce, buffer)
         return None
@@ -112,6 +117,32 @@ def serve(context: DataContext, request: Request, buffer: bytearray, body_start:
     if (inspected and any(topic in inspected for topic, _ in produce.topics)) or _is_doubtful(context, buffer, produce):
         return _look_first(context, request, produce, buffer)
     return append_all(context, request, produce, buffer, None)
+
+
+def _guard(
+    context: DataContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray
+) -> list[Part] | None:
+    """Set topics aside that may not be written to; the answer where there are no others."""
+    image = context.metadata.image
+
+    def may_write(row: tuple[Topic, list[tuple[int, int, int]]]) -> bool:
+        name = topic_name(image, row[0])
+        return name is None or request.allowed(AclOperation.WRITE, ResourceType.TOPIC, name)
+
+    kept, refused = split_allowed(produce.topics, may_write)
+    if not refused:
+        return None
+    if transactional_batches(buffer, produce) and not _may_be_transactional(request, produce):
+        return _refuse(context, request, produce, KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    produce.topics, produce.refused = kept, refused
+    return None if kept else append_all(context, request, produce, buffer, None)
+
+
+def _may_be_transactional(request: Request, produce: ParsedProduceRequest) -> bool:
+    transactional_id = produce.transactional_id
+    return transactional_id is not None and request.allowed(
+        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    )
 
 
 def _convert(context: DataContext, request: Request, produce: ParsedProduceRequest, buffer: bytearray) -> None:
@@ -146,9 +177,7 @@ def _look_first(
     if not batches:
         return _prepare(context, request, produce, buffer, Findings(), lent=True)
     transactional_id = produce.transactional_id
-    if transactional_id is None or not request.allowed(
-        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
-    ):
+    if transactional_id is None or not _may_be_transactional(request, produce):
         return _refuse(context, request, produce, KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     try:
         batches = of_one_producer(batches)
@@ -209,7 +238,7 @@ def _refuse(context: DataContext, request: Request, produce: ParsedProduceReques
                 for index, _, _ in partitions
             ],
         )
-        for topic, partitions in produce.topics
+        for topic, partitions in (*produce.topics, *produce.refused)
     ]
     return [_encode(context, request, results)]
 
@@ -262,6 +291,9 @@ def append_all(
             answers.append(
                 ProducePartitionResult(index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset)
             )
+    if produce.refused:
+        failure = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        results += _refused(context, request, produce)
     if produce.acks == 0:
         if failure != ErrorCode.NONE:
             raise ProtocolError(f"a produce with acks=0 failed with {failure.name}")
@@ -288,6 +320,15 @@ def _check_allowed(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce version {request.api_version} does not know zstd (KIP-110)",
         )
+
+
+def _refused(context: DataContext, request: Request, produce: ParsedProduceRequest) -> Results:
+    """The answers for topics that may not be written to."""
+    error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return [
+        (topic, [_failed(context, request, topic, index, stop - start, error, 0) for index, start, stop in partitions])
+        for topic, partitions in produce.refused
+    ]
 
 
 def _count(context: DataContext, topic: str, result: AppendResult, size: int) -> None:

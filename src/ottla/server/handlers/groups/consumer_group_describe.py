@@ -12,6 +12,7 @@ from ottla.protocol.messages.consumer_group_describe import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
+from ottla.server.guards import Items, amend, group_denied, guard_items
 from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering_with_operations, request_context
@@ -39,9 +40,40 @@ def error_response(message: ConsumerGroupDescribeRequest, code: ErrorCode, text:
     )
 
 
+def guard(context: GroupContext, request: Request, message: ConsumerGroupDescribeRequest) -> object | None:
+    """Each group for itself, and its members only to who may describe all topics that they name or read."""
+
+    def hide_members(response: ConsumerGroupDescribeResponse) -> None:
+        for group in response.groups:
+            if not all(request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in _topics_of(group)):
+                group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                group.error_message = "The group has described topic(s) that the client is not authorized to describe."
+                group.members = []
+
+    amend(request, hide_members)
+    return guard_items(
+        request,
+        message,
+        Items("group_ids", "groups", error_response),
+        lambda group_id: request.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, group_id),
+        group_denied,
+    )
+
+
+def _topics_of(group: DescribedGroup) -> dict[str, None]:
+    """The names of all topics that a description shows."""
+    names: dict[str, None] = {}
+    for member in group.members:
+        names.update(dict.fromkeys(member.subscribed_topic_names))
+        for assignment in (member.assignment, member.target_assignment):
+            names.update(dict.fromkeys(topic.topic_name for topic in assignment.topic_partitions))
+    return names
+
+
 CONSUMER_GROUP_DESCRIBE = DeclaredApi(
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     handle,
     error_response,
+    guard=guard,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP), Need(AclOperation.DESCRIBE, ResourceType.TOPIC)),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.errors import ErrorCode
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -34,10 +34,18 @@ def error_response(
     return ConsumerGroupHeartbeatResponse(error_code=code, error_message=text or None)
 
 
+def guard(context: GroupContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> None:
+    """Who subscribes to topics by name has to be allowed to describe all of them; a pattern leaves out what is not."""
+    names = dict.fromkeys(message.subscribed_topic_names or ())
+    if not all(request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
 CONSUMER_GROUP_HEARTBEAT = DeclaredApi(
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     handle,
     error_response,
+    guard=guard,
     needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.TOPIC),),
 )

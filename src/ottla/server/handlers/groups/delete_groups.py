@@ -11,7 +11,10 @@ from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.authorization import Need
+from ottla.server.guards import Items, group_denied, guard_items
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
+from ottla.server.request import Request
 
 
 def error_response(message: DeleteGroupsRequest, code: ErrorCode, text: str) -> DeleteGroupsResponse:
@@ -21,9 +24,21 @@ def error_response(message: DeleteGroupsRequest, code: ErrorCode, text: str) -> 
     )
 
 
+def guard(context: GroupContext, request: Request, message: DeleteGroupsRequest) -> object | None:
+    """Each group for itself."""
+    return guard_items(
+        request,
+        message,
+        Items("groups_names", "results", error_response),
+        lambda group_id: request.allowed(AclOperation.DELETE, ResourceType.GROUP, group_id),
+        group_denied,
+    )
+
+
 DELETE_GROUPS = coordinated(
     ApiKey.DELETE_GROUPS,
     GroupCoordinator.delete_groups,
     error_response,
+    guard=guard,
     item_needs=(Need(AclOperation.DELETE, ResourceType.GROUP),),
 )

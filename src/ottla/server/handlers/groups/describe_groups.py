@@ -12,6 +12,7 @@ from ottla.protocol.messages.describe_groups import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
+from ottla.server.guards import Items, group_denied, guard_items
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering_with_operations, request_context
 from ottla.server.request import Request
@@ -33,9 +34,22 @@ def error_response(message: DescribeGroupsRequest, code: ErrorCode, text: str) -
     )
 
 
+def guard(context: GroupContext, request: Request, message: DescribeGroupsRequest) -> object | None:
+    """Each group for itself."""
+    return guard_items(
+        request,
+        message,
+        # Versions below 6 have no place for words.
+        Items("groups", "groups", lambda refused, code, _text: error_response(refused, code, "")),
+        lambda group_id: request.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, group_id),
+        group_denied,
+    )
+
+
 DESCRIBE_GROUPS = DeclaredApi(
     ApiKey.DESCRIBE_GROUPS,
     handle,
     error_response,
+    guard=guard,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP),),
 )

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
+from ottla.server.authorization import DENIED, DENIED_TEXT, Need, split_allowed
 from ottla.server.coordination.coordination import Coordination, CoordinatorType
+from ottla.server.guards import amend
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.request import Request
 from ottla.server.topic_creation import Problems
@@ -130,10 +131,37 @@ def error_response(message: FindCoordinatorRequest, code: ErrorCode, text: str) 
     )
 
 
+def guard(context: GroupContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
+    """Who may describe a group or a transactional id may know where it is coordinated; share groups are brokers'."""
+    need = _NEEDS.get(message.key_type, _NEEDS[CoordinatorType.SHARE])
+
+    def may_find(key: str) -> bool:
+        name = CLUSTER_NAME if need.resource_type is ResourceType.CLUSTER else key
+        return request.allowed(need.operation, need.resource_type, name)
+
+    code = DENIED[need.resource_type]
+    if request.api_version < _FIRST_BATCHED_VERSION:
+        return None if may_find(message.key) else _answer(False, [_nobody(message.key, code, DENIED_TEXT)])
+    kept, refused = split_allowed(message.coordinator_keys, may_find)
+    answers = [_nobody(key, code, DENIED_TEXT) for key in refused]
+    if refused and not kept:
+        return _answer(True, answers)
+    message.coordinator_keys = kept
+    amend(request, lambda response: response.coordinators.extend(answers))
+    return None
+
+
+_NEEDS: dict[int, Need] = {
+    CoordinatorType.GROUP: Need(AclOperation.DESCRIBE, ResourceType.GROUP),
+    CoordinatorType.TRANSACTION: Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+    CoordinatorType.SHARE: Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+}
+
 FIND_COORDINATOR = DeclaredApi(
     ApiKey.FIND_COORDINATOR,
     handle,
     error_response,
+    guard=guard,
     item_needs=(
         Need(AclOperation.DESCRIBE, ResourceType.GROUP),
         Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),

@@ -7,13 +7,14 @@ keep their order also behind a JoinGroup that waits for its rebalance.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ottla.common.acl import ResourceType
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, ErrorResponse
+from ottla.server.api import DeclaredApi, ErrorResponse, Guard
 from ottla.server.authorization import Need
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.request import Request
@@ -29,20 +30,24 @@ def coordinated(
     *,
     needs: Need | None = None,
     item_needs: tuple[Need, ...] = (),
+    guard: Guard[GroupContext] | None = None,
 ) -> DeclaredApi[GroupContext]:
     """The row of an API whose answer is the coordinator's alone."""
 
     def handle(context: GroupContext, request: Request, message: Any) -> None:
         ask(context.group_coordinator, request_context(request), message, request.answer_with)
 
-    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs)
+    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard)
 
 
 def request_context(request: Request) -> RequestContext:
     """The client as groups remember and describe it; the host in the form of Apache Kafka's tools."""
     channel = request.channel
+    may_describe: Callable[[str], bool] | None = None
+    if request.is_guarded:
+        may_describe = partial(request.allowed, AclOperation.DESCRIBE, ResourceType.TOPIC, told=False)
     return RequestContext(
-        request.client_id or "", f"/{channel.client_host}", request.api_version, channel.listener.name
+        request.client_id or "", f"/{channel.client_host}", request.api_version, channel.listener.name, may_describe
     )
 
 

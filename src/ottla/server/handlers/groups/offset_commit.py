@@ -7,13 +7,17 @@ from ottla.common.errors import ErrorCode
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.authorization import Need
+from ottla.server.guards import Items, guard_items, topic_name
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
+from ottla.server.request import Request
 
 
 def error_response(message: OffsetCommitRequest, code: ErrorCode, text: str) -> OffsetCommitResponse:
@@ -33,10 +37,22 @@ def error_response(message: OffsetCommitRequest, code: ErrorCode, text: str) -> 
     )
 
 
+def guard(context: GroupContext, request: Request, message: OffsetCommitRequest) -> object | None:
+    """Of topics that it may read a group may have offsets."""
+    image = context.metadata.image
+
+    def may_read(topic: OffsetCommitRequestTopic) -> bool:
+        name = topic_name(image, topic.name or bytes(topic.topic_id))
+        return name is None or request.allowed(AclOperation.READ, ResourceType.TOPIC, name)
+
+    return guard_items(request, message, Items("topics", "topics", error_response), may_read)
+
+
 OFFSET_COMMIT = coordinated(
     ApiKey.OFFSET_COMMIT,
     GroupCoordinator.offset_commit,
     error_response,
+    guard=guard,
     needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
     item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
 )

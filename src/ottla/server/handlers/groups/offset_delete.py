@@ -3,17 +3,54 @@
 from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.errors import ErrorCode
 from ottla.coordinator.group.coordinator import GroupCoordinator
-from ottla.protocol.messages.offset_delete import OffsetDeleteResponse
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import bare_error
 from ottla.server.authorization import Need
+from ottla.server.guards import Items, guard_items
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
+from ottla.server.request import Request
+
+
+def _refusal(message: OffsetDeleteRequest, code: ErrorCode, text: str) -> OffsetDeleteResponse:
+    """The same error for every partition."""
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def guard(context: GroupContext, request: Request, message: OffsetDeleteRequest) -> object | None:
+    """Of topics that may be read the offsets may be deleted."""
+    return guard_items(
+        request,
+        message,
+        Items("topics", "topics", _refusal),
+        lambda topic: request.allowed(AclOperation.READ, ResourceType.TOPIC, topic.name),
+    )
+
 
 OFFSET_DELETE = coordinated(
     ApiKey.OFFSET_DELETE,
     GroupCoordinator.offset_delete,
     bare_error(OffsetDeleteResponse),
+    guard=guard,
     needs=Need(AclOperation.DELETE, ResourceType.GROUP, "group_id"),
     item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
 )

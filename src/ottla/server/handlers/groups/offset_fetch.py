@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.errors import ErrorCode
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.authorization import Need
+from ottla.server.authorization import Need, split_allowed
+from ottla.server.guards import amend, topic_name
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
+from ottla.server.request import Request
 
 NO_OFFSET = -1
+_FIRST_VERSION_OF_GROUPS = 8
 
 
 def error_response(message: OffsetFetchRequest, code: ErrorCode, text: str) -> OffsetFetchResponse:
@@ -39,9 +47,82 @@ def error_response(message: OffsetFetchRequest, code: ErrorCode, text: str) -> O
     )
 
 
+def guard(context: GroupContext, request: Request, message: OffsetFetchRequest) -> OffsetFetchResponse | None:
+    """Each group for itself, and of it the topics that may be described: those that were named are refused, where all
+    were asked for the others are left out."""
+    image = context.metadata.image
+
+    def may_describe(topic: Any, *, told: bool = True) -> bool:
+        # Before version 8 there are no ids, from 10 on no names.
+        name = topic_name(image, topic.name or bytes(getattr(topic, "topic_id", b"")))
+        return name is None or request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, told=told)
+
+    def answered(row: Any) -> None:
+        """Of one group, or of a response that has only one."""
+        if row.error_code:
+            return
+        row.topics = [topic for topic in row.topics if may_describe(topic, told=False)]
+        row.topics += refused_rows.get(getattr(row, "group_id", None), [])
+
+    refused_rows: dict[str | None, list[Any]] = {}
+    if request.api_version < _FIRST_VERSION_OF_GROUPS:
+        if not request.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, message.group_id):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if message.topics is not None:
+            message.topics, refused = split_allowed(message.topics, may_describe)
+            refused_rows[None] = [
+                _refused(OffsetFetchResponseTopic, OffsetFetchResponsePartition, each) for each in refused
+            ]
+        amend(request, answered)
+        return None
+    groups, denied = split_allowed(
+        message.groups, lambda group: request.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
+    )
+    denied_rows = [
+        OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        for group in denied
+    ]
+    if not groups:
+        return OffsetFetchResponse(groups=denied_rows)
+    for group in groups:
+        if group.topics is not None:
+            group.topics, refused_topics = split_allowed(group.topics, may_describe)
+            refused_rows[group.group_id] = [
+                _refused(OffsetFetchResponseTopics, OffsetFetchResponsePartitions, each, topic_id=each.topic_id)
+                for each in refused_topics
+            ]
+    message.groups = groups
+
+    def all_answered(response: OffsetFetchResponse) -> None:
+        for row in response.groups:
+            answered(row)
+        response.groups += denied_rows
+
+    amend(request, all_answered)
+    return None
+
+
+def _refused(topic_row: Any, partition_row: Any, asked: Any, **topic_id: bytes) -> Any:
+    """The answer for a topic that may not be described."""
+    return topic_row(
+        name=asked.name,
+        partitions=[
+            partition_row(
+                partition_index=index,
+                committed_offset=NO_OFFSET,
+                metadata="",
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            )
+            for index in asked.partition_indexes
+        ],
+        **topic_id,
+    )
+
+
 OFFSET_FETCH = coordinated(
     ApiKey.OFFSET_FETCH,
     GroupCoordinator.offset_fetch,
     error_response,
+    guard=guard,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP), Need(AclOperation.DESCRIBE, ResourceType.TOPIC)),
 )

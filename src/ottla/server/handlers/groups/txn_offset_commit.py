@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.errors import ErrorCode
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.authorization import Need
+from ottla.server.guards import Items, guard_items, topic_name
+from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
+from ottla.server.request import Request
 
 
 def error_response(message: TxnOffsetCommitRequest, code: ErrorCode, text: str) -> TxnOffsetCommitResponse:
@@ -33,10 +37,24 @@ def error_response(message: TxnOffsetCommitRequest, code: ErrorCode, text: str) 
     )
 
 
+def guard(context: GroupContext, request: Request, message: TxnOffsetCommitRequest) -> object | None:
+    """Of topics that it may read a group may have offsets."""
+    if not request.allowed(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    image = context.metadata.image
+
+    def may_read(topic: TxnOffsetCommitRequestTopic) -> bool:
+        name = topic_name(image, topic.name or bytes(topic.topic_id))
+        return name is None or request.allowed(AclOperation.READ, ResourceType.TOPIC, name)
+
+    return guard_items(request, message, Items("topics", "topics", error_response), may_read)
+
+
 TXN_OFFSET_COMMIT = coordinated(
     ApiKey.TXN_OFFSET_COMMIT,
     GroupCoordinator.txn_offset_commit,
     error_response,
+    guard=guard,
     needs=Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
     item_needs=(Need(AclOperation.READ, ResourceType.GROUP), Need(AclOperation.READ, ResourceType.TOPIC)),
 )

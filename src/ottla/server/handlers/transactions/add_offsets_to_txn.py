@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
-from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import bare_error
 from ottla.server.authorization import Need
+from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.handlers.transactions.transaction_requests import coordinated
+from ottla.server.request import Request
+
+
+def guard(context: TransactionContext, request: Request, message: AddOffsetsToTxnRequest) -> None:
+    """The group has to be one that may be read."""
+    if not request.allowed(AclOperation.READ, ResourceType.GROUP, message.group_id):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
 
 ADD_OFFSETS_TO_TXN = coordinated(
     ApiKey.ADD_OFFSETS_TO_TXN,
     TransactionCoordinator.add_offsets_to_txn,
     bare_error(AddOffsetsToTxnResponse),
+    guard=guard,
     needs=Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
     item_needs=(Need(AclOperation.READ, ResourceType.GROUP),),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.transaction.coordinator import FIRST_BATCHED_ADD_PARTITIONS
 from ottla.metadata.topic_names import INTERNAL_TOPICS
@@ -31,7 +31,7 @@ def handle(
 ) -> AddPartitionsToTxnResponse | None:
     """Hand what is allowed to the coordinator."""
     if request.api_version >= FIRST_BATCHED_ADD_PARTITIONS:
-        if not request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        if not request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         topics = [topic for transaction in message.transactions for topic in transaction.topics]
     else:

@@ -12,7 +12,10 @@ from ottla.protocol.messages.describe_transactions import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.authorization import Need
+from ottla.server.guards import Items, amend, guard_items
+from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.handlers.transactions.transaction_requests import coordinated
+from ottla.server.request import Request
 
 
 def error_response(message: DescribeTransactionsRequest, code: ErrorCode, text: str) -> DescribeTransactionsResponse:
@@ -25,10 +28,32 @@ def error_response(message: DescribeTransactionsRequest, code: ErrorCode, text: 
     )
 
 
+def guard(context: TransactionContext, request: Request, message: DescribeTransactionsRequest) -> object | None:
+    """Each id for itself, with the topics that may be described."""
+
+    def hide_topics(response: DescribeTransactionsResponse) -> None:
+        for state in response.transaction_states:
+            state.topics = [
+                topic
+                for topic in state.topics
+                if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic, told=False)
+            ]
+
+    amend(request, hide_topics)
+    return guard_items(
+        request,
+        message,
+        Items("transactional_ids", "transaction_states", error_response),
+        lambda name: request.allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name),
+        lambda _name: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    )
+
+
 DESCRIBE_TRANSACTIONS = coordinated(
     ApiKey.DESCRIBE_TRANSACTIONS,
     TransactionCoordinator.describe_transactions,
     error_response,
+    guard=guard,
     item_needs=(
         Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
         Need(AclOperation.DESCRIBE, ResourceType.TOPIC),

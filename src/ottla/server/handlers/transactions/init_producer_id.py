@@ -44,10 +44,23 @@ def error_response(message: InitProducerIdRequest, code: ErrorCode, text: str) -
     return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
+def guard(context: TransactionContext, request: Request, message: InitProducerIdRequest) -> None:
+    """A transactional id has to be one that may be used; an idempotent producer is anybody who may write (KIP-679)."""
+    transactional_id = message.transactional_id
+    if transactional_id is not None:
+        if not request.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif not request.allowed_any(AclOperation.WRITE, ResourceType.TOPIC) and not request.allowed(
+        AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER
+    ):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
 INIT_PRODUCER_ID = DeclaredApi(
     ApiKey.INIT_PRODUCER_ID,
     handle,
     error_response,
+    guard=guard,
     item_needs=(
         Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
         Need(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),

@@ -7,7 +7,7 @@ from typing import Any
 
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, ErrorResponse
+from ottla.server.api import DeclaredApi, ErrorResponse, Guard
 from ottla.server.authorization import Need
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.request import Request
@@ -23,10 +23,11 @@ def coordinated(
     *,
     needs: Need | None = None,
     item_needs: tuple[Need, ...] = (),
+    guard: Guard[TransactionContext] | None = None,
 ) -> DeclaredApi[TransactionContext]:
     """The row of an API whose answer is the coordinator's alone."""
 
     def handle(context: TransactionContext, request: Request, message: Any) -> None:
         ask(context.coordinator, request.api_version, message, request.answer_with)
 
-    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs)
+    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard)

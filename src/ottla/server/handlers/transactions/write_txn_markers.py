@@ -7,7 +7,7 @@ of before KIP-890.
 
 from __future__ import annotations
 
-from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.topic_partition import TopicPartition
 from ottla.protocol.messages.write_txn_markers import (
@@ -36,7 +36,7 @@ def handle(
     context: TransactionContext, request: Request, message: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | None:
     """Write all markers, in the order of the request; a partition that a marker names twice gets one."""
-    if not any(request.allowed(need.operation, need.resource_type, CLUSTER_NAME) for need in _NEEDS):
+    if not any(request.allowed(need.operation, need.resource_type) for need in _NEEDS):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     context.check_partition_count(
         sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics)

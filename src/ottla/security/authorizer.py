@@ -1,0 +1,164 @@
+"""The authorizer of a node: super users, then the ACLs of the newest metadata; refusals and changes are told.
+
+Named in a configuration as Apache Kafka's `org.apache.kafka.metadata.authorizer.StandardAuthorizer` (KIP-801), with its
+settings, and its audit log by the name of its logger. Decisions are remembered as long as the ACLs stay the same.
+
+Invariant: while the metadata is not known only super users may do anything. A cluster's controllers elect a leader, and
+its brokers register, before they can know ACLs, so their principals have to be super users, as in Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+
+from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.common.ids import Uuid
+from ottla.common.logs import RATE_LIMITED
+from ottla.security.acl_index import AclIndex, Decision, canonical_host
+
+AUDIT_LOGGER = "kafka.authorizer.logger"
+"""As Apache Kafka's: refusals and changes as INFO, what else is allowed as DEBUG."""
+
+MAX_REMEMBERED = 16_384
+"""Decisions; when there are more, all are made anew. One takes about 300 bytes."""
+
+_CHANGES = frozenset(
+    {
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.CREATE_TOKENS,
+    }
+)
+"""Operations of administrators that change something: told also where they are allowed."""
+
+_SUPER_USER = "SuperUser"
+
+logger = logging.getLogger(AUDIT_LOGGER)
+
+Key = tuple[str, str, AclOperation, ResourceType, str]
+
+
+class StandardAuthorizer:
+    """Implements `ottla.server.authorization.Authorizer`."""
+
+    __slots__ = ("_acls", "_default", "_index", "_indexed", "_remembered", "_super_users")
+
+    def __init__(
+        self, acls: Callable[[], Mapping[Uuid, Acl] | None], super_users: Collection[str], *, allow_without_acls: bool
+    ) -> None:
+        """`acls` gives those of the newest metadata, the same object while they are the same; None before there is any.
+
+        `allow_without_acls`: what no ACL speaks of is open to everybody.
+        """
+        self._acls = acls
+        self._super_users = frozenset(super_users)
+        self._default = allow_without_acls
+        self._indexed: Mapping[Uuid, Acl] | None = None
+        self._index = AclIndex(())
+        self._remembered: dict[Key, Decision] = {}
+
+    def allows(
+        self,
+        principal: str,
+        client_host: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        request: str,
+        told: bool = True,
+    ) -> bool:
+        """Whether `principal` may do this. `told` is False for a question that asks for nothing by itself."""
+        if principal in self._super_users:
+            if told:
+                self._tell(Decision(True, None), (principal, client_host, operation, resource_type, name), request)
+            return True
+        if not self._is_current():
+            return False
+        key = principal, client_host, operation, resource_type, name
+        decision = self._remembered.get(key)
+        if decision is None:
+            if len(self._remembered) >= MAX_REMEMBERED:
+                self._remembered.clear()
+            decision = self._remembered[key] = self._index.decide(
+                principal, canonical_host(client_host), operation, resource_type, name, default=self._default
+            )
+        if told:
+            self._tell(decision, key, request)
+        return decision.allowed
+
+    def allows_any(
+        self, principal: str, client_host: str, operation: AclOperation, resource_type: ResourceType, *, request: str
+    ) -> bool:
+        """Whether `principal` may do this with any resource of a type (KIP-679)."""
+        # A name that no ACL has: super users, what everybody may, and what may be done with every resource.
+        if self.allows(principal, client_host, operation, resource_type, "hardcode", request=request, told=False):
+            return True
+        return self._is_current() and self._index.allows_any(
+            principal, canonical_host(client_host), operation, resource_type
+        )
+
+    def _is_current(self) -> bool:
+        """Go by the newest ACLs; False where none are known."""
+        acls = self._acls()
+        if acls is not self._indexed:
+            self._indexed = acls
+            self._index = AclIndex(() if acls is None else acls.values())
+            self._remembered.clear()
+        return acls is not None
+
+    def _tell(self, decision: Decision, key: Key, request: str) -> None:
+        principal, client_host, operation, resource_type, name = key
+        level = logging.INFO if not decision.allowed or operation in _CHANGES else logging.DEBUG
+        if logger.isEnabledFor(level):
+            logger.log(
+                level,
+                "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s for request = %s "
+                "based on rule %s",
+                _quoted(principal),
+                "Allowed" if decision.allowed else "Denied",
+                operation.name,
+                client_host,
+                resource_type.shown,
+                _quoted(name),
+                request,
+                self._rule(decision, principal),
+                extra=RATE_LIMITED,
+            )
+
+    def _rule(self, decision: Decision, principal: str) -> str:
+        if decision.acl is not None:
+            return f"MatchingAcl(acl={shown_acl(decision.acl)})"
+        if decision.allowed:
+            return _SUPER_USER if principal in self._super_users else "DefaultAllow"
+        return "DefaultDeny"
+
+
+def tell_change(principal: str, client_host: str, verb: str, acl: Acl) -> None:
+    """Tell the audit log that `principal` "adds" or "removes" an ACL."""
+    logger.info("Principal = %s from host = %s %s %s", _quoted(principal), client_host, verb, shown_acl(acl))
+
+
+def shown_acl(acl: Acl) -> str:
+    """One ACL as the audit log shows it."""
+    return (
+        f"StandardAcl(resourceType={_name(ResourceType, acl.resource_type)}, "
+        f"resourceName={_quoted(acl.resource_name)}, patternType={_name(PatternType, acl.pattern_type)}, "
+        f"principal={_quoted(acl.principal)}, host={_quoted(acl.host)}, "
+        f"operation={_name(AclOperation, acl.operation)}, permissionType={_name(Permission, acl.permission)})"
+    )
+
+
+def _name(kind: type[AclOperation | ResourceType | PatternType | Permission], number: int) -> str:
+    try:
+        return kind(number).name
+    except ValueError:
+        return str(number)
+
+
+def _quoted(text: str) -> str:
+    """What a client chose, without what would begin a line of its own or hide one."""
+    return text if text.isprintable() else ascii(text)[1:-1]

@@ -1,0 +1,106 @@
+"""The authorizer: super users, what is known when, what is remembered, what is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ottla.common.acl import Acl, AclOperation, ResourceType
+from ottla.common.ids import Uuid
+from ottla.security import authorizer
+from ottla.security.authorizer import AUDIT_LOGGER, StandardAuthorizer
+
+from .test_acl_index import ALICE, BOB, HOST, acl
+
+ROOT = "User:root"
+
+
+class Known:
+    """The metadata as the authorizer is told of it."""
+
+    def __init__(self, *acls: Acl) -> None:
+        self.acls: Mapping[Uuid, Acl] | None = {}
+        self.set(*acls)
+
+    def set(self, *acls: Acl) -> None:
+        self.acls = {bytes([place]) * 16: each for place, each in enumerate(acls)}
+
+
+def asks(known: Known, *, allow_without_acls: bool = False) -> StandardAuthorizer:
+    return StandardAuthorizer(lambda: known.acls, [ROOT], allow_without_acls=allow_without_acls)
+
+
+def reads(asked: StandardAuthorizer, principal: str = ALICE, name: str = "t", **more: Any) -> bool:
+    return asked.allows(principal, HOST, AclOperation.READ, ResourceType.TOPIC, name, request="Fetch", **more)
+
+
+def test_what_is_asked_follows_the_newest_acls() -> None:
+    known = Known(acl())
+    asked = asks(known)
+    for _ in range(2):
+        assert reads(asked)
+        assert not reads(asked, BOB)
+    known.set(acl(principal=BOB))
+    assert not reads(asked)
+    assert reads(asked, BOB)
+    known.set()
+    assert not reads(asked, BOB)
+
+
+def test_super_users_need_no_acl_and_no_metadata() -> None:
+    known = Known()
+    known.acls = None
+    asked = asks(known, allow_without_acls=True)
+    assert reads(asked, ROOT)
+    assert asked.allows_any(ROOT, HOST, AclOperation.WRITE, ResourceType.TOPIC, request="InitProducerId")
+    # Who does not know the ACLs can't say that there are none.
+    assert not reads(asked)
+    assert not asked.allows_any(ALICE, HOST, AclOperation.WRITE, ResourceType.TOPIC, request="InitProducerId")
+    known.set()
+    assert reads(asked)
+    assert asked.allows_any(ALICE, HOST, AclOperation.WRITE, ResourceType.TOPIC, request="InitProducerId")
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authorizer, "MAX_REMEMBERED", 3)
+    asked = asks(Known(acl("t5")))
+    assert [reads(asked, name=f"t{index}") for index in range(8)] == [index == 5 for index in range(8)]
+    assert len(asked._remembered) <= 3
+
+
+def told(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[str]:
+    lines = [
+        record.getMessage() for record in caplog.records if record.name == AUDIT_LOGGER and record.levelno >= level
+    ]
+    caplog.clear()
+    return lines
+
+
+def test_refusals_and_changes_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger=AUDIT_LOGGER)
+    asked = asks(Known(acl(), acl(operation=AclOperation.CREATE)))
+    assert not reads(asked, BOB)
+    assert told(caplog) == [
+        "Principal = User:bob is Denied operation = READ from host = 10.1.2.3 on resource = Topic:LITERAL:t for "
+        "request = Fetch based on rule DefaultDeny"
+    ]
+    assert not reads(asked, BOB, told=False)
+    assert reads(asked)
+    assert told(caplog) == []
+    assert asked.allows(ALICE, HOST, AclOperation.CREATE, ResourceType.TOPIC, "t", request="CreateTopics")
+    (line,) = told(caplog)
+    assert "User:alice is Allowed operation = CREATE" in line
+    assert "principal=User:alice, host=*, operation=CREATE, permissionType=ALLOW" in line
+    assert reads(asked, ROOT)
+    (line,) = told(caplog, logging.DEBUG)
+    assert line.endswith("based on rule SuperUser")
+
+
+def test_a_name_makes_no_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger=AUDIT_LOGGER)
+    assert not reads(asks(Known()), name="a\nPrincipal = User:root is Allowed\x1b[2K")
+    (line,) = told(caplog)
+    assert line.isprintable()
