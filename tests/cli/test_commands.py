@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.app.main import cli
+from ottla.cli.acl import acl
 from ottla.cli.command import Command, interruptible, print_table, program, settings_option, uninterrupted
 from ottla.cli.completion import completion
 from ottla.cli.config import config
@@ -24,6 +25,7 @@ from ottla.cli.txn import txn
 from ottla.cli.user import user
 
 ROOTS = {
+    "acl": acl,
     "topic": topic,
     "config": config,
     "group": group,
@@ -85,6 +87,9 @@ def test_the_issues_list_of_commands_is_complete():
         "config describe",
         "config alter",
         "completion",
+        "acl add",
+        "acl list",
+        "acl remove",
         "txn list",
         "txn describe",
         "txn producers",
@@ -111,6 +116,7 @@ def test_the_issues_list_of_commands_is_complete():
         ["produce", "t"],
         ["produce", "t", "--transactional-id", "i"],
         ["consume", "t"],
+        ["acl", "list"],
         ["txn", "list"],
         ["txn", "describe", "i"],
         ["txn", "producers", "t"],

@@ -29,6 +29,7 @@ class Mounted(NamedTuple):
 
 
 MOUNTED = {
+    "acl": Mounted("ottla.cli.acl", "acl", "Allow and deny principals what they do."),
     "adopt": Mounted("ottla.app.adoption.command", "adopt", "Check whether a directory of Apache Kafka can be served."),
     "cluster": Mounted(
         "ottla.app.epoch_repair", "cluster", "Describe the cluster, set features, elect leaders, move replicas."

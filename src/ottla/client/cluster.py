@@ -20,7 +20,8 @@ from types import TracebackType
 from typing import TypeVar
 
 import ottla
-from ottla.client import admin, cluster_admin, groups, quotas, reading, transactions, users
+from ottla.client import acls, admin, cluster_admin, groups, quotas, reading, transactions, users
+from ottla.client.acls import AclFilter
 from ottla.client.connection import (
     MAX_RESPONSE_BYTES,
     BrokerUnreachable,
@@ -56,6 +57,7 @@ from ottla.client.model import (
     TransactionFilters,
     TransactionListing,
 )
+from ottla.common.acl import Acl
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
 from ottla.common.ids import Uuid
 
@@ -456,6 +458,22 @@ class Cluster:
     def remove_user(self, name: str, mechanism: str) -> None:
         """Take the password for one mechanism away. Raises KafkaError RESOURCE_NOT_FOUND."""
         self._change(lambda connection: users.remove_user(connection, name, mechanism))
+
+    # ACLs
+
+    def acls(self, wanted: AclFilter) -> list[Acl]:
+        """What matches the filter. Raises KafkaError SECURITY_DISABLED where brokers have no authorizer."""
+        return self._retry(lambda: acls.describe_acls(self._any_connection(), wanted))
+
+    def create_acls(self, added: Sequence[Acl]) -> None:
+        """Add ACLs; those that are there stay."""
+        self._change(lambda connection: acls.create_acls(connection, added))
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
+        """Remove what matches any of the filters; what was removed."""
+        removed: list[Acl] = []
+        self._change(lambda connection: removed.extend(acls.delete_acls(connection, filters)))
+        return removed
 
     # Groups
 

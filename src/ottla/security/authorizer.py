@@ -36,15 +36,13 @@ _CHANGES = frozenset(
 
 _SUPER_USER = "SuperUser"
 
-logger = logging.getLogger(AUDIT_LOGGER)
-
 Key = tuple[str, str, AclOperation, ResourceType, str]
 
 
 class StandardAuthorizer:
     """Implements `ottla.server.authorization.Authorizer`."""
 
-    __slots__ = ("_acls", "_default", "_index", "_indexed", "_remembered", "_super_users")
+    __slots__ = ("_acls", "_audit", "_default", "_index", "_indexed", "_remembered", "_super_users")
 
     def __init__(
         self, acls: Callable[[], Mapping[Uuid, Acl] | None], super_users: Collection[str], *, allow_without_acls: bool
@@ -54,6 +52,7 @@ class StandardAuthorizer:
         `allow_without_acls`: what no ACL speaks of is open to everybody.
         """
         self._acls = acls
+        self._audit = logging.getLogger(AUDIT_LOGGER)
         self._super_users = frozenset(super_users)
         self._default = allow_without_acls
         self._indexed: Mapping[Uuid, Acl] | None = None
@@ -113,8 +112,8 @@ class StandardAuthorizer:
     def _tell(self, decision: Decision, key: Key, request: str) -> None:
         principal, client_host, operation, resource_type, name = key
         level = logging.INFO if not decision.allowed or operation in _CHANGES else logging.DEBUG
-        if logger.isEnabledFor(level):
-            logger.log(
+        if self._audit.isEnabledFor(level):
+            self._audit.log(
                 level,
                 "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s for request = %s "
                 "based on rule %s",
@@ -139,7 +138,9 @@ class StandardAuthorizer:
 
 def tell_change(principal: str, client_host: str, verb: str, acl: Acl) -> None:
     """Tell the audit log that `principal` "adds" or "removes" an ACL."""
-    logger.info("Principal = %s from host = %s %s %s", _quoted(principal), client_host, verb, shown_acl(acl))
+    logging.getLogger(AUDIT_LOGGER).info(
+        "Principal = %s from host = %s %s %s", _quoted(principal), client_host, verb, shown_acl(acl)
+    )
 
 
 def shown_acl(acl: Acl) -> str:
