@@ -459,8 +459,6 @@ class Cluster:
         """Take the password for one mechanism away. Raises KafkaError RESOURCE_NOT_FOUND."""
         self._change(lambda connection: users.remove_user(connection, name, mechanism))
 
-    # ACLs
-
     def acls(self, wanted: AclFilter) -> list[Acl]:
         """What matches the filter. Raises KafkaError SECURITY_DISABLED where brokers have no authorizer."""
         return self._retry(lambda: acls.describe_acls(self._any_connection(), wanted))
@@ -471,9 +469,7 @@ class Cluster:
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
         """Remove what matches any of the filters; what was removed."""
-        removed: list[Acl] = []
-        self._change(lambda connection: removed.extend(acls.delete_acls(connection, filters)))
-        return removed
+        return self._change(lambda connection: acls.delete_acls(connection, filters))
 
     # Groups
 
@@ -656,10 +652,10 @@ class Cluster:
 
     def _change(
         self,
-        change: Callable[[Connection], None],
+        change: Callable[[Connection], T],
         to: Callable[[], Connection] | None = None,
         deadline: float | None = None,
-    ) -> None:
+    ) -> T:
         """Send a change to the controller (or where `to` says), once a read has shown that the cluster answers."""
         until = self._deadline() if deadline is None else deadline
 
@@ -670,7 +666,7 @@ class Cluster:
             controller = self._info.controller_id if self._info is not None else -1
             return self._connection(controller) if controller in self._brokers else self._any_connection()
 
-        self._retry(lambda: change(self._retry(connect, deadline=until)), NOT_SENT_ERRORS, until)
+        return self._retry(lambda: change(self._retry(connect, deadline=until)), NOT_SENT_ERRORS, until)
 
     def _connection_for(self, resource_type: ResourceType, name: str) -> Connection:
         """Static configs of a broker are known to that broker only; all others to every broker."""
