@@ -300,6 +300,7 @@ class Life:
             config=config,
             cluster_id="a-cluster-of-tests-0000",
             log_dirs=lambda: [b"D" * 16],
+            cordoned=list,
             clock=Clock(),
             rng=rng,
             scheduler=Now(),

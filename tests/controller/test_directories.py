@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.common.errors import ErrorCode
+from ottla.common.feature_levels import CORDONED_DIRECTORIES, release_features
 from ottla.common.ids import LOST_UUID, ZERO_UUID
 from ottla.controller.directories import handle_assign_replicas_to_dirs
+from ottla.controller.placement import place_replicas, validate_manual_assignment
 from ottla.metadata.image import NO_LEADER
 from ottla.protocol.messages.assign_replicas_to_dirs import (
     AssignedDirectory,
@@ -104,6 +106,61 @@ def test_a_broker_that_comes_back_without_a_directory_leads_nothing_by_it() -> N
     world.register(1, log_dirs=[A])
     world.heartbeat(1)
     assert world.partition().leader == NO_LEADER
+
+
+class TestCordoned:
+    """KIP-1066."""
+
+    @staticmethod
+    def world(level: int = CORDONED_DIRECTORIES) -> World:
+        world = World(release_features(level))
+        world.join(2, 3, log_dirs=[b"C" * 16])
+        world.register(1, log_dirs=[A, B])
+        world.heartbeat(1)
+        return world
+
+    @staticmethod
+    def placed(world: World) -> set[int]:
+        return {broker_id for replicas in place_replicas(world.image, 0, 12, 2) for broker_id in replicas}
+
+    def test_a_broker_without_a_directory_for_them_gets_no_new_replicas(self) -> None:
+        world = self.world()
+        world.heartbeat(1, cordoned_log_dirs=[A, ELSEWHERE])
+        assert world.image.brokers[1].cordoned_log_dirs == (A,)
+        assert self.placed(world) == {1, 2, 3}
+        world.heartbeat(1, cordoned_log_dirs=[B, A])
+        assert self.placed(world) == {2, 3}
+        before = world.image
+        world.heartbeat(1, cordoned_log_dirs=[A, B])
+        world.heartbeat(1, cordoned_log_dirs=None)
+        assert world.image.brokers == before.brokers, "nothing is new"
+        world.heartbeat(1, cordoned_log_dirs=[])
+        assert world.image.brokers[1].cordoned_log_dirs == ()
+        assert self.placed(world) == {1, 2, 3}
+
+    def test_what_is_asked_for_and_can_not_be(self) -> None:
+        world = self.world()
+        world.create("t", [1, 2])
+        world.heartbeat(1, cordoned_log_dirs=[A, B])
+        message = refused(ErrorCode.INVALID_REPLICATION_FACTOR, lambda: place_replicas(world.image, 0, 1, 3))
+        assert message.endswith(
+            "only 2 broker(s) are registered or some brokers have all their log directories cordoned."
+        )
+        message = refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, lambda: validate_manual_assignment(world.image, [2, 1], None)
+        )
+        assert message.endswith("includes broker 1, but all its log directories are cordoned.")
+        for broker_id in (2, 3):
+            world.heartbeat(broker_id, cordoned_log_dirs=[b"C" * 16])
+        message = refused(ErrorCode.INVALID_REPLICATION_FACTOR, lambda: place_replicas(world.image, 0, 1, 1))
+        assert message.endswith("All brokers are currently fenced, or have all their log directories cordoned.")
+        assert (world.partition().leader, world.partition().isr) == (1, (1, 2)), "what is there stays"
+
+    def test_a_level_without_a_place_for_it(self) -> None:
+        world = self.world(CORDONED_DIRECTORIES - 1)
+        world.heartbeat(1, cordoned_log_dirs=[A, B])
+        assert world.image.brokers[1].cordoned_log_dirs == ()
+        assert self.placed(world) == {1, 2, 3}
 
 
 class TestDamage:

@@ -79,7 +79,7 @@ def set_rate(server: Server, bytes_per_s: int) -> None:
     server.run_until(lambda: server.broker.parts.replicas.moves.quota.bytes_per_s == bytes_per_s)
 
 
-def read(server: Server, start: int = 0, name: str = "t") -> list[tuple[int, bytes]]:
+def read(server: Server, start: int = 0, name: str = "t") -> list[tuple[int, bytes | None]]:
     """All records that a consumer gets, as (offset, value)."""
     client, found = server.connect(), []
     end = partition_of(server, name).high_watermark

@@ -49,12 +49,14 @@ class World:
         self.publisher = MetadataPublisher()
         self.events: list[object] = []
         self.noted: list[int] = []
+        self.cordoned: list[bytes] = []
         identity = BrokerIdentity(
             node_id=1,
             cluster_id="c",
             incarnation_id=b"I" * 16,
             log_dirs=[b"D" * 16, b"E" * 16],
             offline_log_dirs=[],
+            cordoned=lambda: self.cordoned,
             endpoints=[Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)],
             rack="r",
             previous_broker_epoch=7,
@@ -249,6 +251,18 @@ def test_a_directory_that_failed_is_told_at_once_and_from_then_on(world: World) 
     world.time.run(2.0)
     assert world.heard(fenced=False, let_go=True).offline_log_dirs == [b"E" * 16]
     assert world.registered(EPOCH + 1).log_dirs == [b"D" * 16]
+
+
+def test_directories_that_take_no_new_replicas_are_told_once_the_settings_are_known(world: World) -> None:
+    world.cordoned = [b"E" * 16]
+    world.registered()
+    world.publish(EPOCH)
+    assert world.heard(fenced=True).cordoned_log_dirs is None
+    world.lifecycle.serve(lambda error: None)
+    assert world.heard(fenced=False).cordoned_log_dirs == [b"E" * 16]
+    world.cordoned = []
+    world.time.run(2.0)
+    assert world.heard(fenced=False).cordoned_log_dirs == []
 
 
 class TestShutdown:

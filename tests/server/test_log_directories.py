@@ -8,7 +8,15 @@ import pytest
 from tests.server.harness import Connection, Server
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.feature_levels import CORDONED_DIRECTORIES
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 
 def described(client: Connection) -> dict[str, tuple[int, set[tuple[str, int]]]]:
@@ -80,5 +88,44 @@ def test_a_cordoned_directory_is_told(tmp_path: Path) -> None:
         assert described(client) == {"a": (0, set()), "b": (0, {("t", 0), ("t", 1), ("t", 2)})}
         results = client.ask(DescribeLogDirsRequest(topics=None), 5).results
         assert [each.is_cordoned for each in results] == [True, False]
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("level", [CORDONED_DIRECTORIES - 1, CORDONED_DIRECTORIES])
+def test_a_node_alone_with_no_directory_for_them_makes_no_partitions(tmp_path: Path, level: int) -> None:
+    """From the level on that can say so (KIP-1066)."""
+    server = Server(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b")
+    try:
+        client = server.connect()
+        update = FeatureUpdateKey(feature="metadata.version", max_version_level=level, upgrade_type=1)
+        assert client.ask(UpdateFeaturesRequest(feature_updates=[update], timeout_ms=1000), 1).error_code == 0
+
+        def told() -> bool:
+            known = server.broker.parts.publisher.image.brokers[1].cordoned_log_dirs
+            return level < CORDONED_DIRECTORIES or list(known) == server.broker.parts.logs.cordoned_ids()
+
+        def cordon(value: str) -> None:
+            config = AlterableConfig(name="cordoned.log.dirs", config_operation=0, value=value)
+            resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+            (result,) = server.connect().ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+            assert result.error_code == 0, result.error_message
+            server.run_until(told)
+
+        def created(name: str) -> int:
+            topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+            (result,) = server.connect().ask(CreateTopicsRequest(topics=[topic]), 7).topics
+            return result.error_code
+
+        expected = ErrorCode.INVALID_REPLICATION_FACTOR if level == CORDONED_DIRECTORIES else ErrorCode.NONE
+        assert created("t") == 0
+        cordon("*")
+        assert created("u") == expected
+        server.restart()
+        assert len(server.broker.parts.logs.cordoned_ids()) == 2
+        server.run_until(told)
+        assert created("v") == expected
+        cordon("")
+        assert created("w") == 0
     finally:
         server.stop()

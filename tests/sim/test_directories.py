@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
+from functools import partial
 
 from ottla.common.errors import InvariantError
 from ottla.common.ids import Uuid
@@ -86,7 +87,7 @@ class MovedReplicas(TwoDirectories):
         moved = 0
         for number in range(self.rounds):
             node = self.nodes[number % len(self.nodes)]
-            self._wait("the node does not serve", 120, lambda node=node: self._serves(node))
+            self._wait("the node does not serve", 120, partial(self._serves, node))
             before = self._places(node)
             for index in sorted(before):
                 if rng.randrange(2):
@@ -103,12 +104,12 @@ class MovedReplicas(TwoDirectories):
                 node.disk.failed_directory = ""
                 node.kill()
             self.loop.run_until(self.loop.time() + STEADY_S)
-            self._wait("the node does not come back", 120, lambda node=node: self._serves(node))
-            self._wait("moves do not end", 120, lambda node=node: self._serves(node) and not self._moving(node))
+            self._wait("the node does not come back", 120, partial(self._serves, node))
+            self._wait("moves do not end", 120, partial(self._rests, node))
             self._wait_for_replicas()
             after = self._places(node)
             moved += sum(before[index] != after[index] for index in before)
-            self._wait("the metadata has another place", 60, lambda node=node: self._told(node))
+            self._wait("the metadata has another place", 60, partial(self._told, node))
         assert moved > self.rounds
         self._calm()
         self._recover()
@@ -130,8 +131,8 @@ class MovedReplicas(TwoDirectories):
         (directory,) = [each for each in parts.logs.directories if each.path == path]
         parts.replicas.moves.begin(parts.replicas.find(TOPIC, index), directory)
 
-    def _moving(self, node: SimNode) -> list[object]:
-        return list(node.broker.parts.replicas.moves.copies())
+    def _rests(self, node: SimNode) -> bool:
+        return self._serves(node) and not list(node.broker.parts.replicas.moves.copies())
 
     def _told(self, node: SimNode) -> bool:
         if not self._serves(node):

@@ -29,8 +29,10 @@ def put(fakes, log: Log, clock, count: int = 1) -> None:
 
 def copy_rest(manager: LogManager, log: Log) -> Log:
     copy = manager.futures.get(KEY)
+    assert copy is not None
     while copy.log_end_offset < log.log_end_offset:
         found = log.read(copy.log_end_offset, 1 << 20, max_offset=log.log_end_offset)
+        assert found.records is not None
         data = found.records.read_all()
         found.records.release()
         copy.append_as_follower(data, 0, len(data))
@@ -41,6 +43,8 @@ def move(manager: LogManager, target: int) -> None:
     """All of it, in the order of `replica.moves`."""
     source, directory = manager.directory_of(KEY), manager.directories[target]
     log = manager.get_log(*KEY)
+    assert source is not None
+    assert log is not None
     if manager.futures.get(KEY) is None:
         manager.futures.create(directory, KEY, TOPIC_ID, log.config)
     copy = copy_rest(manager, log)

@@ -298,7 +298,8 @@ _LOG_DYNAMIC = [
         "cordoned.log.dirs",
         ConfigType.LIST,
         (),
-        "Directories of log.dirs that get no new partitions while there is another one; * for all (KIP-1066).",
+        "Directories of log.dirs that get no new partitions while there is another one; * for all (KIP-1066). A broker "
+        "all of whose directories are named gets none from metadata.version 4.3-IV0 on.",
         importance=Importance.MEDIUM,
         update_mode=UpdateMode.PER_BROKER,
     ),

@@ -4,6 +4,8 @@ A broker that finds damage in a replica says that it lies in `LOST_UUID`: anothe
 until it has the replica whole again and says where it is. The last one in sync is refused that, since a damaged leader
 has more to give than none. (Apache Kafka's brokers say so of a directory that failed before it was known.)
 
+Also which of them take no new replicas (KIP-1066), which the broker says with its heartbeats.
+
 Invariant: a broker leads nothing, and is in no ISR, by a directory that it does not have; where it comes back with the
 directory it has to catch up first.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT
+from ottla.common.feature_levels import CORDONED_DIRECTORIES, DIRECTORY_ASSIGNMENT
 from ottla.common.ids import LOST_UUID, Uuid
 from ottla.controller.replication import Slice, active, change_of, check_broker_epoch, isr_without
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
@@ -86,6 +88,24 @@ def _assign(
         change.unclean_shutdown = (broker.broker_id,)
     record = change.record()
     return [] if record is None else [versioned(record)]
+
+
+def cordoned_directories(
+    image: MetadataImage, broker: BrokerImage, cordoned: Sequence[Uuid] | None
+) -> list[ApiMessageAndVersion]:
+    """Write down that just these directories of the broker take no new replicas, where the level has a place for it.
+
+    None says nothing of them; ids that it has not registered are passed over.
+    """
+    if cordoned is None or metadata_level(image) < CORDONED_DIRECTORIES:
+        return []
+    known = [item for item in broker.log_dirs if item in cordoned]
+    if set(known) == set(broker.cordoned_log_dirs):
+        return []
+    record = BrokerRegistrationChangeRecord(
+        broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, cordoned_log_dirs=known
+    )
+    return [versioned(record)]
 
 
 def without_directories(

@@ -24,6 +24,7 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.ids import RESERVED_UUIDS, Uuid, new_uuid
 from ottla.controller.cluster import name_directories, raise_leader_epochs, register_broker
+from ottla.controller.directories import cordoned_directories
 from ottla.controller.elections import balance_leaders
 from ottla.controller.features import activation_records, levels_in
 from ottla.controller.heartbeats import BrokerHeartbeats
@@ -61,6 +62,7 @@ class Controller:
         "_clock",
         "_cluster_id",
         "_config",
+        "_cordoned",
         "_dynamic",
         "_fencing_timer",
         "_heartbeats",
@@ -82,6 +84,7 @@ class Controller:
         config: BrokerConfig,
         cluster_id: str,
         log_dirs: Callable[[], Sequence[Uuid]],
+        cordoned: Callable[[], Sequence[Uuid]],
         clock: Clock,
         rng: Rng,
         scheduler: Scheduler,
@@ -89,13 +92,15 @@ class Controller:
     ) -> None:
         """`config` as parsed at the start; dynamic settings are laid over it from the image.
 
-        `log_dirs` are the data directories of the broker of a single node that can be used.
+        `log_dirs` are the data directories of the broker of a single node that can be used, `cordoned` those of them
+        that take no new replicas.
         """
         self._metadata_log = metadata_log
         self._static_config = self._config = config
         self._dynamic: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
         self._cluster_id = cluster_id
         self._log_dirs = log_dirs
+        self._cordoned = cordoned
         self._clock = clock
         self._rng = rng
         self._scheduler = scheduler
@@ -293,6 +298,11 @@ class Controller:
         if any(isinstance(record.message, _CAUSES_OF_UPKEEP) for record in records):
             self._schedule_upkeep()
 
+    def directories_changed(self) -> None:
+        """Of the broker of a single node others take new replicas now."""
+        if self.broker_epoch >= 0:
+            self._schedule_upkeep()
+
     def _schedule_upkeep(self) -> None:
         if not self._upkeep_due:
             self._upkeep_due = True
@@ -312,7 +322,12 @@ class Controller:
             return ControllerResult(replicate_internal_topics(image, context), None)
 
         def name(image: MetadataImage, _context: ControllerContext) -> ControllerResult[None]:
-            return ControllerResult(name_directories(image, self._static_config.node_id, self._log_dirs()), None)
+            node_id = self._static_config.node_id
+            records = name_directories(image, node_id, self._log_dirs())
+            broker = image.brokers.get(node_id)
+            if broker is not None:
+                records += cordoned_directories(image, broker, self._cordoned())
+            return ControllerResult(records, None)
 
         self.submit(elect, _forgotten)
         self.submit(replicate, _forgotten)

@@ -17,20 +17,21 @@ def place_replicas(image: MetadataImage, first: int, count: int, replication_fac
     """The replicas of `count` partitions, preferred leader first; `first` shifts where the round begins.
 
     Leaders are live brokers; followers as well, as long as there are enough, since nobody knows when a fenced broker
-    comes back. Raises KafkaError INVALID_REPLICATION_FACTOR when there are too few brokers.
+    comes back. Brokers all of whose directories are cordoned get nothing (KIP-1066). Raises KafkaError
+    INVALID_REPLICATION_FACTOR when there are too few brokers.
     """
-    live = image.active_brokers()
+    usable = [image.brokers[broker_id] for broker_id in sorted(image.brokers)]
+    usable = [broker for broker in usable if not broker.all_cordoned]
+    live = [broker for broker in usable if broker.active]
     if not live:
-        problem = "All brokers are currently fenced."
-    elif replication_factor > len(image.brokers):
+        problem = "All brokers are currently fenced, or have all their log directories cordoned."
+    elif replication_factor > len(usable):
         problem = (
             f"The target replication factor of {replication_factor} cannot be reached because only "
-            f"{len(image.brokers)} broker(s) are registered."
+            f"{len(usable)} broker(s) are registered or some brokers have all their log directories cordoned."
         )
     else:
-        others = [
-            image.brokers[broker_id] for broker_id in sorted(image.brokers) if not image.brokers[broker_id].active
-        ]
+        others = [broker for broker in usable if not broker.active]
         ring = _alternating_racks(live)
         spare = _alternating_racks(others)
         racks = {broker.broker_id: broker.rack for broker in image.brokers.values()}
@@ -92,6 +93,8 @@ def validate_manual_assignment(image: MetadataImage, replicas: Sequence[int], re
     for broker_id in sorted(replicas):
         if problem is None and broker_id not in image.brokers:
             problem = f"includes broker {broker_id}, but no such broker is registered."
+        if problem is None and image.brokers[broker_id].all_cordoned:
+            problem = f"includes broker {broker_id}, but all its log directories are cordoned."
         if problem is None and broker_id in seen:
             problem = f"includes the broker {broker_id} more than once."
         seen.add(broker_id)

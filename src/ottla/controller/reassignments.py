@@ -171,7 +171,8 @@ def replicate_internal_topics(image: MetadataImage, context: ControllerContext) 
 
     A topic that was made while one broker was there would otherwise stay on it for ever.
     """
-    wanted = min(MAX_DEFAULT_REPLICAS, len(image.active_brokers()))
+    usable = [broker for broker in image.active_brokers() if not broker.all_cordoned]
+    wanted = min(MAX_DEFAULT_REPLICAS, len(usable))
     records: list[ApiMessageAndVersion] = []
     for name in sorted(INTERNAL_TOPICS & image.topics.keys()):
         setting = INTERNAL_REPLICATION_SETTINGS.get(name)

@@ -29,7 +29,7 @@ from ottla.common.feature_levels import (
     METADATA_LEVELS,
 )
 from ottla.common.ids import MIN_NODE_ID, Uuid
-from ottla.controller.directories import without_directories
+from ottla.controller.directories import cordoned_directories, without_directories
 from ottla.controller.replication import Slice, check_broker_epoch, has_leaderships, isr_without, led_by_newcomer
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import security_protocol_name
@@ -268,6 +268,7 @@ def handle_broker_heartbeat(
         return ControllerResult(moved.records, response, again=not moved.complete)
     target = _next_state(image, broker, current, request, context)
     records, state = _transition(image, broker, current, target, context)
+    records += cordoned_directories(image, broker, request.cordoned_log_dirs)
     if state in (_State.FENCED, _State.SHUTDOWN_NOW):
         heartbeats.forget(broker.broker_id)
     else:

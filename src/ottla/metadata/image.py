@@ -103,12 +103,17 @@ class BrokerImage:
     in_controlled_shutdown: bool
     log_dirs: tuple[Uuid, ...]
     cordoned_log_dirs: tuple[Uuid, ...] = ()
-    """Directories that take no new replicas (KIP-1066); kept for Apache Kafka, since nothing here cordons one."""
+    """Directories that take no new replicas (KIP-1066)."""
 
     @property
     def active(self) -> bool:
         """Whether it may be given leaderships and new replicas."""
         return not self.fenced and not self.in_controlled_shutdown
+
+    @property
+    def all_cordoned(self) -> bool:
+        """Whether it has no directory for new replicas (KIP-1066)."""
+        return bool(self.log_dirs) and set(self.log_dirs) <= set(self.cordoned_log_dirs)
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """Its address on the listener of that name."""

@@ -66,6 +66,7 @@ class BrokerIdentity:
 
     __slots__ = (
         "cluster_id",
+        "cordoned",
         "endpoints",
         "incarnation_id",
         "log_dirs",
@@ -83,15 +84,18 @@ class BrokerIdentity:
         incarnation_id: Uuid,
         log_dirs: Sequence[Uuid],
         offline_log_dirs: Sequence[Uuid],
+        cordoned: Callable[[], Sequence[Uuid]],
         endpoints: Sequence[Endpoint],
         rack: str | None,
         previous_broker_epoch: int,
     ) -> None:
+        """`cordoned` are the directories that take no new replicas by now (KIP-1066)."""
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.incarnation_id = incarnation_id
         self.log_dirs = list(log_dirs)
         self.offline_log_dirs = list(offline_log_dirs)
+        self.cordoned = cordoned
         self.endpoints = tuple(endpoints)
         self.rack = rack
         self.previous_broker_epoch = previous_broker_epoch
@@ -290,6 +294,9 @@ class BrokerLifecycle:
             want_fence=not serving,
             want_shut_down=self._stage is _Stage.SHUTTING_DOWN,
             offline_log_dirs=list(self._identity.offline_log_dirs),
+            cordoned_log_dirs=list(self._identity.cordoned())
+            if serving
+            else None,  # the cluster's settings are known by then
         )
 
     def _registered(self, response: BrokerRegistrationResponse | None, error: BaseException | None) -> None:

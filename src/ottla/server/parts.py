@@ -156,6 +156,7 @@ class BrokerParts:
         self.replicas.use_topic_properties(config.topic_properties)
         self.quotas.use_config(config)
         self.logs.cordon(config.get_list("cordoned.log.dirs"))
+        self.control.controller.directories_changed()
         self.logs.use_producer_expiration(config.get_int("producer.id.expiration.ms"))
         self.logs.use_transaction_verification(enabled=config.get_bool("transaction.partition.verification.enable"))
         for coordination in self.coordinations.values():

@@ -307,6 +307,10 @@ class LogManager:
         if unknown:
             logger.warning("cordoned.log.dirs names %s, which is not in log.dirs", ", ".join(unknown))
 
+    def cordoned_ids(self) -> list[Uuid]:
+        """Of the directories that can be used and take no new logs, as the cluster gets to know them."""
+        return [each.directory_id for each in self._online() if each.meta is not None and each.is_cordoned]
+
     def use_producer_expiration(self, expiration_ms: int) -> None:
         """Forget producers of all logs after this time from now on."""
         self._defaults.producer_expiration_ms = expiration_ms
