@@ -380,3 +380,15 @@ def test_where_brokers_reach_one_another(properties: dict[str, str], name: str) 
         "listener.security.protocol.map": "OUTSIDE:PLAINTEXT,INSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT",
     }
     assert BrokerConfig.parse(listeners | properties)[0].inter_broker_listener == name
+
+
+def test_a_listener_may_have_a_rate_of_connections_of_its_own() -> None:
+    settings = {
+        "listeners": "A://127.0.0.1:1,B://127.0.0.1:2",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+    }
+    settings |= {"inter.broker.listener.name": "A", "listener.name.b.max.connection.creation.rate": "20"}
+    config, warnings = BrokerConfig.parse(settings)
+    assert (config.connection_rates, warnings) == ({"B": 20}, [])
+    changed = config.with_dynamic({}, {"listener.name.b.max.connection.creation.rate": "30"})
+    assert changed.connection_rates == {"B": 30}

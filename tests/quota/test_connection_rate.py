@@ -48,6 +48,16 @@ def test_a_broker_above_its_rate_rests_for_a_window_at_most(rates, clock):
     assert rates.accepted("B", clock.now_s) == 1.0
 
 
+def test_a_listener_has_a_rate_of_its_own_also_the_one_of_other_brokers(rates, clock):
+    rates.of_listeners = {"A": 1}
+    rates.exempt = "A"
+    assert [rates.accepted("A", clock.now_s) for _ in range(10)] == [0.0] * 10
+    assert rates.accepted("A", clock.now_s) == 1.0
+    assert rates.accepted("B", clock.now_s) == 0
+    rates.limit = 1
+    assert [rates.accepted("B", clock.now_s) > 0 for _ in range(11)] == [False] * 10 + [True]
+
+
 def test_a_flood_of_addresses_takes_bounded_memory(rates, clock):
     rates.use_quotas({(("ip", None),): {"connection_creation_rate": 1.0}})
     for number in range(MAX_ADDRESSES + 100):

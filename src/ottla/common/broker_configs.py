@@ -36,6 +36,7 @@ from ottla.common.endpoint import Endpoint, ListenerInfo
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.group_configs import GROUP_CONFIGS, describe_group_config, validate_group_configs
 from ottla.common.listener_configs import (
+    CONNECTION_RATE,
     LISTENER_CONFIGS,
     canonical,
     check_advertised,
@@ -128,7 +129,8 @@ class BrokerConfig:
             if base in LISTENER_CONFIGS:
                 _check_static_value(BROKER_CONFIGS[base], text, name)
                 known[canonical(name)] = text
-                of_listeners.append(name)
+                if base != CONNECTION_RATE:
+                    of_listeners.append(name)
                 continue
             _refuse_security(name, base, text)
             if base in SECURITY_CONFIGS:
@@ -228,6 +230,15 @@ class BrokerConfig:
         """What a setting of `LISTENER_CONFIGS` is for one listener."""
         text = self._of_listeners.get(of_listener(listener_name, setting))
         return self._values[setting] if text is None else BROKER_CONFIGS[setting].parse(text)
+
+    @property
+    def connection_rates(self) -> dict[str, int]:
+        """New connections a second of the listeners that have a limit of their own."""
+        texts = {
+            each.listener_name: self._of_listeners.get(of_listener(each.listener_name, CONNECTION_RATE))
+            for each in self.listeners
+        }
+        return {name: int(text) for name, text in texts.items() if text is not None}
 
     @property
     def spoken_listeners(self) -> tuple[ListenerInfo, ...]:

@@ -14,7 +14,8 @@ QUOTA_CONFIGS = [
         "max.connection.creation.rate",
         ConfigType.INT,
         MAX_INT,
-        "New connections a second, over all listeners; above it the others wait to be accepted (KIP-612).",
+        "New connections a second, over all listeners, or with `listener.name.<name>.` before it to that one; above it "
+        "the others wait to be accepted (KIP-612).",
         at_least(0),
         Importance.MEDIUM,
         UpdateMode.CLUSTER_WIDE,

@@ -16,7 +16,8 @@ from ottla.common.errors import OperatorError
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SECURED_PROTOCOLS = SECURITY_PROTOCOLS[1:]
 
-LISTENER_CONFIGS = frozenset(key.name for key in TLS_CONFIGS)
+CONNECTION_RATE = "max.connection.creation.rate"
+LISTENER_CONFIGS = frozenset({CONNECTION_RATE, *(key.name for key in TLS_CONFIGS)})
 """Settings that may be given to one listener."""
 
 _LISTENER = re.compile(r"([^:/]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]/]*)):([0-9]{1,5})")

@@ -1,13 +1,14 @@
-"""How many connections may be made a second (KIP-612): to the broker, and from an address.
+"""How many connections may be made a second (KIP-612): to the broker, to a listener, and from an address.
 
-A broker above its rate accepts nobody for a while; clients wait in the backlogs of its listeners. An address above its
-rate is let go after a while, so that it does not come back at once. Neither waits for longer than a window. Left out:
-the sockets (`net.listener`); rates of single listeners.
+A listener above its rate, or above the broker's, accepts nobody for a while; clients wait in its backlog. An address
+above its rate is let go after a while, so that it does not come back at once. Neither waits for longer than a window.
+Left out: the sockets (`net.listener`).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from ottla.quota.limits import Quotas, address_limits
 from ottla.quota.windows import WindowedRate, Windows
@@ -21,7 +22,7 @@ UNLIMITED = (1 << 31) - 1
 class ConnectionRates:
     """New connections of one broker. Times are seconds of a monotonic clock."""
 
-    __slots__ = ("_addresses", "_all", "_by_address", "_windows", "exempt", "limit")
+    __slots__ = ("_addresses", "_all", "_by_address", "_listeners", "_windows", "exempt", "limit", "of_listeners")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
@@ -29,7 +30,10 @@ class ConnectionRates:
         """`max.connection.creation.rate`."""
         self.exempt: str | None = None
         """The listener of other brokers, where clients have another one: they must not keep brokers out."""
+        self.of_listeners: Mapping[str, int] = {}
+        """The same of single listeners, by name."""
         self._all = WindowedRate(windows)
+        self._listeners: dict[str, WindowedRate] = {}
         self._by_address: dict[str | None, float] = {}
         self._addresses: OrderedDict[str, WindowedRate] = OrderedDict()
 
@@ -41,12 +45,18 @@ class ConnectionRates:
 
     def accepted(self, listener_name: str, now_s: float) -> float:
         """Count a connection to a listener; the seconds for which that one had better accept nobody now."""
-        if self.limit >= UNLIMITED or listener_name == self.exempt:
-            return 0.0
-        self._all.record(1, now_s)
-        if not self.limit:
-            return self._windows.size_s
-        return min(self._all.throttle_ms(self.limit, now_s) / 1000, self._windows.size_s)
+        rest_s = 0.0
+        if self.limit < UNLIMITED and listener_name != self.exempt:
+            rest_s = self._count(self._all, self.limit, now_s)
+        limit = self.of_listeners.get(listener_name)
+        if limit is not None:
+            rate = self._listeners.setdefault(listener_name, WindowedRate(self._windows))
+            rest_s = max(rest_s, self._count(rate, limit, now_s))
+        return rest_s
+
+    def _count(self, rate: WindowedRate, limit: int, now_s: float) -> float:
+        rate.record(1, now_s)
+        return min(rate.throttle_ms(limit, now_s) / 1000, self._windows.size_s) if limit else self._windows.size_s
 
     def refused(self, address: str, now_s: float) -> float:
         """Count a connection from an address; 0, or the seconds after which to let it go, which counts as none."""

@@ -21,10 +21,11 @@ LONGEST_WAIT_S = (1 << 31) / 1000 - 1
 class GroupUse:
     """What one group has used, and how much it may."""
 
-    __slots__ = ("_longest_wait_s", "bound", "group", "rate", "shown", "waits")
+    __slots__ = ("_at_once", "_longest_wait_s", "bound", "group", "rate", "shown", "waits")
 
     def __init__(self, limit: Limit, windows: Windows, longest_wait_s: float) -> None:
         self.group, self.bound = limit
+        self._at_once = self.bound * windows.least_s
         self._longest_wait_s = longest_wait_s
         self.shown = False
         """Whether there are metrics of it."""
@@ -34,8 +35,9 @@ class GroupUse:
 
     def record(self, value: float, now_s: float) -> int:
         """Count what was used; the milliseconds to wait for it."""
-        self.rate.record(value, now_s)
-        return self.throttle_ms(now_s)
+        rate = self.rate
+        rate.record(value, now_s)
+        return 0 if rate.total <= self._at_once else self.throttle_ms(now_s)
 
     def throttle_ms(self, now_s: float) -> int:
         """How long to wait for what was used."""
@@ -44,8 +46,13 @@ class GroupUse:
 
     @property
     def largest(self) -> float:
-        """What may be used in one go."""
-        return self.bound * self.rate.windows.least_s
+        """What may be used in one go; nobody waits who used no more in all windows."""
+        return self._at_once
+
+    def hold_to(self, bound: float) -> None:
+        """Another limit holds."""
+        self.bound = bound
+        self._at_once = bound * self.rate.windows.least_s
 
 
 class GroupTable:
@@ -88,7 +95,7 @@ class GroupTable:
             use = self._uses[limit.group] = GroupUse(limit, self._windows, self._longest_wait_s)
             self.on_made(use)
         else:
-            use.bound = limit.bound
+            use.hold_to(limit.bound)
             self._uses.move_to_end(limit.group)
         return use
 

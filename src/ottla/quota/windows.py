@@ -42,12 +42,13 @@ class _Sample:
 class WindowedRate:
     """Something a second; times are seconds of one monotonic clock and don't go back."""
 
-    __slots__ = ("_samples", "_total", "windows")
+    __slots__ = ("_samples", "total", "windows")
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
         self._samples: deque[_Sample] = deque()
-        self._total = 0.0
+        self.total = 0.0
+        """What counted when something was recorded last."""
 
     def record(self, value: float, now_s: float) -> None:
         """Count something that happens now; a negative value takes back what was counted."""
@@ -57,7 +58,7 @@ class WindowedRate:
         last = samples[-1]
         last.value += value
         last.last_s = now_s
-        self._total += value
+        self.total += value
         if now_s - samples[0].last_s >= self.windows.span_s:
             self._expire(now_s)
 
@@ -65,19 +66,14 @@ class WindowedRate:
         """A window counts as long as anything that happened in it does."""
         samples, span_s = self._samples, self.windows.span_s
         while samples and now_s - samples[0].last_s >= span_s:
-            self._total -= samples.popleft().value
+            self.total -= samples.popleft().value
         if not samples:
-            self._total = 0.0  # what rounding has left of it
+            self.total = 0.0  # what rounding has left of it
 
     def is_idle(self, now_s: float) -> bool:
         """Whether nothing counts any more."""
         self._expire(now_s)
         return not self._samples
-
-    @property
-    def total(self) -> float:
-        """What counted when something was recorded last."""
-        return self._total
 
     def window_s(self, now_s: float) -> float:
         """The time that the rate is measured over."""
@@ -92,14 +88,12 @@ class WindowedRate:
     def rate(self, now_s: float) -> float:
         """What happens a second."""
         window_s = self.window_s(now_s)
-        return self._total / window_s
+        return self.total / window_s
 
     def throttle_ms(self, bound: float, now_s: float) -> int:
         """How long who is held to `bound` a second has to wait from now on, in milliseconds; 0 within it."""
-        if self._total <= bound * self.windows.least_s:
-            return 0  # of any time that is measured over; nearly every call ends here
         window_s = self.window_s(now_s)
-        excess = self._total / window_s - bound
+        excess = self.total / window_s - bound
         if excess <= 0:
             return 0
         return floor(excess / bound * window_s * 1000 + 0.5)

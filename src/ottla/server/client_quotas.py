@@ -84,6 +84,7 @@ class ClientQuotas:
     def use_config(self, config: BrokerConfig) -> None:
         """Go on with these settings."""
         rates = self.connections
+        rates.of_listeners = config.connection_rates
         rates.limit = config.get_int("max.connection.creation.rate")
         rates.exempt = config.inter_broker_listener if len(config.listeners) > 1 else None
 

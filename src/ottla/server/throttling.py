@@ -33,6 +33,7 @@ MUTATIONS = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE
 
 LOOK_UP_S = 1.0
 """How long the groups of a connection are remembered: one that is idle for long is forgotten, and made anew."""
+_FETCH, _PRODUCE = int(ApiKey.FETCH), int(ApiKey.PRODUCE)
 _INT32 = Struct(">i")
 _RESPONSE_FIELDS_BYTES = 8
 """Size and correlation id."""
@@ -99,7 +100,7 @@ class ThrottledChannel:
         return self._channel.closed
 
     def respond(self, parts: list[Part]) -> None:
-        self._channel.respond(parts if self._channel.closed else self._counted(parts))
+        self._channel.respond(parts if self._channel.closed else self._counted(parts, self._clock.monotonic()))
 
     def mute(self, duration_s: float, *, anew: bool = False) -> None:
         self._channel.mute(duration_s, anew=anew)
@@ -132,37 +133,36 @@ class ThrottledChannel:
         self._muted_by = None
         self._loop_s = 0.0
         parts = dispatcher.handle(self, buffer, start, end)
-        self._loop_s = self._clock.monotonic() - now_s
-        return None if parts is None else self._counted(parts)
+        end_s = self._clock.monotonic()
+        self._loop_s = end_s - now_s
+        return None if parts is None else self._counted(parts, end_s)
 
     def _look_up(self, now_s: float) -> None:
         self._looked_up_s = now_s
         self._version = self._quotas.version
         self._limits = self._quotas.of(self._principal, self._client_id.decode("utf-8", "replace"))
 
-    def _counted(self, parts: list[Part]) -> list[Part]:
+    def _counted(self, parts: list[Part], now_s: float) -> list[Part]:
         """Count a request that is being answered; its answer, with the time to wait."""
         limits = self._limits
         if limits is None:
             return parts
-        if self._api_key == ApiKey.FETCH:
-            return parts if self._api_version >= BATCHES_FROM else self._count_old_fetch(parts)
+        if self._api_key == _FETCH:
+            return parts if self._api_version >= BATCHES_FROM else self._count_old_fetch(parts, now_s)
         wait_ms, kind = 0, ""
-        if self._api_key == ApiKey.PRODUCE:
-            wait_ms, kind = self._use(limits.produce, self._byte_count), "produce"
+        if self._api_key == _PRODUCE:
+            if limits.produce is not None:
+                wait_ms, kind = limits.produce.record(self._byte_count, now_s), "produce"
         elif self._api_key in MUTATIONS:
             wait_ms = self._told_by_controller(parts)
-        if parts:  # as in Apache Kafka, which does not time what has no answer
-            for_time_ms = self._use(limits.request, self._loop_s * _PERCENT)
+        if parts and limits.request is not None:  # as in Apache Kafka, which does not time what has no answer
+            for_time_ms = limits.request.record(self._loop_s * _PERCENT, now_s)
             if for_time_ms > wait_ms:
                 wait_ms, kind = for_time_ms, "request"
         if wait_ms <= 0:
             return parts
-        self._wait(wait_ms, kind)
+        self._wait(wait_ms, kind, now_s)
         return self._telling(parts, wait_ms)
-
-    def _use(self, use: GroupUse | None, value: float) -> int:
-        return 0 if use is None else use.record(value, self._clock.monotonic())
 
     def _told_by_controller(self, parts: Sequence[Part]) -> int:
         position = _RESPONSE_FIELDS_BYTES + API[self._api_key].response_header_version(self._api_version)
@@ -180,11 +180,11 @@ class ThrottledChannel:
         message.throttle_time_ms = wait_ms
         return [encode_response(self._api_key, self._api_version, correlation_id, message)]
 
-    def _wait(self, wait_ms: int, kind: str) -> None:
+    def _wait(self, wait_ms: int, kind: str, now_s: float) -> None:
         self._muted_by = kind
         use = self._use_of(kind)
         if use is not None:
-            use.waits.record(wait_ms, self._clock.monotonic())
+            use.waits.record(wait_ms, now_s)
         self._channel.mute(wait_ms / 1000)
 
     def _use_of(self, kind: str) -> GroupUse | None:
@@ -199,7 +199,7 @@ class ThrottledChannel:
         limits = self._limits
         return None if limits is None or limits.fetch is None else limits.fetch.largest
 
-    def fetched(self, byte_count: int, loop_s: float) -> int:
+    def fetched(self, byte_count: int, loop_s: float, now_s: float) -> int:
         """Count what a fetch is about to send; above 0 it must send nothing, and its client waits so many ms.
 
         What is not sent is not counted. As Apache Kafka, but that a batch which alone is above the limit is sent once
@@ -208,22 +208,25 @@ class ThrottledChannel:
         limits = self._limits
         if limits is None:
             return 0
-        for_time_ms = self._use(limits.request, loop_s * _PERCENT)
-        wait_ms = self._use(limits.fetch, byte_count)
-        if max(wait_ms, for_time_ms) <= 0:
-            return 0
-        self._wait(*((wait_ms, "fetch") if wait_ms > for_time_ms else (for_time_ms, "request")))
         use = limits.fetch
+        for_time_ms = 0 if limits.request is None else limits.request.record(loop_s * _PERCENT, now_s)
+        wait_ms = 0 if use is None else use.record(byte_count, now_s)
+        if wait_ms <= 0 and for_time_ms <= 0:
+            return 0
+        if wait_ms > for_time_ms:
+            self._wait(wait_ms, "fetch", now_s)
+        else:
+            self._wait(for_time_ms, "request", now_s)
         if use is not None:
             if for_time_ms <= 0 and use.rate.total <= byte_count:
                 return 0
-            use.rate.record(-byte_count, self._clock.monotonic())
+            use.rate.record(-byte_count, now_s)
         return max(wait_ms, for_time_ms)
 
-    def _count_old_fetch(self, parts: list[Part]) -> list[Part]:
+    def _count_old_fetch(self, parts: list[Part], now_s: float) -> list[Part]:
         """Of a version whose records were converted, and which knows no sessions."""
         size = sum(len(part) if isinstance(part, BUFFER_TYPES) else part.length for part in parts)
-        wait_ms = self.fetched(size, self._loop_s)
+        wait_ms = self.fetched(size, self._loop_s, now_s)
         if not wait_ms:
             return parts
         release_parts(parts)

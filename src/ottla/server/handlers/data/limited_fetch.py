@@ -58,7 +58,7 @@ class LimitedFetch(ConsumerFetch):
             records = result.records
             if records is not None:
                 size += len(records) if isinstance(records, bytes) else records.length
-        wait_ms = self._held.fetched(size, self._loop_s)
+        wait_ms = self._held.fetched(size, self._loop_s, self._context.clock.monotonic())
         if not wait_ms:
             return super().encode(done)
         done.release()
