@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +301,20 @@ def test_a_session_that_is_open_is_neither_shared_nor_stopped(spark: Any) -> Non
     with pytest.raises(OperatorError, match="open in this process already"), session.open_session("local[1]"):
         pass
     assert spark.range(3).count() == 3
+
+
+def test_a_session_whose_java_ends_by_the_same_signal_stops_without_a_word() -> None:
+    """PySpark warns of it, with its own place in the source, where SIGTERM went to the whole process group."""
+    pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
+
+    class Session:
+        def stop(self) -> None:
+            warnings.warn("Unable to cleanly shutdown Spark JVM process.", RuntimeWarning, stacklevel=1)
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        session._stop(Session())
+    assert not told
 
 
 @pytest.mark.pipeline

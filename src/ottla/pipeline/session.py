@@ -30,6 +30,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -371,7 +372,8 @@ def _stop(session: Any) -> None:
     from pyspark.sql.context import SQLContext
 
     try:
-        session.stop()
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # "Unable to cleanly shutdown"
+            session.stop()
     except (ConnectionError, Py4JError):  # whoever worked with it has been told
         session.sparkContext.stop()  # on Python's side, which the first attempt did not come to
         SparkContext._gateway = SparkContext._jvm = None

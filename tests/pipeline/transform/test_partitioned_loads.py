@@ -164,11 +164,11 @@ def test_a_table_keeps_the_partition_columns_that_it_was_made_with(
     for columns in ((), ("topic", "date")):
         table = open_table(lake.table.location, partition_by=columns)
         assert table.layout().partition_columns == ("topic", "date")
-    for columns in (("date",), ("date", "topic"), ("topic", "date", "partition")):
+    for others in (("date",), ("date", "topic"), ("topic", "date", "partition")):
         with pytest.raises(
             OperatorError, match=r"is partitioned by topic, date since it was made.*leave --partition-by"
         ):
-            open_table(lake.table.location, partition_by=columns)
+            open_table(lake.table.location, partition_by=others)
 
 
 def test_access_logs_by_status(make_lake: Callable[..., Lake]) -> None:
