@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
-pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+
+import pyarrow as pa  # noqa: E402
 
 from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.client.failure import TopicNotFound  # noqa: E402
@@ -151,6 +152,10 @@ def test_a_compacted_topic_is_loaded_to_its_planned_end(
     assert second.ranges == {f"{topic}/0": (missing + 1, size)}
     found = held(table)
     assert set(found) >= set(in_topic(bootstrap, topic))  # which may have been cleaned once more
+    offsets = [offset for _, offset, _ in found]
+    assert missing not in offsets
+    assert offsets == sorted(set(offsets))
+    assert first.rows == sum(offset < missing for offset in offsets)
     assert len(found) == first.rows + second.rows < size - size // 4
     assert load_topic(bootstrap, topic).version is None
 
