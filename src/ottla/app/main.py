@@ -42,6 +42,7 @@ MOUNTED = {
     "pipeline": Mounted("ottla.pipeline.cli", "pipeline", "Load topics into lake tables with PySpark, and query them."),
     "produce": Mounted("ottla.cli.produce", "produce", "Send lines as records to a topic."),
     "quota": Mounted("ottla.cli.quota", "quota", "Set, describe and remove quotas of users, clients and addresses."),
+    "security": Mounted("ottla.cli.security", "security", "Make keys, certificates and settings of TLS."),
     "topic": Mounted("ottla.cli.topic", "topic", "Create, list, describe, alter, trim and delete topics."),
     "txn": Mounted("ottla.cli.txn", "txn", "List, describe and abort transactions, and find those that hang."),
     "user": Mounted("ottla.cli.user", "user", "Add, list and remove users with passwords for SCRAM."),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ottla.app.properties import load_properties
 from ottla.common.errors import OperatorError
+from ottla.common.properties import load_properties
 
 DEFAULT_DATA_DIR = "./ottla-data"
 

@@ -19,11 +19,11 @@ from ottla.app.disk import RealDisk
 from ottla.app.local_cluster import check_base_settings, plan_cluster, refuse_directory_of_plan, write_plan
 from ottla.app.logging import configure_logging
 from ottla.app.process import EXIT_INTERRUPTED, BrokerProcess
-from ottla.app.properties import load_properties
 from ottla.app.settings import DEFAULT_DATA_DIR, read_settings
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
+from ottla.common.properties import load_properties
 from ottla.storage.names import LOCK_FILE
 
 logger = logging.getLogger(__name__)

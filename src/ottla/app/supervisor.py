@@ -25,8 +25,8 @@ from collections.abc import Mapping, Sequence
 from ottla.app.clock import SystemClock
 from ottla.app.disk import RealDisk
 from ottla.app.local_cluster import LocalBroker, LocalCluster
-from ottla.app.properties import format_properties
 from ottla.common.errors import OperatorError
+from ottla.common.properties import format_properties
 
 logger = logging.getLogger(__name__)
 

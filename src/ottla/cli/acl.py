@@ -15,9 +15,9 @@ import click
 
 from ottla.cli.command import (
     Group,
-    bootstrap_option,
     complete_group,
     complete_topic,
+    connection_options,
     counted,
     json_option,
     open_cluster,
@@ -128,7 +128,7 @@ def _all_of(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
 @_entry_options
 @_resource_options(("literal", "prefixed"), "literal")
 @json_option
-@bootstrap_option
+@connection_options
 def add(as_json: bool, bootstrap_server: str, **options: Any) -> None:
     """Add ACLs; those that are there already stay."""
     acls = list(_acls(**options))
@@ -151,7 +151,7 @@ def add(as_json: bool, bootstrap_server: str, **options: Any) -> None:
 @click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="Only those of this one.")
 @_resource_options(_PATTERNS, "any")
 @json_option
-@bootstrap_option
+@connection_options
 def list_(principals: tuple[str, ...], pattern: str, as_json: bool, bootstrap_server: str, **resources: Any) -> None:
     """List ACLs: all of them, or those of some resources (match: all that hold for a name) and principals."""
     named: Sequence[tuple[int, str | None]] = _resources(**resources) or [(ResourceType.ANY, None)]
@@ -174,7 +174,7 @@ def list_(principals: tuple[str, ...], pattern: str, as_json: bool, bootstrap_se
 @_resource_options(_PATTERNS, "literal")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
 @json_option
-@bootstrap_option
+@connection_options
 def remove(yes: bool, as_json: bool, bootstrap_server: str, **options: Any) -> None:
     """Remove ACLs: those named as for add, or without a principal all of the resources."""
     if options["allow_principal"] or options["deny_principal"]:

@@ -17,8 +17,8 @@ import click
 
 from ottla.cli.command import (
     Group,
-    bootstrap_option,
     complete_topic,
+    connection_options,
     counted,
     json_option,
     open_cluster,
@@ -48,7 +48,7 @@ cluster.add_command(features)
 
 @cluster.command(examples=("ottla cluster describe", "ottla cluster describe --json"))
 @json_option
-@bootstrap_option
+@connection_options
 def describe(as_json: bool, bootstrap_server: str) -> None:
     """Show how the cluster is as a whole."""
     with open_cluster(bootstrap_server) as client:
@@ -81,7 +81,7 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
 
 @cluster.command(examples=("ottla cluster brokers", "ottla cluster brokers --json | jq '.[] | select(.fenced)'"))
 @json_option
-@bootstrap_option
+@connection_options
 def brokers(as_json: bool, bootstrap_server: str) -> None:
     """List the registered brokers with what they lead and hold."""
     with open_cluster(bootstrap_server) as client:
@@ -108,7 +108,7 @@ def brokers(as_json: bool, bootstrap_server: str) -> None:
 
 @cluster.command(examples=("ottla cluster quorum", "ottla cluster quorum --json"))
 @json_option
-@bootstrap_option
+@connection_options
 def quorum(as_json: bool, bootstrap_server: str) -> None:
     """Show leader, voters and observers of the metadata log, and how far each is behind."""
     with open_cluster(bootstrap_server) as client:
@@ -151,7 +151,7 @@ def _quorum_row(info: QuorumInfo, replica: QuorumReplicaInfo, role: str) -> dict
 @click.argument("targets", metavar=f"[{METAVAR}]...", nargs=-1, callback=parse_selection, shell_complete=complete_topic)
 @click.option("--unclean", is_flag=True, help="Any live replica may lead, also one that lacks records.")
 @json_option
-@bootstrap_option
+@connection_options
 def elect(targets: Selection, unclean: bool, as_json: bool, bootstrap_server: str) -> None:
     """Elect the preferred leaders, or with --unclean any leader for a partition that has none."""
     if unclean and not targets:
@@ -191,7 +191,7 @@ def elect(targets: Selection, unclean: bool, as_json: bool, bootstrap_server: st
 @click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
 @click.option("--no-wait", is_flag=True, help="Don't wait for the end.")
 @json_option
-@bootstrap_option
+@connection_options
 def reassign(
     names: tuple[str, ...],
     replication_factor: int | None,
@@ -238,7 +238,7 @@ def reassign(
 @click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
 @click.option("--unregister", is_flag=True, help="Forget the broker, which was stopped and holds no replica any more.")
 @json_option
-@bootstrap_option
+@connection_options
 def decommission(
     broker_id: int, throttle: int | None, execute: bool, unregister: bool, as_json: bool, bootstrap_server: str
 ) -> None:

@@ -20,6 +20,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ottla.client.cluster import Cluster
+from ottla.client.security import OPTION, PLAINTEXT, ClientSecurity, read_security
 from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import OttlaError
 
@@ -115,6 +116,31 @@ def uninterrupted() -> Iterator[None]:
             signal.raise_signal(heard[0])
 
 
+def connection_options(function: F) -> F:
+    """`--bootstrap-server` and `--command-config`; what the second names `open_cluster` and `security` use."""
+    return click.option(
+        OPTION,
+        envvar="OTTLA_COMMAND_CONFIG",
+        show_envvar=True,
+        type=click.Path(readable=False),
+        metavar="FILE",
+        expose_value=False,
+        callback=_remember_config,
+        help="Client properties as Apache Kafka's tools take them: security.protocol, ssl.*.",
+    )(bootstrap_option(function))
+
+
+def _remember_config(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    ctx.meta[OPTION] = value
+
+
+def security() -> ClientSecurity:
+    """What `--command-config` of the command that runs says. Raises OperatorError."""
+    ctx = click.get_current_context(silent=True)
+    path = ctx.meta.get(OPTION) if ctx is not None else None
+    return PLAINTEXT if path is None else read_security(path)
+
+
 def bootstrap_option(function: F) -> F:
     """`--bootstrap-server`, from the environment when it isn't given."""
     return click.option(
@@ -177,7 +203,7 @@ def tell(text: str) -> None:
 
 def open_cluster(bootstrap_server: str, timeout_s: float = 30.0) -> Cluster:
     """A client of the cluster, for a `with` statement."""
-    return Cluster(bootstrap_server, client_id=CLIENT_ID, timeout_s=timeout_s)
+    return Cluster(bootstrap_server, client_id=CLIENT_ID, timeout_s=timeout_s, security=security())
 
 
 def complete_topic(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -8,7 +8,7 @@ import click
 
 from ottla.cli.command import (
     Group,
-    bootstrap_option,
+    connection_options,
     json_option,
     open_cluster,
     print_json,
@@ -44,7 +44,7 @@ def config() -> None:
 @click.option("--key", "keys", multiple=True, metavar="NAME", help="Only this config; may be repeated.")
 @click.option("--doc", is_flag=True, help="Say what each config does.")
 @json_option
-@bootstrap_option
+@connection_options
 def describe(
     resource: str, name: str, changed: bool, keys: tuple[str, ...], doc: bool, as_json: bool, bootstrap_server: str
 ) -> None:
@@ -101,7 +101,7 @@ def describe(
 @settings_option("--subtract", help_text="Take from a config that is a list.")
 @click.option("--dry-run", is_flag=True, help="Let the broker check the change without making it.")
 @json_option
-@bootstrap_option
+@connection_options
 def alter(
     resource: str,
     name: str,

@@ -13,10 +13,11 @@ import click
 from ottla.cli.command import (
     CLIENT_ID,
     Command,
-    bootstrap_option,
     complete_group,
     complete_topic,
+    connection_options,
     open_cluster,
+    security,
     settings_option,
     tell,
 )
@@ -90,7 +91,7 @@ def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | N
     help="With read_committed nothing of a transaction that was aborted or is open, and nothing behind an open one.",
 )
 @settings_option("--property", "-X", "properties", help_text="A property of librdkafka, for --group.")
-@bootstrap_option
+@connection_options
 def consume(
     topics: tuple[str, ...],
     include: str | None,
@@ -122,14 +123,14 @@ def consume(
     settings: dict[str, Any] = {"ends": ends, "client_id": CLIENT_ID, "isolation": isolation, "tell": tell}
     consumer: RecordConsumer | GroupConsumer
     if group_id is None:
-        consumer = RecordConsumer(bootstrap_server, starts, **settings)
+        consumer = RecordConsumer(bootstrap_server, starts, security=security(), **settings)
     else:
         consumer = GroupConsumer(
             bootstrap_server,
             group_id,
             names,
             from_beginning=span.from_beginning,
-            properties=properties,
+            properties={**security().library, **properties},
             **settings,
         )
     output = sys.stdout.buffer

@@ -13,7 +13,7 @@ import click
 
 from ottla.cli.command import (
     Group,
-    bootstrap_option,
+    connection_options,
     json_option,
     open_cluster,
     print_json,
@@ -47,7 +47,7 @@ def _level_options(function: F) -> F:
 
 @features.command(examples=("ottla cluster features describe", "ottla cluster features describe --json"))
 @json_option
-@bootstrap_option
+@connection_options
 def describe(as_json: bool, bootstrap_server: str) -> None:
     """Show the levels of all features, and what the broker that answers supports."""
     with open_cluster(bootstrap_server) as client:
@@ -79,7 +79,7 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
 )
 @_level_options
 @json_option
-@bootstrap_option
+@connection_options
 def upgrade(
     release_version: str | None,
     metadata: str | None,
@@ -104,7 +104,7 @@ def upgrade(
 @_level_options
 @click.option("--unsafe", is_flag=True, help="Also where metadata would be lost, if the cluster knows how.")
 @json_option
-@bootstrap_option
+@connection_options
 def downgrade(
     release_version: str | None,
     metadata: str | None,

@@ -10,9 +10,9 @@ import click
 
 from ottla.cli.command import (
     Group,
-    bootstrap_option,
     complete_group,
     complete_topic,
+    connection_options,
     counted,
     json_option,
     open_cluster,
@@ -63,7 +63,7 @@ def topics_option(help_text: str) -> Callable[[F], F]:
 @click.option("--state", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these.")
 @click.option("--type", "types", type=click.Choice(TYPES, case_sensitive=False), multiple=True, help="Only these.")
 @json_option
-@bootstrap_option
+@connection_options
 def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
     """List the groups of the cluster, of any protocol, and how far each is behind.
 
@@ -122,7 +122,7 @@ def _lag(offset: int | None, end: int | None) -> int | None:
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, shell_complete=complete_group)
 @click.option("--all", "all_groups", is_flag=True, help="Every group of the cluster.")
 @json_option
-@bootstrap_option
+@connection_options
 def describe(group_ids: tuple[str, ...], all_groups: bool, as_json: bool, bootstrap_server: str) -> None:
     """Show for each partition what is committed, where the log ends, the lag between, and who owns it.
 
@@ -198,7 +198,7 @@ def _ends(cluster: Cluster, positions: Iterable[Position]) -> dict[Position, int
 @group.command(examples=("ottla group members billing", "ottla group members billing --json | jq '.[].client_id'"))
 @click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
 @json_option
-@bootstrap_option
+@connection_options
 def members(group_id: str, as_json: bool, bootstrap_server: str) -> None:
     """Show the members of a group and what each of them owns.
 
@@ -255,7 +255,7 @@ def _target_text(member: GroupMember) -> str:
 @group.command(examples=("ottla group state billing", "ottla group state billing --json"))
 @click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
 @json_option
-@bootstrap_option
+@connection_options
 def state(group_id: str, as_json: bool, bootstrap_server: str) -> None:
     """Show state, protocol, assignor and coordinator of a group."""
     with open_cluster(bootstrap_server) as cluster:
@@ -304,7 +304,7 @@ def _state_json(found: GroupDescription) -> dict[str, Any]:
 @click.option("--shift-by", type=int, help="So many records on, or back when negative.")
 @click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
 @json_option
-@bootstrap_option
+@connection_options
 def reset_offsets(
     group_id: str,
     topics: Selection,
@@ -381,7 +381,7 @@ def _require_no_members(cluster: Cluster, group_id: str) -> None:
 @click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
 @topics_option("A topic, or some of its partitions; may be repeated.")
 @json_option
-@bootstrap_option
+@connection_options
 def delete_offsets(group_id: str, topics: Selection, as_json: bool, bootstrap_server: str) -> None:
     """Forget what a group has committed in topics that no member of it reads."""
     if not topics:
@@ -407,7 +407,7 @@ def delete_offsets(group_id: str, topics: Selection, as_json: bool, bootstrap_se
 @click.option("--if-exists", is_flag=True, help="Succeed when a group does not exist.")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
 @json_option
-@bootstrap_option
+@connection_options
 def delete(
     group_ids: tuple[str, ...],
     if_exists: bool,

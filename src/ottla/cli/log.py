@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import click
 
-from ottla.cli.command import Group, bootstrap_option, counted, json_option, open_cluster, print_json, print_table
+from ottla.cli.command import Group, connection_options, counted, json_option, open_cluster, print_json, print_table
 from ottla.cli.log_scrub import scrub
 from ottla.cli.record_format import format_time, json_bytes
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
@@ -66,7 +66,7 @@ def log() -> None:
 @log.command(examples=("ottla log dirs", "ottla log dirs --replicas", "ottla log dirs --json"))
 @click.option("--replicas", is_flag=True, help="Show every replica with its bytes.")
 @json_option
-@bootstrap_option
+@connection_options
 def dirs(replicas: bool, as_json: bool, bootstrap_server: str) -> None:
     """Show the data directories of the live brokers: replicas, their bytes, and what is free beside them."""
     with open_cluster(bootstrap_server) as cluster:

@@ -15,10 +15,11 @@ import click
 from ottla.cli.command import (
     CLIENT_ID,
     Command,
-    bootstrap_option,
     complete_topic,
+    connection_options,
     counted,
     open_cluster,
+    security,
     settings_option,
     size_text,
     tell,
@@ -75,7 +76,7 @@ class Progress(Protocol):
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="A transaction for each N records instead.")
 @settings_option("--property", "-X", "properties", help_text="A property of librdkafka, such as linger.ms=50.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
-@bootstrap_option
+@connection_options
 def produce(
     topic: str,
     path: Path | None,
@@ -110,7 +111,7 @@ def produce(
         "client_id": CLIENT_ID,
         "compression": compression,
         "delivery_timeout_s": timeout,
-        "properties": properties,
+        "properties": {**security().library, **properties},
         "tell": tell,
     }
     producer: RecordProducer

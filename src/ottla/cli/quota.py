@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ottla.cli.command import Group, bootstrap_option, json_option, open_cluster, print_json, print_table
+from ottla.cli.command import Group, connection_options, json_option, open_cluster, print_json, print_table
 from ottla.client.model import ClientQuota
 
 KINDS = ("user", "client-id", "ip")
@@ -81,7 +81,7 @@ def _named(*who: Any) -> dict[str, str | None]:
 @click.option("--controller-mutation-rate", type=float, metavar="NUMBER", help=LIMITS["controller-mutation-rate"])
 @click.option("--connection-creation-rate", type=float, metavar="NUMBER", help=LIMITS["connection-creation-rate"])
 @json_option
-@bootstrap_option
+@connection_options
 def set(
     user: str | None,
     client_id: str | None,
@@ -107,7 +107,7 @@ def set(
 @quota.command(examples=("ottla quota describe", "ottla quota describe --user alice --json"))
 @_entity_options
 @json_option
-@bootstrap_option
+@connection_options
 def describe(
     user: str | None,
     client_id: str | None,
@@ -139,7 +139,7 @@ def describe(
 @click.option("--controller-mutation-rate", is_flag=True)
 @click.option("--connection-creation-rate", is_flag=True)
 @json_option
-@bootstrap_option
+@connection_options
 def remove(
     user: str | None,
     client_id: str | None,

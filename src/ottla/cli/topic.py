@@ -10,8 +10,8 @@ import click
 
 from ottla.cli.command import (
     Group,
-    bootstrap_option,
     complete_topic,
+    connection_options,
     counted,
     json_option,
     open_cluster,
@@ -66,7 +66,7 @@ def topic() -> None:
 @settings_option("--config", "-c", help_text="A topic config, such as retention.ms=86400000; may be repeated.")
 @click.option("--if-not-exists", is_flag=True, help="Succeed without a change when the topic exists.")
 @json_option
-@bootstrap_option
+@connection_options
 def create(
     names: tuple[str, ...],
     partitions: int | None,
@@ -121,7 +121,7 @@ def _identity(info: TopicInfo) -> dict[str, Any]:
 @topic.command("list", examples=("ottla topic list", "ottla topic list --json | jq -r '.[].name'"))
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
 @json_option
-@bootstrap_option
+@connection_options
 def list_topics(internal: bool, as_json: bool, bootstrap_server: str) -> None:
     """List the topics of the cluster."""
     with open_cluster(bootstrap_server) as cluster:
@@ -142,7 +142,7 @@ def list_topics(internal: bool, as_json: bool, bootstrap_server: str) -> None:
 @topic.command(examples=("ottla topic describe clicks", "ottla topic describe clicks --json"))
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @json_option
-@bootstrap_option
+@connection_options
 def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
     """Show partitions, leaders, offsets, sizes and the configs that differ from the broker's.
 
@@ -193,7 +193,7 @@ def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
 @settings_option("--config", "-c", help_text="Set a config; may be repeated.")
 @click.option("--delete-config", multiple=True, metavar="NAME", help="Back to the broker's value; may be repeated.")
 @json_option
-@bootstrap_option
+@connection_options
 def alter(
     name: str,
     partitions: int | None,
@@ -248,7 +248,7 @@ def alter(
     help="The first record as young as this, instead of start and end.",
 )
 @json_option
-@bootstrap_option
+@connection_options
 def offsets(topics: Selection, time: str | None, as_json: bool, bootstrap_server: str) -> None:
     """Show where the log of each partition begins and ends, or the offset that belongs to a time.
 
@@ -298,7 +298,7 @@ def _known(value: int) -> int | None:
 @click.option("--all", "everything", is_flag=True, help="All records that there are now.")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
 @json_option
-@bootstrap_option
+@connection_options
 def trim(
     topics: Selection,
     before_offset: int | None,
@@ -339,7 +339,7 @@ def trim(
 @click.option("--internal", is_flag=True, help="Allow internal topics, such as that of committed offsets.")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
 @json_option
-@bootstrap_option
+@connection_options
 def delete(
     names: tuple[str, ...], if_exists: bool, internal: bool, yes: bool, as_json: bool, bootstrap_server: str
 ) -> None:

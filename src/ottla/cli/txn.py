@@ -17,9 +17,9 @@ from click.shell_completion import CompletionItem
 
 from ottla.cli.command import (
     Group,
-    bootstrap_option,
     complete_from,
     complete_topic,
+    connection_options,
     counted,
     json_option,
     open_cluster,
@@ -82,7 +82,7 @@ def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | N
 )
 @click.option("--id-pattern", metavar="REGEX", help="Only transactional ids that match as a whole.")
 @json_option
-@bootstrap_option
+@connection_options
 def list_transactions(as_json: bool, bootstrap_server: str, **filters: Any) -> None:
     """List the transactional ids of the cluster, with their state and the broker that coordinates each."""
     with open_cluster(bootstrap_server) as cluster:
@@ -108,7 +108,7 @@ def list_transactions(as_json: bool, bootstrap_server: str, **filters: Any) -> N
     shell_complete=complete_transactional_id,
 )
 @json_option
-@bootstrap_option
+@connection_options
 def describe(transactional_ids: tuple[str, ...], as_json: bool, bootstrap_server: str) -> None:
     """Show state, producer, timeout and age of transactional ids, and the partitions of their open transactions."""
     with open_cluster(bootstrap_server) as cluster:
@@ -161,7 +161,7 @@ def _text(name: str, value: Any) -> object:
     "--broker", "-B", "broker_id", type=click.IntRange(min=0), help="What this replica knows; not the leader."
 )
 @json_option
-@bootstrap_option
+@connection_options
 def producers(topics: Selection, broker_id: int | None, as_json: bool, bootstrap_server: str) -> None:
     """Show the producers that partitions know: idempotent and transactional ones that wrote lately.
 
@@ -236,7 +236,7 @@ class Hanging(NamedTuple):
     help="The brokers' transaction.max.timeout.ms: what wrote later than that may still end by itself.",
 )
 @json_option
-@bootstrap_option
+@connection_options
 def hanging(
     broker_id: int | None, topics: Selection, max_timeout_ms: int, as_json: bool, bootstrap_server: str
 ) -> None:
@@ -324,7 +324,7 @@ def _one_position(ctx: click.Context, parameter: click.Parameter, value: str) ->
 @click.option("--coordinator-epoch", type=click.IntRange(min=0))
 @click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
 @json_option
-@bootstrap_option
+@connection_options
 def abort(
     position: Position,
     start_offset: int | None,
@@ -380,7 +380,7 @@ def _marker_of(cluster: Cluster, position: Position, start_offset: int) -> dict[
 )
 @click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
 @json_option
-@bootstrap_option
+@connection_options
 def terminate(transactional_ids: tuple[str, ...], yes: bool, as_json: bool, bootstrap_server: str) -> None:
     """Abort what transactional ids have open, by their coordinator, and fence the producers that use them.
 

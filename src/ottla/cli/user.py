@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from ottla.cli.command import Group, bootstrap_option, counted, json_option, open_cluster, print_json, print_table
+from ottla.cli.command import Group, connection_options, counted, json_option, open_cluster, print_json, print_table
 from ottla.client.users import ITERATIONS, MECHANISMS
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 
@@ -40,7 +40,7 @@ def user() -> None:
 )
 @click.option("--password-file", metavar="FILE", help="Take the password from its first line; - is standard input.")
 @click.option("--iterations", type=click.IntRange(*ITERATIONS), default=ITERATIONS[0], show_default=True)
-@bootstrap_option
+@connection_options
 def add(
     name: str, mechanisms: tuple[str, ...], password_file: str | None, iterations: int, bootstrap_server: str
 ) -> None:
@@ -74,7 +74,7 @@ def _password(name: str, path: str | None) -> str:
 
 @user.command("list", examples=("ottla user list", "ottla user list --json"))
 @json_option
-@bootstrap_option
+@connection_options
 def list_(as_json: bool, bootstrap_server: str) -> None:
     """Show who has a password, and for which mechanism; passwords can't be shown."""
     with open_cluster(bootstrap_server) as cluster:
@@ -88,7 +88,7 @@ def list_(as_json: bool, bootstrap_server: str) -> None:
 @user.command(examples=("ottla user remove alice", "ottla user remove alice --mechanism SCRAM-SHA-256"))
 @click.argument("name")
 @click.option("--mechanism", type=MECHANISM, help="Only the password for this one.  [default: all]")
-@bootstrap_option
+@connection_options
 def remove(name: str, mechanism: str | None, bootstrap_server: str) -> None:
     """Take passwords of a user away; connections that are open stay until they have to authenticate again."""
     with open_cluster(bootstrap_server) as cluster:

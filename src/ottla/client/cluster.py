@@ -57,6 +57,7 @@ from ottla.client.model import (
     TransactionFilters,
     TransactionListing,
 )
+from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.acl import Acl
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
 from ottla.common.ids import Uuid
@@ -96,12 +97,14 @@ class Cluster:
         client_id: str = "ottla",
         timeout_s: float = DEFAULT_TIMEOUT_S,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
         """Raises OperatorError when the addresses can't be parsed; connects later."""
         self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._max_response_bytes = max_response_bytes
+        self._security = security
         self._bootstrap_connection: Connection | None = None
         self._connections: dict[int, Connection] = {}
         self._brokers: dict[int, BrokerInfo] = {}
@@ -777,6 +780,7 @@ class Cluster:
             timeout_s=self._timeout_s,
             software_version=ottla.__version__,
             max_response_bytes=self._max_response_bytes,
+            tls=self._security.tls,
         )
 
     def _refresh(self, topics: Sequence[str] | None) -> None:

@@ -3,15 +3,16 @@
 Invariants: a connection that failed in any way is closed and never used again, because what is left in its stream can't
 be told from the next response. A response is allocated only up to `max_response_bytes`.
 
-Left out on purpose: pipelining, TLS and SASL (a later issue). Not thread-safe.
+Left out on purpose: pipelining, and SASL (a later issue). Not thread-safe.
 """
 
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
-from typing import Any
+from typing import Any, cast
 
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
 from ottla.protocol.header import decode_response, encode_request
@@ -78,8 +79,11 @@ class Connection:
         timeout_s: float,
         software_version: str,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Raises BrokerUnreachable when nothing answers there, KafkaError or ProtocolError when it isn't a broker."""
+        """Raises BrokerUnreachable when nothing answers there, or not by TLS as `tls` asks for; KafkaError or
+        ProtocolError when it isn't a broker.
+        """
         self.address = format_address(host, port)
         self._client_id = client_id
         self._timeout_s = timeout_s
@@ -96,7 +100,14 @@ class Connection:
             raise BrokerUnreachable(f"cannot connect to {self.address}: this can't be the name of a host") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._encrypt(tls, host)
             self._negotiate(software_version)
+        except ConnectionLost as error:
+            self.close()
+            if isinstance(error.__cause__, ssl.SSLError):  # TLS 1.3 refuses a client after its first request
+                raise _refused(self.address, error.__cause__) from error
+            raise
         except BaseException:
             self.close()
             raise
@@ -142,6 +153,12 @@ class Connection:
         time, ProtocolError when the answer makes no sense. Error codes inside the response are the caller's.
         """
         return self._exchange(api_key, self.version_for(api_key, max_version), message, timeout_s)
+
+    def _encrypt(self, tls: ssl.SSLContext, host: str) -> None:
+        try:
+            self._socket = tls.wrap_socket(cast(socket.socket, self._socket), server_hostname=host)
+        except OSError as error:
+            raise _refused(self.address, error) from error
 
     def _negotiate(self, software_version: str) -> None:
         """ApiVersions in our best version; a broker that doesn't know it answers in version 0 (KIP-511)."""
@@ -248,6 +265,18 @@ def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
     if not addresses:
         raise OperatorError("no bootstrap server is given; it has the form host:port")
     return addresses
+
+
+def _refused(address: str, error: OSError) -> BrokerUnreachable:
+    """Of the two sides one did not take what the other showed, or one speaks no TLS."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = f"its certificate is not trusted ({error.verify_message}); see ssl.truststore.location"
+    elif isinstance(error, ssl.SSLError):
+        words = (error.reason or str(error)).lower().replace("_", " ")
+        reason = f"{words}; see security.protocol and ssl.keystore.location"
+    else:
+        reason = f"{_reason(error)}; does it speak TLS there?"
+    return BrokerUnreachable(f"cannot connect to {address} by TLS: {reason}")
 
 
 def _reason(error: OSError) -> str:

@@ -21,6 +21,7 @@ from ottla.client.connection import BrokerUnreachable
 from ottla.client.failure import TopicNotFound, TopicReplaced
 from ottla.client.model import FetchResult, Position
 from ottla.client.outage import Outage, Tell
+from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
 from ottla.common.ids import Uuid
 from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView
@@ -62,9 +63,10 @@ class RecordConsumer:
         client_id: str = "ottla",
         isolation: str = "read_committed",
         tell: Tell | None = None,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
         """`tell` gets a sentence when the cluster is gone and when it is back. Raises OperatorError for an address."""
-        self._cluster = Cluster(bootstrap_servers, client_id=client_id, timeout_s=REQUEST_TIMEOUT_S)
+        self._cluster = Cluster(bootstrap_servers, client_id=client_id, timeout_s=REQUEST_TIMEOUT_S, security=security)
         self._ends = ends
         self._isolation = isolation
         self._outage = Outage(tell)

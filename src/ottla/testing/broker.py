@@ -22,11 +22,14 @@ import tempfile
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ottla.common.errors import OttlaError
+from ottla.common.properties import format_properties
+from ottla.security.authority import Authority
 
 READY_POLL_S = 0.005
 LOG_TAIL_CHARS = 4_000
@@ -65,6 +68,8 @@ class Broker:
     `configs` are broker settings by their Kafka names; without them, the first rebalance of a group does not wait for
     further members, and no record goes for its age (`TEST_CONFIGS`). `data_dir` is kept when given; otherwise the
     broker gets a temporary one that `close` removes. `arguments` are appended to the command line of `ottla start`.
+    With `security` "ssl" its one listener speaks TLS and asks clients for a certificate of an authority of its own; see
+    `client_properties`.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class Broker:
         data_dir: str | os.PathLike[str] | None = None,
         port: int = 0,
         arguments: Sequence[str] = (),
+        security: str = "plaintext",
         python: str = sys.executable,
         start_timeout_s: float = 30.0,
         stop_timeout_s: float = 30.0,
@@ -82,7 +88,10 @@ class Broker:
         self._data_dir = Path(data_dir) if data_dir is not None else Path(self._work_dir, "data")
         self._log_path = Path(self._work_dir, "broker.log")
         self._ready_path = Path(self._work_dir, "ready.json")
-        self._configs = {name: _config_text(value) for name, value in {**TEST_CONFIGS, **(configs or {})}.items()}
+        self._keys = _make_keys(Path(self._work_dir), security)
+        secured = {} if self._keys is None else _secured(self._keys)
+        chosen = {**TEST_CONFIGS, **secured, **(configs or {})}
+        self._configs = {name: _config_text(value) for name, value in chosen.items()}
         self._port = port
         self._arguments = tuple(arguments)
         self._python = python
@@ -108,6 +117,17 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """`host:port`, for the setting of that name in every client. Raises BrokerFailure before the first start."""
         return str(self.ready["bootstrap_servers"])
+
+    @property
+    def client_properties(self) -> Path:
+        """With security "ssl": Kafka's client properties, for `--command-config`, of the user `client`.
+
+        Its folder has the certificate of the authority in `ca.pem` and key and certificate of the user in `client.pem`.
+        Raises BrokerFailure for a plaintext broker.
+        """
+        if self._keys is None:
+            raise BrokerFailure('the broker speaks plaintext: make it with security="ssl"')
+        return self._keys / "client.properties"
 
     @property
     def ready(self) -> Mapping[str, Any]:
@@ -255,6 +275,41 @@ class Broker:
     def _failure(self, reason: str) -> BrokerFailure:
         tail = self.logs()[-LOG_TAIL_CHARS:].strip()
         return BrokerFailure(f"{reason}; the end of its log:\n{tail}" if tail else f"{reason} and wrote no log")
+
+
+def _make_keys(work_dir: Path, security: str) -> Path | None:
+    """The folder of keys that `security` asks for, with an authority of this broker's own."""
+    if security == "plaintext":
+        return None
+    if security != "ssl":
+        raise BrokerFailure(f"security is plaintext or ssl, not {security!r}")
+    authority, now = Authority.make("authority of a test", datetime.now(UTC)), datetime.now(UTC)
+    folder = work_dir / "keys"
+    folder.mkdir(mode=0o700)
+    (folder / "ca.pem").write_bytes(authority.pem)
+    (folder / "server.pem").write_bytes(authority.issue("server", ("localhost", "127.0.0.1"), now))
+    (folder / "client.pem").write_bytes(authority.issue("client", (), now))
+    properties = {"security.protocol": "SSL", **_stores(folder, "client")}
+    (folder / "client.properties").write_text(format_properties(properties))
+    return folder
+
+
+def _stores(folder: Path, name: str) -> dict[str, str]:
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(folder / f"{name}.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(folder / "ca.pem"),
+    }
+
+
+def _secured(folder: Path) -> dict[str, str]:
+    return {
+        "listeners": "SSL://localhost:0",
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+        **_stores(folder, "server"),
+    }
 
 
 def _config_text(value: object) -> str:

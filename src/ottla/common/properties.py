@@ -17,14 +17,17 @@ _WHITE = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def load_properties(path: str) -> dict[str, str]:
-    """The settings in the file at `path`; of a key that occurs twice the last counts. Raises OperatorError."""
+def load_properties(path: str, option: str = "--config") -> dict[str, str]:
+    """The settings in the file at `path`, which `option` names; of a key that occurs twice the last counts.
+
+    Raises OperatorError.
+    """
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise OperatorError(
-            f"the config file {path} can't be read: {error.strerror}; name another one with --config"
+            f"the config file {path} can't be read: {error.strerror}; name another one with {option}"
         ) from error
     if len(data) > MAX_FILE_BYTES:
         raise OperatorError(f"the config file {path} is larger than {MAX_FILE_BYTES} bytes; is it the right file?")

@@ -1,0 +1,112 @@
+"""`ottla security`: keys and settings for a cluster that lets in only whom it knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from ottla.cli.command import Group
+from ottla.common.errors import OperatorError
+from ottla.common.properties import format_properties
+from ottla.security.authority import Authority, key_pem
+
+AUTHORITY_NAME = "ottla authority"
+MAPPING_RULES = "RULE:^CN=([^,]+).*$/$1/,DEFAULT"
+"""Users are called by the common name of their certificate."""
+
+
+@click.group("security", cls=Group)
+def security() -> None:
+    """Make keys, certificates and settings of TLS."""
+
+
+@security.command(
+    examples=(
+        "ottla security init ./keys",
+        "ottla security init ./keys --host log1.example.com --port 9093 --client alice --client bob",
+        "ottla start --config ./keys/server.properties",
+        "ottla topic list -b localhost:9093 --command-config ./keys/client.properties",
+    )
+)
+@click.argument("directory", type=click.Path())
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    default=("localhost", "127.0.0.1"),
+    show_default=True,
+    help="Name or address of the server, the first is what clients are told; may be repeated.",
+)
+@click.option("--port", type=click.IntRange(1, 65535), default=9093, show_default=True, help="Port of the server.")
+@click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    default=("client",),
+    show_default=True,
+    help="Name of a user to make a certificate for; may be repeated.",
+)
+def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, ...]) -> None:
+    """Make an authority, a server's and clients' certificates, and the settings that use them."""
+    folder = Path(directory).resolve()
+    for name in clients:
+        if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
+            raise click.BadParameter(
+                f"{name!r} has other characters than letters, digits, - _ .", param_hint="--client"
+            )
+    authority, now = Authority.make(AUTHORITY_NAME, datetime.now(UTC)), datetime.now(UTC)
+    everywhere = not {"localhost", "127.0.0.1"}.intersection(hosts)
+    server = {
+        "listeners": f"SSL://{'' if everywhere else hosts[0]}:{port}",
+        "advertised.listeners": f"SSL://{hosts[0]}:{port}",
+        "inter.broker.listener.name": "SSL",
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": MAPPING_RULES,
+        **_stores(folder, "server"),
+    }
+    files = {
+        "ca.pem": authority.pem,
+        "ca-key.pem": key_pem(authority.key),
+        "server.pem": authority.issue("server", hosts, now),
+        "server.properties": format_properties(server).encode(),
+    }
+    for name in clients:
+        files[f"{name}.pem"] = authority.issue(name, (), now)
+        properties = {"security.protocol": "SSL", **_stores(folder, name)}
+        files[f"{name}.properties"] = format_properties(properties).encode()
+    if len(files) != 4 + 2 * len(set(clients) - {"server", "ca", "ca-key"}):
+        raise click.BadParameter("server, ca and ca-key are taken, and each name counts once", param_hint="--client")
+    _write(folder, files)
+    click.echo(
+        f"{folder} has an authority (ca.pem), server.properties and {', '.join(clients)}.properties; begin with:"
+    )
+    click.echo(f"ottla start --config {folder / 'server.properties'}")
+    click.echo(f"ottla topic list -b {hosts[0]}:{port} --command-config {folder / f'{clients[0]}.properties'}")
+
+
+def _stores(folder: Path, name: str) -> dict[str, str]:
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(folder / f"{name}.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(folder / "ca.pem"),
+    }
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Files that only their owner reads, into a directory that has none of them."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        there = [name for name in files if (folder / name).exists()]
+        if there:
+            raise OperatorError(f"{folder} has {there[0]} already; name another directory, or remove it")
+        for name, content in files.items():
+            descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+    except OSError as error:
+        raise OperatorError(f"{folder} can't be written: {error.strerror}; name another directory") from error

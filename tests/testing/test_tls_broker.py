@@ -1,0 +1,163 @@
+"""A broker that speaks TLS alone, with an authority of its own, and who gets in."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer
+from kafka import KafkaConsumer
+
+from ottla.app.main import cli
+from ottla.client.cluster import Cluster
+from ottla.client.connection import BrokerUnreachable
+from ottla.client.model import ConfigOperation, ResourceType
+from ottla.client.security import PLAINTEXT, read_security
+from ottla.common.errors import OperatorError
+from ottla.common.properties import format_properties, load_properties
+from ottla.security.authority import Authority
+from ottla.testing import Broker
+
+RECORDS = 50
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(security="ssl") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def keys(broker) -> Path:
+    return broker.client_properties.parent
+
+
+@pytest.fixture(scope="module")
+def topic(broker, keys) -> str:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, **library(keys)})
+    for number in range(RECORDS):
+        producer.produce("secret", str(number).encode())
+    assert producer.flush(30) == 0
+    return "secret"
+
+
+def library(keys: Path) -> dict[str, str]:
+    return {
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(keys / "ca.pem"),
+        "ssl.certificate.location": str(keys / "client.pem"),
+        "ssl.key.location": str(keys / "client.pem"),
+    }
+
+
+def ottla(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "ottla", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_librdkafka_and_kafka_python_read_what_was_produced(broker, keys, topic):
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            **library(keys),
+        }
+    )
+    consumer.subscribe([topic])
+    found = []
+    while len(found) < RECORDS:
+        found += [message.value() for message in consumer.consume(RECORDS, 1.0)]
+    consumer.close()
+    assert found == [str(number).encode() for number in range(RECORDS)]
+    other = KafkaConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap_servers,
+        auto_offset_reset="earliest",
+        security_protocol="SSL",
+        ssl_cafile=str(keys / "ca.pem"),
+        ssl_certfile=str(keys / "client.pem"),
+        ssl_keyfile=str(keys / "client.pem"),
+    )
+    values = [next(other).value for _ in range(RECORDS)]
+    other.close()
+    assert values == found
+
+
+def test_tools_take_the_properties_of_kafkas(broker, topic):
+    where = ("-b", broker.bootstrap_servers, "--command-config", str(broker.client_properties))
+    assert topic in ottla("topic", "list", *where).stdout
+    for arguments in (("--max", str(RECORDS)), ("--max", str(RECORDS), "--group", "tool")):
+        printed = ottla("consume", topic, "--from-beginning", *arguments, *where)
+        assert printed.stdout.split() == [str(number) for number in range(RECORDS)], printed.stderr
+
+
+@pytest.mark.parametrize(
+    ("left_out", "words"),
+    [
+        (("ssl.truststore.location",), "its certificate is not trusted"),
+        (("ssl.keystore.location",), "certificate required"),
+    ],
+)
+def test_who_is_not_known_gets_a_sentence(broker, tmp_path, left_out, words):
+    properties = load_properties(str(broker.client_properties))
+    for name in left_out:
+        del properties[name]
+    path = tmp_path / "client.properties"
+    path.write_text(format_properties(properties))
+    with (
+        Cluster(broker.bootstrap_servers, timeout_s=5, security=read_security(str(path))) as cluster,
+        pytest.raises(BrokerUnreachable, match=words),
+    ):
+        cluster.describe()
+
+
+def test_a_new_certificate_comes_without_a_restart_and_no_connection_is_lost(broker, keys):
+    security = read_security(str(broker.client_properties))
+    with Cluster(broker.bootstrap_servers, security=security) as old:
+        old.describe()
+        authority = Authority.make("next authority", datetime.datetime.now(datetime.UTC))
+        renewed = authority.issue("server", ("localhost", "127.0.0.1"), datetime.datetime.now(datetime.UTC))
+        (keys / "server.pem").write_bytes(renewed)
+        name = "listener.name.ssl.ssl.keystore.location"
+        for _ in range(2):  # the second time nothing but the file could have changed
+            old.alter_configs(ResourceType.BROKER, "1", [(name, ConfigOperation.SET, str(keys / "server.pem"))])
+        old.describe()
+        next_ca = keys / "next-ca.pem"
+        next_ca.write_bytes(authority.pem)
+        context = ssl.create_default_context(cafile=str(next_ca))
+        context.load_cert_chain(keys / "client.pem")
+        with Cluster(broker.bootstrap_servers, timeout_s=30, security=PLAINTEXT._replace(tls=context)) as new:
+            new.describe()
+        old.describe()
+        (entry,) = (each for each in old.describe_configs(ResourceType.BROKER, "1", None) if each.name == name)
+        assert entry.value == str(keys / "server.pem")
+    assert "PRIVATE KEY" not in broker.logs()
+
+
+def test_keys_and_settings_from_one_command(tmp_path):
+    done = CliRunner().invoke(cli, ["security", "init", str(tmp_path / "keys"), "--client", "alice"])
+    assert done.exit_code == 0, done.output
+    folder = tmp_path / "keys"
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (folder, *folder.iterdir()))
+    free = {"listeners": "SSL://localhost:0", "advertised.listeners": "SSL://localhost:0"}
+    with (
+        Broker(arguments=("--config", str(folder / "server.properties")), configs=free) as broker,
+        Cluster(broker.bootstrap_servers, security=read_security(str(folder / "alice.properties"))) as cluster,
+    ):
+        cluster.describe()
+    again = CliRunner().invoke(cli, ["security", "init", str(folder)])
+    assert again.exit_code == 2
+    assert "already" in again.output
+
+
+def test_sasl_is_refused_by_the_tools_too(tmp_path):
+    path = tmp_path / "client.properties"
+    path.write_text("security.protocol=SASL_SSL\n")
+    with pytest.raises(OperatorError, match="SASL is not implemented yet"):
+        read_security(str(path))
