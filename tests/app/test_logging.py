@@ -8,8 +8,9 @@ import logging
 
 import pytest
 
-from ottla.app.logging import BURST, WINDOW_S, RateLimiter, configure_logging
-from ottla.common.logs import RATE_LIMITED
+from ottla.app.logging import BURST, WINDOW_S, RateLimiter, configure_logging, write_audit_log
+from ottla.common.errors import OperatorError
+from ottla.common.logs import AUDIT_LOGGER, RATE_LIMITED
 
 
 @pytest.fixture
@@ -71,3 +72,37 @@ def test_closed_standard_error_is_ignored(root_logger):
     configure_logging("info", "text", stream)
     stream.close()
     logging.getLogger("ottla").info("nobody hears it")
+
+
+@pytest.fixture
+def audit_logger():
+    audit = logging.getLogger(AUDIT_LOGGER)
+    yield audit
+    for handler in audit.handlers:
+        handler.close()
+    audit.handlers.clear()
+    audit.setLevel(logging.NOTSET)
+    audit.propagate = True
+
+
+def test_the_audit_log_has_all_of_it_and_alone(root_logger, audit_logger, tmp_path):
+    stream = io.StringIO()
+    configure_logging("warning", "text", stream)
+    path = tmp_path / "audit.log"
+    path.write_text("before\n")
+    write_audit_log(str(path), "text")
+    for number in range(2 * BURST):
+        audit_logger.info("refused %d", number, extra=RATE_LIMITED)
+    audit_logger.debug("allowed")
+    lines = path.read_text().splitlines()
+    assert lines[0] == "before"
+    assert [line.rpartition(" refused ")[2] for line in lines[1:]] == [str(number) for number in range(2 * BURST)]
+    assert stream.getvalue() == ""
+    path.rename(tmp_path / "audit.log.1")
+    audit_logger.info("after")
+    assert path.read_text().endswith(": after\n")
+
+
+def test_an_audit_log_that_can_not_be_written_refuses_the_start(audit_logger, tmp_path):
+    with pytest.raises(OperatorError, match="--audit-log"):
+        write_audit_log(str(tmp_path / "no" / "audit.log"), "text")

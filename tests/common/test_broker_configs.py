@@ -115,6 +115,8 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
         ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol"),
         ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "authorizer.class.name"),
         ({"super.users": "User:a;bob"}, "super.users"),
+        ({"super.users": "User:a"}, "authorizer.class.name"),
+        ({"allow.everyone.if.no.acl.found": "false"}, "authorizer.class.name"),
         ({"super.users": "User:"}, "super.users"),
         ({"sasl.enabled.mechanisms": "PLAIN"}, "sasl.enabled.mechanisms"),
         ({"ssl.engine.factory.class": "a.B"}, "ssl.engine.factory.class"),

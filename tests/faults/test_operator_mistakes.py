@@ -104,10 +104,8 @@ def test_settings_that_contradict_or_can_not_be_read(config, lines, words):
     "lines",
     [
         ("listeners=SASL_PLAINTEXT://127.0.0.1:0",),
-        ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",),
         ("ssl.engine.factory.class=org.example.Factory",),
         ("sasl.enabled.mechanisms=SCRAM-SHA-512",),
-        ("super.users=User:admin",),
         ("listener.name.plaintext.sasl.enabled.mechanisms=PLAIN",),
     ],
     ids=lambda lines: lines[0].partition("=")[0],

@@ -10,8 +10,9 @@ import pytest
 
 from ottla.common.acl import Acl, AclOperation, ResourceType
 from ottla.common.ids import Uuid
+from ottla.common.logs import AUDIT_LOGGER
 from ottla.security import authorizer
-from ottla.security.authorizer import AUDIT_LOGGER, StandardAuthorizer
+from ottla.security.authorizer import StandardAuthorizer
 
 from .test_acl_index import ALICE, BOB, HOST, acl
 

@@ -10,6 +10,7 @@ import pytest
 
 from ottla.common.acl import AclOperation, PatternType, Permission, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.logs import AUDIT_LOGGER
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -26,7 +27,6 @@ from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentit
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.protocol.registry import ApiKey
-from ottla.security.authorizer import AUDIT_LOGGER
 from ottla.server.principals import pack_principal
 
 from .harness import Connection, Server, fetch_request, fetched, produce_request

@@ -12,6 +12,9 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from ottla.common.errors import OperatorError
+from ottla.common.logs import AUDIT_LOGGER
+
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 
@@ -81,13 +84,36 @@ class _QuietHandler(logging.StreamHandler[TextIO]):
         """Ignore it."""
 
 
+def write_audit_log(path: str, log_format: str) -> None:
+    """Append what the authorizer tells to a file, all of it and there alone. Raises OperatorError.
+
+    A file that is moved away, as by logrotate, is opened anew.
+    """
+    from logging.handlers import WatchedFileHandler  # here, since most starts have none
+
+    try:
+        handler = WatchedFileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise OperatorError(
+            f"the audit log {path} can't be opened: {error.strerror}; choose another place with --audit-log"
+        ) from error
+    handler.setFormatter(_formatter(log_format))
+    audit = logging.getLogger(AUDIT_LOGGER)
+    audit.handlers[:] = [handler]
+    audit.setLevel(logging.INFO)
+    audit.propagate = False
+
+
+def _formatter(log_format: str) -> logging.Formatter:
+    if log_format == "json":
+        return JsonFormatter()
+    return logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
 def configure_logging(level: str, log_format: str, stream: TextIO | None = None) -> None:
     """Send everything from `level` on to `stream` (standard error). Only the process entry calls this."""
     handler = _QuietHandler(stream or sys.stderr)
-    if log_format == "json":
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_formatter(log_format))
     handler.addFilter(RateLimiter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -159,6 +159,7 @@ Examples:
     help="With --brokers: the disk of this one is lost; it begins anew, as an observer, and fetches from the others.",
 )
 @click.option("--stop-with-pipe", type=int, hidden=True, help="Stop at the end of file of this descriptor.")
+@click.option("--audit-log", type=PATH, metavar="FILE", help="Append what the authorizer refuses, and changes, there.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Least level shown.")
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Form of the log.")
 def start(**options: Any) -> None:

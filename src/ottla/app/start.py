@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.local_cluster import check_base_settings, plan_cluster, refuse_directory_of_plan, write_plan
-from ottla.app.logging import configure_logging
+from ottla.app.logging import configure_logging, write_audit_log
 from ottla.app.process import EXIT_INTERRUPTED, BrokerProcess
 from ottla.app.settings import DEFAULT_DATA_DIR, read_settings
 from ottla.common.broker_configs import BrokerConfig
@@ -48,6 +48,7 @@ class StartOptions(NamedTuple):
     brokers: int | None = None
     replace_node: tuple[int, ...] = ()
     stop_with_pipe: int | None = None
+    audit_log: str | None = None
 
 
 def run(options: StartOptions) -> int:
@@ -56,6 +57,8 @@ def run(options: StartOptions) -> int:
     gc.set_threshold(COLLECT_AFTER)
     gc.enable()
     configure_logging(options.log_level, options.log_format)
+    if options.audit_log is not None:
+        write_audit_log(options.audit_log, options.log_format)
     if options.brokers is not None:
         return run_cluster(options, options.brokers)
     if options.replace_node:
@@ -97,6 +100,8 @@ def run_cluster(options: StartOptions, count: int) -> int:
     except OSError as error:
         raise disk_refusal(error, data_dir) from error
     arguments = ["--log-level", options.log_level, "--log-format", options.log_format]
+    if options.audit_log is not None:
+        arguments += ["--audit-log", os.path.abspath(options.audit_log)]
     if options.metrics_port is not None:
         arguments += ["--metrics-port", "0"]
     supervisor = Supervisor(formatted, arguments, prepare_ready_file(options.ready_file))

@@ -22,6 +22,7 @@ from ottla.common.config_def import (
     UpdateMode,
     render,
 )
+from ottla.common.config_keys_authorizer import STANDARD_AUTHORIZER
 from ottla.common.config_keys_broker import BROKER_CONFIGS, SYNONYM_CHAINS
 from ottla.common.config_keys_inert import (
     INERT_CONFIGS,
@@ -148,14 +149,9 @@ class BrokerConfig:
         _check_roles(config)
         _check_protocols(config)
         _check_group_timeouts(config)
+        _check_authorizer(config, known)
         if not any(listener.encrypts for listener in config.spoken_listeners):
             warnings.extend(f"{name} has no effect: no listener speaks TLS" for name in of_listeners)
-        if not config.get_str("authorizer.class.name"):
-            warnings.extend(
-                f"{name} has no effect without authorizer.class.name: everybody may do everything"
-                for name in ("super.users", "allow.everyone.if.no.acl.found")
-                if name in known
-            )
         if not config.clustered:
             warnings.extend(
                 f"listener {endpoint.listener_name} is not opened: the only controller is in this process"
@@ -514,6 +510,20 @@ def _refuse_zookeeper(properties: Mapping[str, str]) -> None:
             "zookeeper.connect asks for a cluster that ZooKeeper coordinates, which is not implemented yet; remove it, "
             "and name the nodes of a cluster by process.roles and controller.quorum.voters"
         )
+
+
+def _check_authorizer(config: BrokerConfig, given: Mapping[str, str]) -> None:
+    """Who restricts somebody has to name who holds them to it."""
+    restricts = {
+        "super.users": bool(config.get_str("super.users")),
+        "allow.everyone.if.no.acl.found": not config.get_bool("allow.everyone.if.no.acl.found"),
+    }
+    for name, does in restricts.items():
+        if does and name in given and not config.get_str("authorizer.class.name"):
+            raise OperatorError(
+                f"{name} is set and authorizer.class.name names nobody, so that everybody may do everything: set it to "
+                f"{STANDARD_AUTHORIZER}, or remove {name}"
+            )
 
 
 def _refuse_security(name: str, base: str, text: str) -> None:

@@ -8,5 +8,8 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+AUDIT_LOGGER = "kafka.authorizer.logger"
+"""Apache Kafka's name for what its authorizer tells: refusals and changes as INFO, what else is allowed as DEBUG."""
+
 RATE_LIMITED = MappingProxyType({"rate_limited": True})
 """For `extra=` of a log call that a client can cause."""

@@ -14,11 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.common.ids import Uuid
-from ottla.common.logs import RATE_LIMITED
+from ottla.common.logs import AUDIT_LOGGER, RATE_LIMITED
 from ottla.security.acl_index import AclIndex, Decision, canonical_host
-
-AUDIT_LOGGER = "kafka.authorizer.logger"
-"""As Apache Kafka's: refusals and changes as INFO, what else is allowed as DEBUG."""
 
 MAX_REMEMBERED = 16_384
 """Decisions; when there are more, all are made anew. One takes about 300 bytes."""
