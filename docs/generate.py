@@ -71,8 +71,7 @@ SECURITY = """
 
 Those of TLS are above, and may be given to one listener by `listener.name.<name>.` before the name. Others are not
 implemented, and a broker that is asked for one refuses to start rather than run open. That is each of these with
-another value than the one shown, every other name with `.sasl.` in it or one of these at its beginning: {prefixes}, and
-every listener whose protocol is SASL_PLAINTEXT or SASL_SSL.
+another value than the one shown, every other name with `.sasl.` in it or one of these at its beginning: {prefixes}.
 
 """
 

@@ -97,8 +97,6 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
         ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "listeners"),
         ({"listeners": "PLAINTEXT://h:1,INTERNAL://h:1"}, "listener.security.protocol.map"),
         ({"listeners": "A://h:1,B://h:1", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}, "listeners"),
-        ({"listeners": "SASL_SSL://h:1"}, "SASL_SSL"),
-        ({"listeners": "X://h:1", "listener.security.protocol.map": "X:SASL_PLAINTEXT"}, "SASL_PLAINTEXT"),
         ({"listener.security.protocol.map": "X:ROT13"}, "listener.security.protocol.map"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "advertised.listeners"),
         (
@@ -118,7 +116,6 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
         ({"super.users": "User:a"}, "authorizer.class.name"),
         ({"allow.everyone.if.no.acl.found": "false"}, "authorizer.class.name"),
         ({"super.users": "User:"}, "super.users"),
-        ({"sasl.enabled.mechanisms": "PLAIN"}, "sasl.enabled.mechanisms"),
         ({"ssl.engine.factory.class": "a.B"}, "ssl.engine.factory.class"),
         ({"ssl.client.auth": "perhaps"}, "ssl.client.auth"),
         ({"listener.name.x.ssl.client.auth": "perhaps"}, "listener.name.x.ssl.client.auth"),
@@ -142,7 +139,6 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
             },
             "listener.security.protocol.map",
         ),
-        ({"listener.name.x.plain.sasl.jaas.config": "m"}, "listener.name.x.plain.sasl.jaas.config"),
         ({"allow.everyone.if.no.acl.found": "perhaps"}, "allow.everyone.if.no.acl.found"),
         ({"delegation.token.secret.key": "s"}, "delegation.token.secret.key"),
         ({"zookeeper.connect": "h:2181"}, "zookeeper.connect"),
@@ -211,7 +207,7 @@ def test_broker_id_is_node_id() -> None:
         ({"log.cleaner.enable": "true"}, "Cannot update these configs dynamically: [log.cleaner.enable]"),
         ({"listeners": "PLAINTEXT://:1"}, "Cannot update these configs dynamically: [listeners]"),
         ({"log.retention.ms": "soon"}, "Not a number of type LONG"),
-        ({"sasl.jaas.config": "x"}, "asks for a security feature that is not implemented yet"),
+        ({"sasl.kerberos.service.name": "x"}, "asks for a security feature that is not implemented yet"),
         ({"listener.name.a.ssl.client.auth": "perhaps"}, "String must be one of"),
         (
             {"listener.name.a.ssl.principal.mapping.rules": "DEFAULT"},
@@ -337,7 +333,7 @@ def test_a_setting_of_a_listener_counts_before_that_of_all() -> None:
     config, warnings = BrokerConfig.parse(
         {"ssl.client.auth": "required", "listener.name.Inside.ssl.client.auth": "none", "ssl.key.password": "hunter2"}
     )
-    assert all(warning.endswith("has no effect: no listener speaks TLS") for warning in warnings)
+    assert all(warning.endswith("has no effect: no listener speaks TLS or SASL") for warning in warnings)
     assert [config.of_listener(name, "ssl.client.auth") for name in ("INSIDE", "OUTSIDE")] == ["none", "required"]
     later = config.with_dynamic({}, {"ssl.client.auth": "requested", "listener.name.outside.ssl.key.password": "xyzzy"})
     assert [later.of_listener(name, "ssl.client.auth") for name in ("INSIDE", "OUTSIDE")] == ["none", "requested"]

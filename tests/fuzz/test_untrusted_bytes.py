@@ -495,8 +495,6 @@ NOT_SERVED = {
     "StopReplica": 5,
     "UpdateMetadata": 6,
     "ControlledShutdown": 7,
-    "SaslHandshake": 17,
-    "SaslAuthenticate": 36,
     "Vote": 52,
     "BeginQuorumEpoch": 53,
     "AlterPartition": 56,

@@ -157,6 +157,8 @@ def test_registry_follows_apache_kafka():
         "AlterClientQuotas": (0, 1),
         "DescribeUserScramCredentials": (0, 0),
         "AlterUserScramCredentials": (0, 0),
+        "SaslHandshake": (0, 1),
+        "SaslAuthenticate": (0, 2),
         "ElectLeaders": (0, 2),
         "AlterPartitionReassignments": (0, 1),
         "ListPartitionReassignments": (0, 0),

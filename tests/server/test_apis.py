@@ -59,6 +59,7 @@ LeaveGroup | broker | READ GROUP group_id | -
 SyncGroup | broker | READ GROUP group_id | -
 DescribeGroups | broker | - | DESCRIBE GROUP
 ListGroups | broker | - | DESCRIBE CLUSTER, DESCRIBE GROUP
+SaslHandshake | both | - | -
 ApiVersions | both | - | -
 CreateTopics | forwarded | - | CREATE CLUSTER, CREATE TOPIC, DESCRIBE_CONFIGS TOPIC
 DeleteTopics | forwarded | - | DELETE CLUSTER, DELETE TOPIC, DESCRIBE TOPIC
@@ -68,6 +69,7 @@ AddPartitionsToTxn | broker | - | WRITE TRANSACTIONAL_ID, WRITE TOPIC, CLUSTER_A
 AddOffsetsToTxn | broker | WRITE TRANSACTIONAL_ID transactional_id | READ GROUP
 EndTxn | broker | WRITE TRANSACTIONAL_ID transactional_id | -
 WriteTxnMarkers | broker* | - | ALTER CLUSTER, CLUSTER_ACTION CLUSTER
+SaslAuthenticate | both | - | -
 OffsetForLeaderEpoch | broker | - | CLUSTER_ACTION CLUSTER, DESCRIBE TOPIC
 DescribeAcls | both | DESCRIBE CLUSTER | -
 CreateAcls | forwarded | ALTER CLUSTER | -

@@ -45,7 +45,9 @@ from ottla.storage.cleaner.worker import Worker
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES
 
 if TYPE_CHECKING:
+    from ottla.app.sasl import SaslOfListeners
     from ottla.security.listener_tls import ListenerTls
+    from ottla.security.sasl.credentials import ScramCredential, ScramMechanism
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +122,8 @@ class BrokerProcess:
         self._registry = MetricsRegistry()
         self._tls: Mapping[str, ListenerTls] = {}
         self._disk = RealDisk()
+        self._broker: Broker | None = None
+        self._sasl: SaslOfListeners | None = None
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._hands_over = False
@@ -128,18 +132,21 @@ class BrokerProcess:
         """Start, serve until a signal or a broken invariant, stop, and end the process. Raises OperatorError."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
+        pool = ThreadPool(loop)
+        machine = Machine(self._disk, SystemClock(), SystemRng(), loop, pool)
         self._tls = tls_of_listeners(self._config)
+        self._sasl = self._make_sasl(machine)
+        peers = self._peers(loop)
         bound = bind_listeners(self._config, self._config.get_int("socket.listen.backlog.size"))
         metrics = self._bind_metrics()
         register_process_metrics(self._registry)
-        pool = ThreadPool(loop)
         hostname = advertised_hostname(self._config)
         budget = DescriptorBudget.of(self._config, self._descriptor_limit)
-        broker = Broker(
+        broker = self._broker = Broker(
             self._config,
-            Machine(self._disk, SystemClock(), SystemRng(), loop, pool),
+            machine,
             self._registry,
-            peers=self._peers(loop),
+            peers=peers,
             on_fatal=_end_of_node,
             hostname=hostname,
             max_open_files=budget.files,
@@ -201,12 +208,31 @@ class BrokerProcess:
             return None
         from ottla.net.peer import SocketPeerNetwork  # here, since a single node needs none and starts faster
 
-        client_id = f"broker-{self._config.node_id}"
+        config, sasl = self._config, self._sasl
+        own = [each.listener for each in config.listeners if each.listener_name == config.inter_broker_listener]
         brokers, controllers = (
-            SocketPeerNetwork(loop, client_id, self._tls.get(name))
-            for name in (self._config.inter_broker_listener, self._config.controller_listener.name)
+            SocketPeerNetwork(
+                loop,
+                f"broker-{config.node_id}",
+                self._tls.get(listener.name),
+                None if sasl is None else sasl.login(listener, f"sasl.mechanism.{whom}.protocol"),
+            )
+            for listener, whom in (
+                (own[0] if own else config.controller_listener, "inter.broker" if own else "controller"),
+                (config.controller_listener, "controller"),
+            )
         )
         return Peers(brokers, controllers)
+
+    def _make_sasl(self, machine: Machine) -> SaslOfListeners | None:
+        if not any(listener.authenticates for listener in self._config.spoken_listeners):
+            return None
+        from ottla.app.sasl import SaslOfListeners  # here, since most brokers ask nobody who he is
+
+        def find(user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+            return None if self._broker is None else self._broker.image.scram_credential(user, mechanism)
+
+        return SaslOfListeners(self._config, machine, find)
 
     async def _join(self, broker: Broker) -> None:
         """Start a broker of a cluster, which may wait for others; a signal ends that at once."""
@@ -252,11 +278,18 @@ class BrokerProcess:
         return Bound(listening, Endpoint("metrics", "HTTP", *listening.getsockname()[:2]))
 
     def _listener(self, bound: Bound, connections: ConnectionSet) -> Listener:
+        sasl = self._sasl
+        authentication = (
+            None
+            if sasl is None
+            else sasl.authentication(bound.endpoint.listener, connections.dispatcher, self._registry)
+        )
         return Listener(
             bound.listening,
             bound.endpoint,
             connections,
             make_wire=self._wires(bound.endpoint, connections),
+            make_gate=None if authentication is None else authentication.gate,
             pacing=bound.pacing,
             send_buffer_bytes=self._config.get_int("socket.send.buffer.bytes"),
             receive_buffer_bytes=self._config.get_int("socket.receive.buffer.bytes"),

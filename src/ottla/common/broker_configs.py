@@ -147,11 +147,10 @@ class BrokerConfig:
         _refuse_zookeeper(properties)
         config = cls(known)
         _check_roles(config)
-        _check_protocols(config)
         _check_group_timeouts(config)
         _check_authorizer(config, known)
-        if not any(listener.encrypts for listener in config.spoken_listeners):
-            warnings.extend(f"{name} has no effect: no listener speaks TLS" for name in of_listeners)
+        if not any(listener.security_protocol != "PLAINTEXT" for listener in config.spoken_listeners):
+            warnings.extend(f"{name} has no effect: no listener speaks TLS or SASL" for name in of_listeners)
         if not config.clustered:
             warnings.extend(
                 f"listener {endpoint.listener_name} is not opened: the only controller is in this process"
@@ -222,9 +221,11 @@ class BrokerConfig:
             return ListenerInfo(name, protocol_of("controller.listener.names", name, _security_protocols(self)))
         return ListenerInfo("CONTROLLER", "PLAINTEXT")
 
-    def of_listener(self, listener_name: str, setting: str) -> ConfigValue:
-        """What a setting of `LISTENER_CONFIGS` is for one listener."""
+    def of_listener(self, listener_name: str, setting: str, mechanism: str = "") -> ConfigValue:
+        """What a setting of `LISTENER_CONFIGS` is for one listener, and for one mechanism of SASL there."""
         text = self._of_listeners.get(of_listener(listener_name, setting))
+        if mechanism:
+            text = self._of_listeners.get(of_listener(listener_name, setting, mechanism), text)
         return self._values[setting] if text is None else BROKER_CONFIGS[setting].parse(text)
 
     @property
@@ -575,16 +576,6 @@ def _advertised_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
     endpoints = parse_endpoints("advertised.listeners", items, _security_protocols(config))
     check_advertised(endpoints, (*config.listeners, *config.controller_listeners))
     return tuple(endpoints)
-
-
-def _check_protocols(config: BrokerConfig) -> None:
-    """Refuse what can't be spoken, here or with other nodes."""
-    for listener in config.spoken_listeners:
-        if listener.authenticates:
-            raise OperatorError(
-                f"listeners: {listener.name} uses {listener.security_protocol}, and SASL is not implemented yet; give "
-                "it SSL in listener.security.protocol.map, with ssl.client.auth=required"
-            )
 
 
 def _check_roles(config: BrokerConfig) -> None:

@@ -100,6 +100,14 @@ class Channel(Protocol):
         ...
 
 
+class IdentifiedChannel(Channel, Protocol):
+    """A connection that learns who its client is."""
+
+    def identified(self, principal: str) -> None:
+        """The client is `principal` from now on."""
+        ...
+
+
 class Dispatcher(Protocol):
     """What a listener hands its frames to."""
 
@@ -114,4 +122,22 @@ class Dispatcher(Protocol):
 
     def connection_closed(self, channel: Channel) -> None:
         """The peer went away or the channel closed: drop what is parked for it."""
+        ...
+
+
+class Gate(Protocol):
+    """Stands before the dispatcher of one connection until its client has said who it is."""
+
+    @property
+    def max_request_bytes(self) -> int | None:
+        """How large a request may be now; None where the usual limit is right."""
+        ...
+
+    @property
+    def open(self) -> bool:
+        """Whether it is needed no more: the dispatcher gets the next request itself."""
+        ...
+
+    def handle(self, channel: IdentifiedChannel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
+        """As `Dispatcher.handle`."""
         ...

@@ -32,6 +32,7 @@ from ottla.common.config_keys_cleaner import CLEANER_CONFIGS, SCRUBBER_CONFIGS
 from ottla.common.config_keys_quorum import QUORUM_CONFIGS
 from ottla.common.config_keys_quotas import QUOTA_CONFIGS
 from ottla.common.config_keys_replication import REPLICATION_CONFIGS
+from ottla.common.config_keys_sasl import SASL_CONFIGS
 from ottla.common.config_keys_stored import STORED_KEYS
 from ottla.common.config_keys_tls import TLS_CONFIGS
 from ottla.common.config_keys_transactions import TRANSACTION_CONFIGS
@@ -780,6 +781,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
         *QUOTA_CONFIGS,
         *STORED_KEYS,
         *TLS_CONFIGS,
+        *SASL_CONFIGS,
     ]
 )
 

@@ -189,8 +189,6 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
 """Why each of these settings, and the topic setting that it is the default of, is kept and has no effect."""
 
 SECURITY_CONFIGS: Mapping[str, str | None] = {
-    "connection.failed.authentication.delay.ms": "100",
-    "connections.max.reauth.ms": "0",
     "delegation.token.expiry.check.interval.ms": "3600000",
     "delegation.token.expiry.time.ms": "86400000",
     "delegation.token.max.lifetime.ms": "604800000",
@@ -199,10 +197,6 @@ SECURITY_CONFIGS: Mapping[str, str | None] = {
     "password.encoder.old.secret": None,
     "password.encoder.secret": None,
     "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-    "sasl.enabled.mechanisms": "GSSAPI",
-    "sasl.mechanism.controller.protocol": "GSSAPI",
-    "sasl.mechanism.inter.broker.protocol": "GSSAPI",
-    "sasl.server.max.receive.size": "524288",
     "security.providers": None,
 }
 """Security settings with the value that asks for nothing (None: only an empty one)."""

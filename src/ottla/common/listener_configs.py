@@ -1,6 +1,7 @@
 """Listeners as settings say them: names, addresses, security protocols, and settings of one listener alone (KIP-103).
 
-`listener.name.<name>.` before a setting gives it to one listener; it counts before the same setting without the prefix,
+`listener.name.<name>.` before a setting gives it to one listener, and with a mechanism of SASL behind to that one there
+(`listener.name.<name>.plain.sasl.jaas.config`, KIP-85); it counts before the same setting without the prefix,
 whatever layer each comes from, as in Apache Kafka.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from ottla.common.config_keys_sasl import SASL_CONFIGS
 from ottla.common.config_keys_tls import TLS_CONFIGS
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import OperatorError
@@ -17,11 +19,12 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SECURED_PROTOCOLS = SECURITY_PROTOCOLS[1:]
 
 CONNECTION_RATE = "max.connection.creation.rate"
-LISTENER_CONFIGS = frozenset({CONNECTION_RATE, *(key.name for key in TLS_CONFIGS)})
+LISTENER_CONFIGS = frozenset({CONNECTION_RATE, *(key.name for key in (*TLS_CONFIGS, *SASL_CONFIGS))})
 """Settings that may be given to one listener."""
 
 _LISTENER = re.compile(r"([^:/]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]/]*)):([0-9]{1,5})")
-_OVERRIDE = re.compile(r"(listener\.name\.[^.]*\.)(.*)", re.DOTALL)
+_MECHANISMS = "plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi"
+_OVERRIDE = re.compile(rf"(listener\.name\.[^.]*\.(?:(?:{_MECHANISMS})\.)?)(.*)", re.DOTALL)
 _NOWHERE = ("0.0.0.0", "::")
 
 
@@ -31,9 +34,10 @@ def without_listener(name: str) -> str:
     return override.group(2) if override else name
 
 
-def of_listener(listener_name: str, setting: str) -> str:
-    """The name that gives `setting` to one listener."""
-    return f"listener.name.{listener_name.lower()}.{setting}"
+def of_listener(listener_name: str, setting: str, mechanism: str = "") -> str:
+    """The name that gives `setting` to one listener, or to one mechanism of SASL there."""
+    within = f"{mechanism.lower()}." if mechanism else ""
+    return f"listener.name.{listener_name.lower()}.{within}{setting}"
 
 
 def canonical(name: str) -> str:

@@ -14,8 +14,7 @@ Invariants:
 - The own buffer grows with the bytes that arrived, not with the length that a peer announced.
 - `Dispatcher.connection_closed` is called exactly once, from `connection_lost`, not from inside `handle` or `respond`.
 - What the connection may do is asked of its state, whose transitions `ottla.net.connection_state` has.
-
-Left out: SASL.
+- A connection with a gate hands nothing to the dispatcher before the gate does.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import logging
 from typing import cast
 
 from ottla.common.acl import ANONYMOUS
-from ottla.common.channel import Part
+from ottla.common.channel import Gate, Part
 from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import InvariantError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
@@ -87,6 +86,7 @@ class Connection(Served):
 
     __slots__ = (
         "_early_response",
+        "_gate",
         "_has_asked",
         "_muted_until",
         "_own",
@@ -109,14 +109,22 @@ class Connection(Served):
         "state",
     )
 
-    def __init__(self, owner: ConnectionSet, listener: ListenerInfo, client_host: str, wire: Wire) -> None:
-        """`wire` is the connection's alone from now on."""
+    def __init__(
+        self,
+        owner: ConnectionSet,
+        listener: ListenerInfo,
+        client_host: str,
+        wire: Wire,
+        gate: Gate | None = None,
+    ) -> None:
+        """`wire` is the connection's alone from now on, and `gate` stands before the dispatcher until it is open."""
         self._owner = owner
         self._wire = wire
         self.id = owner.next_id()
         self.listener = listener
         self.client_host = client_host
         self.principal = ANONYMOUS
+        self._gate = gate
         self.state = ConnectionState()
         self.idle_sweeps = 0
         self.outbound: Outbound | None = None
@@ -171,7 +179,7 @@ class Connection(Served):
         owner.add(self)
 
     def identified(self, principal: str) -> None:
-        """See `Served`."""
+        """See `Served`, for TLS, and `IdentifiedChannel`, for SASL, which has the last word."""
         self.principal = principal
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -350,7 +358,7 @@ class Connection(Served):
         state = self.state
         phase = state.phase
         state.request = BEGIN[state.request]
-        limit = self._owner.limits.socket_request_max_bytes
+        limit = self._max_request_bytes()
         first = start
         responses: list[Part] = []
         waiting_bytes = 0
@@ -360,7 +368,7 @@ class Connection(Served):
             try:
                 size = frame_length(buffer, start, limit)
             except ProtocolError as error:
-                self._refuse(f"{error} (socket.request.max.bytes)")
+                self._refuse(f"{error} ({self._limit_name()})")
                 break
             if end - start - 4 < size:
                 break
@@ -404,7 +412,13 @@ class Connection(Served):
     def _handle(self, buffer: bytearray, start: int, end: int) -> list[Part] | None:
         """One request through the dispatcher. None: parked, or the connection closes; no frame may follow then."""
         try:
-            parts = self._owner.dispatcher.handle(self, buffer, start, end)
+            gate = self._gate
+            if gate is None:
+                parts = self._owner.dispatcher.handle(self, buffer, start, end)
+            else:
+                parts = gate.handle(self, buffer, start, end)
+                if gate.open:
+                    self._gate = None
         except ProtocolError as error:
             self._failed()
             self._refuse(str(error))
@@ -572,4 +586,13 @@ class Connection(Served):
         if end - start < 4:
             return 4
         size: int = SIZE.unpack_from(buffer, start)[0]
-        return 4 + max(0, min(size, self._owner.limits.socket_request_max_bytes))
+        return 4 + max(0, min(size, self._max_request_bytes()))
+
+    def _max_request_bytes(self) -> int:
+        """How large the next request may be."""
+        limit = None if self._gate is None else self._gate.max_request_bytes
+        return self._owner.limits.socket_request_max_bytes if limit is None else limit
+
+    def _limit_name(self) -> str:
+        gated = self._gate is not None and self._gate.max_request_bytes is not None
+        return "sasl.server.max.receive.size" if gated else "socket.request.max.bytes"

@@ -17,6 +17,7 @@ import socket
 import sys
 from collections.abc import Callable
 
+from ottla.common.channel import Gate
 from ottla.common.clock import TimerHandle
 from ottla.common.endpoint import Endpoint
 from ottla.common.logs import RATE_LIMITED
@@ -69,6 +70,7 @@ class Listener:
         "_closed",
         "_connections",
         "_leaving",
+        "_make_gate",
         "_make_wire",
         "_pacing",
         "_receive_buffer_bytes",
@@ -86,6 +88,7 @@ class Listener:
         connections: ConnectionSet,
         *,
         make_wire: Callable[[socket.socket], Wire] | None = None,
+        make_gate: Callable[[], Gate] | None = None,
         pacing: bytes | None = None,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
@@ -93,12 +96,14 @@ class Listener:
         """Take over `listening`, for which `congestion.begin_unpaced` returned `pacing`.
 
         `make_wire` puts what is accepted on a wire; bytes are as they are without it.
+        `make_gate` makes what stands before the dispatcher of each connection.
         Buffer sizes of -1 leave them to the system, which adapts them to the path.
         """
         self._socket = listening
         self.endpoint = endpoint
         self._connections = connections
         self._make_wire = make_wire or PlainWire
+        self._make_gate = make_gate
         self._pacing = pacing
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -209,7 +214,8 @@ class Listener:
     async def _connect(self, accepted: socket.socket, host: str) -> None:
         connections = self._connections
         wire = self._make_wire(accepted)
-        connection = Connection(connections, self.endpoint.listener, host, wire)
+        gate = None if self._make_gate is None else self._make_gate()
+        connection = Connection(connections, self.endpoint.listener, host, wire, gate)
         try:
             await wire.connect(connections.loop, connection)
         except OSError as error:

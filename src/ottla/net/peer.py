@@ -6,7 +6,7 @@ Invariants:
 - A request that was not answered in time fails the whole connection: what would arrive later could not be told from
   the answer to the next request's delay, and a peer that stopped answering is better left.
 
-Left out: negotiation of versions (nodes of one cluster send their newest, see `ottla.net.peer_messages`), SASL,
+Left out: negotiation of versions (nodes of one cluster send their newest, see `ottla.net.peer_messages`),
 and a bound on what waits to be sent, which is the owner's: each has few requests under way.
 """
 
@@ -16,17 +16,22 @@ import asyncio
 import itertools
 import logging
 from collections import deque
+from collections.abc import Callable
 from ssl import SSLError
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ottla.common.clock import TimerHandle
+from ottla.common.clock import BlockingPool, TimerHandle
 from ottla.common.disk import Buffer
 from ottla.common.errors import ProtocolError
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import PeerDone
+from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.framing import SIZE_BYTES, frame_length
 from ottla.protocol.header import request_frame, response_body
+from ottla.protocol.registry import spec_of_request
+from ottla.security.sasl.exchange import REFRESH_SHARE, SaslExchange
+from ottla.security.sasl.mechanism import ClientMechanism
 
 if TYPE_CHECKING:
     from ottla.security.listener_tls import ListenerTls  # only for types, since most nodes speak no TLS
@@ -38,8 +43,17 @@ MAX_RETAINED_BYTES = 2 * 1024 * 1024
 """A larger receive buffer is given back by the first response that takes less than a quarter of it."""
 HANDSHAKE_TIMEOUT_S = 10.0
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+LOGIN_STEP_TIMEOUT_S = 10.0
 
 _CORRELATION = Struct(">i")
+
+
+class Login(NamedTuple):
+    """How this node says to others who it is."""
+
+    begin: Callable[[], ClientMechanism]
+    pool: BlockingPool
+    """Where passwords are hashed."""
 
 
 class _Waiting(NamedTuple):
@@ -59,6 +73,8 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         "_buffer",
         "_correlation_ids",
         "_end",
+        "_held",
+        "_login_timer",
         "_loop",
         "_network",
         "_task",
@@ -76,7 +92,10 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         self.failed = False
         self._correlation_ids = itertools.count()
         self._transport: asyncio.Transport | None = None
-        self._unsent: list[bytes] = []
+        self._held = True
+        """Requests wait until there is a connection, and the other node knows who this one is."""
+        self._login_timer: TimerHandle | None = None
+        self._unsent: list[tuple[_Waiting, bytes]] = []
         self._waiting: deque[_Waiting] = deque()
         self._buffer = bytearray(INITIAL_BYTES)
         self._end = 0
@@ -114,11 +133,15 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         frame = request_frame(api_key, api_version, correlation_id, self._network.client_id, body)
         timer = self._loop.call_later(timeout_s, self._timed_out, timeout_s)
-        self._waiting.append(_Waiting(correlation_id, api_key, api_version, done, timer))
-        if self._transport is None:
-            self._unsent.append(frame)
+        waiting = _Waiting(correlation_id, api_key, api_version, done, timer)
+        if self._held:
+            self._unsent.append((waiting, frame))
         else:
-            self._transport.write(frame)
+            self._send(waiting, frame)
+
+    def _send(self, waiting: _Waiting, frame: bytes) -> None:
+        self._waiting.append(waiting)
+        cast(asyncio.Transport, self._transport).write(frame)
 
     def close(self) -> None:
         """See `PeerConnection`."""
@@ -133,8 +156,11 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         self.failed = True
         logger.debug("connection to %s: %s", self.address, error)
         self._network.forget(self)
+        waiting = [*self._waiting, *(request for request, _ in self._unsent)]
+        self._waiting.clear()
         self._unsent.clear()
-        waiting, self._waiting = self._waiting, deque()
+        if self._login_timer is not None:
+            self._login_timer.cancel()
         for request in waiting:
             request.timer.cancel()
             self._loop.call_soon(request.done, None, error)
@@ -146,14 +172,62 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
     # -- the event loop's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send what was asked for meanwhile."""
+        """Say who this node is, where it has to, and send what was asked for meanwhile."""
         self._transport = cast(asyncio.Transport, transport)
         if self.failed:
             self._transport.abort()
             return
-        for frame in self._unsent:
-            self._transport.write(frame)
-        self._unsent.clear()
+        if self._network.login is None:
+            self._go_on()
+        else:
+            self._log_in(self._network.login)
+
+    def _go_on(self) -> None:
+        """Send what was asked for meanwhile."""
+        self._held = False
+        unsent, self._unsent = self._unsent, []
+        for waiting, frame in unsent:
+            self._send(waiting, frame)
+
+    # -- who this node is
+
+    def _log_in(self, login: Login) -> None:
+        """Say who this node is, also once more before the session ends; requests of meanwhile wait."""
+        self._held = True
+        exchange = SaslExchange(login.begin())
+        self._say(exchange, exchange.first(), login)
+
+    def _say(self, exchange: SaslExchange, message: object, login: Login) -> None:
+        spec = spec_of_request(message)
+        version = spec.max_version
+        body = bytearray()
+        write_message(message, version, body)
+
+        def answered(data: memoryview | None, error: BaseException | None) -> None:
+            if data is not None:
+                response: Any
+                response, _ = read_message(spec.response, version, data, 0, len(data))
+                # Not here: with SCRAM it computes for milliseconds.
+                login.pool.submit(lambda: exchange.answered(response), heard)
+
+        def heard(further: object | None, error: BaseException | None) -> None:
+            if self.failed:
+                return
+            if error is not None:
+                logger.warning("%s does not let this node in: %s", self.address, error, extra=RATE_LIMITED)
+                self._fail(ConnectionError(f"{self.address} does not let this node in"))
+            elif further is not None:
+                self._say(exchange, further, login)
+            else:
+                if exchange.lifetime_ms:
+                    delay_s = exchange.lifetime_ms / 1000 * REFRESH_SHARE
+                    self._login_timer = self._loop.call_later(delay_s, self._log_in, login)
+                self._go_on()
+
+        correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
+        frame = request_frame(spec.key, version, correlation_id, self._network.client_id, body)
+        timer = self._loop.call_later(LOGIN_STEP_TIMEOUT_S, self._timed_out, LOGIN_STEP_TIMEOUT_S)
+        self._send(_Waiting(correlation_id, spec.key, version, answered, timer), frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whatever the reason, the owner hears of a ConnectionError."""
@@ -220,9 +294,18 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
 class SocketPeerNetwork:
     """Connections to other nodes on one event loop. Implements `PeerNetwork`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str, tls: ListenerTls | None = None) -> None:
-        """`client_id` is what the peers see, for their logs; `tls` is that of the listener where they are reached."""
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        client_id: str,
+        tls: ListenerTls | None = None,
+        login: Login | None = None,
+    ) -> None:
+        """`client_id` is what the peers see, for their logs; `tls` is that of the listener where they are reached, and
+        `login` says to them who this node is.
+        """
         self.loop = loop
+        self.login = login
         self.client_id = client_id
         self.tls = tls
         self._connections: set[SocketPeerConnection] = set()

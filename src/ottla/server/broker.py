@@ -164,6 +164,11 @@ class Broker:
         return self._contexts
 
     @property
+    def image(self) -> MetadataImage:
+        """The newest that is published; empty at first."""
+        return self._publisher.image
+
+    @property
     def scrubber(self) -> LogScrubber | None:
         """Who looks for damage; there after `start` of a broker."""
         return None if self._scrubbing is None else self._scrubbing.scrubber

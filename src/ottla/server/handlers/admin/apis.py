@@ -27,6 +27,8 @@ from ottla.server.handlers.admin.incremental_alter_configs import INCREMENTAL_AL
 from ottla.server.handlers.admin.list_config_resources import LIST_CONFIG_RESOURCES
 from ottla.server.handlers.admin.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
 from ottla.server.handlers.admin.metadata import METADATA
+from ottla.server.handlers.admin.sasl_authenticate import SASL_AUTHENTICATE
+from ottla.server.handlers.admin.sasl_handshake import SASL_HANDSHAKE
 from ottla.server.handlers.admin.unregister_broker import UNREGISTER_BROKER
 from ottla.server.handlers.admin.unregister_controller import UNREGISTER_CONTROLLER
 from ottla.server.handlers.admin.update_features import UPDATE_FEATURES
@@ -55,6 +57,8 @@ ADMIN_APIS: tuple[Api[AdminContext], ...] = (
     LIST_CONFIG_RESOURCES,
     LIST_PARTITION_REASSIGNMENTS,
     METADATA,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
     UNREGISTER_BROKER,
     UNREGISTER_CONTROLLER,
     UPDATE_FEATURES,

@@ -1,0 +1,208 @@
+"""SASL of a node's listeners from its settings: who may come in by them, and as whom this node speaks to others.
+
+A mechanism that is enabled has what it needs, or the start is refused: PLAIN users in its login module, OAUTHBEARER
+keys, issuer and audience. SCRAM's users stand in the metadata log. Keys of tokens are read again from time to time;
+where that fails the old ones go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.channel import Dispatcher
+from ottla.common.endpoint import ListenerInfo
+from ottla.common.errors import OperatorError
+from ottla.common.listener_configs import of_listener
+from ottla.common.machine import Machine
+from ottla.metrics.registry import MetricsRegistry
+from ottla.net.peer import Login
+from ottla.security.sasl.credentials import BY_NAME, ScramCredential, ScramMechanism
+from ottla.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, LoginModule, parse_jaas
+from ottla.security.sasl.mechanism import ClientMechanism, ServerMechanism
+from ottla.security.sasl.plain import PlainClient, PlainServer
+from ottla.security.sasl.scram import ScramClient, ScramServer
+from ottla.security.sasl.session import MechanismOffer
+from ottla.server.authentication import AuthenticationMetrics, ListenerAuthentication
+
+logger = logging.getLogger(__name__)
+
+PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
+SERVED = (PLAIN, *BY_NAME, OAUTHBEARER)
+SECRET_BYTES = 32
+MAX_KEY_SET_BYTES = 1024 * 1024
+FETCH_TIMEOUT_S = 10.0
+_JAAS = "sasl.jaas.config"
+_KEYS_URL = "sasl.oauthbearer.jwks.endpoint.url"
+
+FindCredential = Callable[[str, ScramMechanism], ScramCredential | None]
+
+
+class SaslOfListeners:
+    """Made once, before anything listens. Raises OperatorError."""
+
+    def __init__(self, config: BrokerConfig, machine: Machine, find: FindCredential) -> None:
+        """`find` gives what is known of a user's password."""
+        self._config = config
+        self._machine = machine
+        self._find = find
+        self._secret = machine.rng.random_bytes(SECRET_BYTES)
+        opened = (*config.listeners, *(config.controller_listeners if config.clustered else ()))
+        self._offers = {
+            each.listener_name: self._offers_of(each.listener) for each in opened if each.listener.authenticates
+        }
+
+    def authentication(
+        self, listener: ListenerInfo, dispatcher: Dispatcher, registry: MetricsRegistry
+    ) -> ListenerAuthentication | None:
+        """What stands before `dispatcher` on a listener; None where nobody is asked."""
+        offers = self._offers.get(listener.name)
+        if offers is None:
+            return None
+        return ListenerAuthentication(
+            offers,
+            dispatcher,
+            clock=self._machine.clock,
+            scheduler=self._machine.scheduler,
+            metrics=AuthenticationMetrics(registry),
+            failure_delay_ms=self._config.get_int("connection.failed.authentication.delay.ms"),
+            max_request_bytes=_whole(self._config.of_listener(listener.name, "sasl.server.max.receive.size")),
+        )
+
+    def login(self, listener: ListenerInfo, mechanism_setting: str) -> Login | None:
+        """How this node speaks to others on their listener; None where nobody asks. Raises OperatorError."""
+        if not listener.authenticates:
+            return None
+        mechanism = self._config.get_str(mechanism_setting) or ""
+        if mechanism not in (PLAIN, *BY_NAME):
+            raise OperatorError(
+                f"{mechanism_setting} is {mechanism}, by which nodes can't say to each other who they are: set it to "
+                f"one of {', '.join((PLAIN, *BY_NAME))}"
+            )
+        module = self._module(listener, mechanism)
+        name, password = module.options.get("username"), module.options.get("password")
+        if not name or not password:
+            raise OperatorError(
+                f"{of_listener(listener.name, _JAAS, mechanism)} has no username and password, by which this node says "
+                "to others who it is"
+            )
+        rng = self._machine.rng
+
+        def begin() -> ClientMechanism:
+            if mechanism == PLAIN:
+                return PlainClient(name, password)
+            return ScramClient(BY_NAME[mechanism], name, password, rng)
+
+        return Login(begin, self._machine.pool)
+
+    def _offers_of(self, listener: ListenerInfo) -> Mapping[str, MechanismOffer]:
+        names = self._config.of_listener(listener.name, "sasl.enabled.mechanisms")
+        mechanisms = [name.upper() for name in names] if isinstance(names, tuple) else []
+        unknown = [name for name in mechanisms if name not in SERVED]
+        if unknown or not mechanisms:
+            raise OperatorError(
+                f"sasl.enabled.mechanisms of listener {listener.name} is {', '.join(mechanisms) or 'empty'}: set it to "
+                f"some of {', '.join(SERVED)}"
+            )
+        return {
+            name: MechanismOffer(
+                self._server(listener, name),
+                _whole(self._config.of_listener(listener.name, "connections.max.reauth.ms", name)),
+            )
+            for name in mechanisms
+        }
+
+    def _server(self, listener: ListenerInfo, name: str) -> Callable[[], ServerMechanism]:
+        """What begins an exchange of one mechanism."""
+        if name == PLAIN:
+            users = self._module(listener, name).users()
+            if not users:
+                raise OperatorError(
+                    f'{of_listener(listener.name, _JAAS, name)} has no users: name them as user_<name>="<password>"'
+                )
+            return lambda: PlainServer(users)
+        if name == OAUTHBEARER:
+            return self._oauthbearer(listener)
+        mechanism = BY_NAME[name]
+        return lambda: ScramServer(mechanism, lambda user: self._find(user, mechanism), self._machine.rng, self._secret)
+
+    def _module(self, listener: ListenerInfo, mechanism: str) -> LoginModule:
+        setting = of_listener(listener.name, _JAAS, mechanism)
+        text = self._config.of_listener(listener.name, _JAAS, mechanism)
+        wanted = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
+        if not isinstance(text, str) or not text.strip():
+            raise OperatorError(f"{mechanism} needs {setting}: set it to {wanted} required ...;")
+        module = parse_jaas(setting, text)
+        if module.name != wanted:
+            raise OperatorError(f"{setting} has another login module than {mechanism} needs, which is {wanted}")
+        return module
+
+    def _oauthbearer(self, listener: ListenerInfo) -> Callable[[], ServerMechanism]:
+        try:
+            from ottla.security.sasl.oauthbearer import OAuthBearerServer, TokenRules, TokenValidator
+        except ImportError as error:
+            raise OperatorError("OAUTHBEARER needs a library that is not there: pip install 'ottla[oauth]'") from error
+
+        def get(setting: str) -> object:
+            return self._config.of_listener(listener.name, setting, OAUTHBEARER)
+
+        url = get(_KEYS_URL)
+        if not isinstance(url, str) or not url.strip():
+            raise OperatorError(
+                f"OAUTHBEARER needs the keys that sign tokens: set {_KEYS_URL} to a file: or https: URL"
+            )
+        audience = get("sasl.oauthbearer.expected.audience")
+        rules = TokenRules(
+            expected_issuer=str(get("sasl.oauthbearer.expected.issuer") or ""),
+            expected_audience=audience if isinstance(audience, tuple) else (),
+            clock_skew_ms=1000 * _whole(get("sasl.oauthbearer.clock.skew.seconds")),
+            sub_claim_name=str(get("sasl.oauthbearer.sub.claim.name")),
+        )
+        validator = TokenValidator(rules, read_key_set(url))
+        machine = self._machine
+        refresh_s = _whole(get("sasl.oauthbearer.jwks.endpoint.refresh.ms")) / 1000
+
+        def refresh() -> None:
+            machine.pool.submit(lambda: read_key_set(url), refreshed)
+
+        def refreshed(key_set: bytes | None, error: BaseException | None) -> None:
+            try:
+                if key_set is not None:
+                    validator.use_keys(key_set)
+            except OperatorError as problem:
+                error = problem
+            if error is not None:
+                logger.warning("the keys of tokens stay as they were: %s", error)
+            machine.scheduler.call_later(refresh_s, refresh)
+
+        machine.scheduler.call_later(refresh_s, refresh)
+        return lambda: OAuthBearerServer(validator, machine.clock)
+
+
+def read_key_set(url: str) -> bytes:
+    """What is behind the URL; blocks. Raises OperatorError."""
+    from urllib.error import URLError
+    from urllib.parse import urlsplit
+    from urllib.request import urlopen
+
+    parts = urlsplit(url)
+    # Who can change what comes by http: could sign tokens.
+    if parts.scheme not in ("file", "https"):
+        raise OperatorError(f"{_KEYS_URL} has to begin with file: or https:")
+    try:
+        with urlopen(url, timeout=FETCH_TIMEOUT_S) as answer:
+            if urlsplit(answer.url).scheme != parts.scheme:
+                raise OperatorError(f"{_KEYS_URL} leads away from {parts.scheme}:, where nobody vouches for the keys")
+            data: bytes = answer.read(MAX_KEY_SET_BYTES + 1)
+    except (OSError, URLError, ValueError) as error:
+        raise OperatorError(f"{_KEYS_URL} can't be read: {getattr(error, 'reason', None) or error}") from error
+    if len(data) > MAX_KEY_SET_BYTES:
+        raise OperatorError(f"{_KEYS_URL} leads to more than {MAX_KEY_SET_BYTES} bytes, which is no set of keys")
+    return data
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is no whole number")
+    return value

@@ -1,0 +1,98 @@
+"""Broker settings of SASL, each also for one listener, or one mechanism of it (KIP-85, KIP-103, KIP-368, KIP-768).
+
+Left out: to change them while the broker runs.
+"""
+
+from __future__ import annotations
+
+from ottla.common.config_def import ConfigKey, ConfigType, ConfigValue, Importance, Range, UpdateMode, Validator
+
+KIBIBYTE = 1024
+
+
+def _sasl(name: str, kind: ConfigType, default: ConfigValue, doc: str, validator: Validator | None = None) -> ConfigKey:
+    return ConfigKey(name, kind, default, doc, validator, Importance.MEDIUM, UpdateMode.READ_ONLY)
+
+
+SASL_CONFIGS = [
+    _sasl(
+        "sasl.enabled.mechanisms",
+        ConfigType.LIST,
+        ("GSSAPI",),
+        "Mechanisms by which clients may say who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. GSSAPI, "
+        "the default of Apache Kafka, is not there yet.",
+    ),
+    _sasl(
+        "sasl.jaas.config",
+        ConfigType.PASSWORD,
+        None,
+        "The login module of one mechanism of one listener, as listener.name.<name>.plain.sasl.jaas.config: users "
+        'as user_<name>="<password>", and username and password of this node.',
+    ),
+    _sasl(
+        "sasl.mechanism.inter.broker.protocol",
+        ConfigType.STRING,
+        "GSSAPI",
+        "The mechanism by which this broker says to others who it is.",
+    ),
+    _sasl(
+        "sasl.mechanism.controller.protocol",
+        ConfigType.STRING,
+        "GSSAPI",
+        "The mechanism by which this node says to controllers who it is.",
+    ),
+    _sasl(
+        "sasl.server.max.receive.size",
+        ConfigType.INT,
+        16 * KIBIBYTE,
+        "Largest request of a client that has not said who it is, in bytes; 524288 in Apache Kafka.",
+        Range(KIBIBYTE, 2**31 - 1),
+    ),
+    _sasl(
+        "connections.max.reauth.ms",
+        ConfigType.LONG,
+        0,
+        "After this time a client has to authenticate again, or its connection is closed; 0 is never.",
+        Range(0, 2**63 - 1),
+    ),
+    _sasl(
+        "connection.failed.authentication.delay.ms",
+        ConfigType.INT,
+        100,
+        "How late a client hears that its authentication failed.",
+        Range(0, 2**31 - 1),
+    ),
+    _sasl(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        ConfigType.STRING,
+        None,
+        "Where the public keys are that sign tokens: a JWKS document behind file: or https:.",
+    ),
+    _sasl(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        ConfigType.LONG,
+        3_600_000,
+        "How often those keys are read anew.",
+        Range(1_000, 2**63 - 1),
+    ),
+    _sasl(
+        "sasl.oauthbearer.expected.audience",
+        ConfigType.LIST,
+        (),
+        "For whom a token has to be, one of these; none is refused with OAUTHBEARER.",
+    ),
+    _sasl(
+        "sasl.oauthbearer.expected.issuer",
+        ConfigType.STRING,
+        None,
+        "From whom a token has to be; none is refused with OAUTHBEARER.",
+    ),
+    _sasl(
+        "sasl.oauthbearer.clock.skew.seconds",
+        ConfigType.INT,
+        30,
+        "By how much the clock of the issuer may differ from this one.",
+        Range(0, 86_400),
+    ),
+    _sasl("sasl.oauthbearer.sub.claim.name", ConfigType.STRING, "sub", "The claim that says who it is."),
+]

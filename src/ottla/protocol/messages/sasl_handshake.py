@@ -1,0 +1,20 @@
+"""SaslHandshake (key 17): which mechanism the client will use (KIP-43). After version 1 tokens come in requests."""
+
+from __future__ import annotations
+
+from ottla.protocol.registry import ApiKey, ApiSpec
+from ottla.protocol.schema import INT16, STRING, array, f, message
+
+
+@message("0-1")
+class SaslHandshakeRequest:
+    mechanism: str = f(STRING, "0+")
+
+
+@message("0-1")
+class SaslHandshakeResponse:
+    error_code: int = f(INT16, "0+")
+    mechanisms: list[str] = f(array(STRING), "0+")
+
+
+SPEC = ApiSpec(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest, SaslHandshakeResponse)

@@ -1,0 +1,23 @@
+"""SaslAuthenticate (36): out of place here, as `sasl_handshake` is (KIP-152)."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.protocol.registry import ApiKey
+from ottla.server.api import DeclaredApi, Listeners, error_with_message
+from ottla.server.handlers.admin.context import AdminContext
+from ottla.server.request import Request
+
+
+def handle(context: AdminContext, request: Request, message: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    """Refuse it; the connection stays."""
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="SaslAuthenticate request received after successful authentication",
+    )
+
+
+SASL_AUTHENTICATE = DeclaredApi(
+    ApiKey.SASL_AUTHENTICATE, handle, error_with_message(SaslAuthenticateResponse), listeners=Listeners.BOTH
+)

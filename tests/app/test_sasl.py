@@ -1,0 +1,134 @@
+"""SASL of listeners from settings: what is missing is told at the start, in one sentence without a secret."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
+
+from ottla.app.clock import SystemClock, SystemRng
+from ottla.app.disk import RealDisk
+from ottla.app.sasl import SaslOfListeners, read_key_set
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.clock import Clock
+from ottla.common.endpoint import ListenerInfo
+from ottla.common.errors import OperatorError
+from ottla.common.machine import Machine
+
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+JAAS = "listener.name.x.plain.sasl.jaas.config"
+LISTENER = {"listeners": "X://h:1", "listener.security.protocol.map": "X:SASL_PLAINTEXT"}
+PLAIN = {"sasl.enabled.mechanisms": "PLAIN"}
+TOKENS = {
+    "sasl.enabled.mechanisms": "OAUTHBEARER",
+    "sasl.oauthbearer.expected.issuer": "me",
+    "sasl.oauthbearer.expected.audience": "us",
+}
+
+
+class Idle:
+    """A loop and a pool that do nothing."""
+
+    def __init__(self) -> None:
+        self.timers: list[float] = []
+
+    def call_later(self, delay: float, *_: object) -> Idle:
+        self.timers.append(delay)
+        return self
+
+    def call_soon(self, *_: object) -> Idle:
+        return self
+
+    def submit(self, *_: object) -> None:
+        raise AssertionError("nothing is due")
+
+    def cancel(self) -> None:
+        raise AssertionError("nothing ends")
+
+
+def made(**settings: str) -> SaslOfListeners:
+    config, _ = BrokerConfig.parse(LISTENER | settings)
+    clock: Clock = SystemClock()
+    return SaslOfListeners(config, Machine(RealDisk(), clock, SystemRng(), Idle(), Idle()), lambda *_: None)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "keys.json"
+    row = RSAAlgorithm.to_jwk(rsa.generate_private_key(65537, 2048).public_key(), as_dict=True)
+    path.write_text(json.dumps({"keys": [row]}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "sasl.enabled.mechanisms of listener X is GSSAPI: set it to some of PLAIN"),
+        ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms of listener X is empty"),
+        ({"sasl.enabled.mechanisms": "PLAIN,DIGEST-MD5"}, "DIGEST-MD5"),
+        (PLAIN, f"PLAIN needs {JAAS}"),
+        (PLAIN | {JAAS: "secret"}, f"{JAAS} is no login module"),
+        (PLAIN | {JAAS: 'a.B required user_a="secret";'}, f"{JAAS} has another login module"),
+        (PLAIN | {JAAS: f'{PLAIN_MODULE} required username="secret";'}, f"{JAAS} has no users"),
+        (TOKENS, "sasl.oauthbearer.jwks.endpoint.url"),
+        (TOKENS | {"sasl.oauthbearer.jwks.endpoint.url": "http://h/secret"}, "has to begin with file: or https:"),
+        (TOKENS | {"sasl.oauthbearer.jwks.endpoint.url": "file:///not/there"}, "can't be read"),
+    ],
+)
+def test_what_is_missing_is_told(settings: dict[str, str], words: str) -> None:
+    with pytest.raises(OperatorError) as caught:
+        made(**settings)
+    assert words in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["sasl.oauthbearer.expected.issuer", "sasl.oauthbearer.expected.audience"])
+def test_tokens_of_anybody_for_anybody_are_refused_at_the_start(keys: Path, missing: str) -> None:
+    settings = TOKENS | {"sasl.oauthbearer.jwks.endpoint.url": keys.as_uri()}
+    made(**settings)
+    with pytest.raises(OperatorError, match=missing):
+        made(**{key: text for key, text in settings.items() if key != missing})
+
+
+def test_a_set_of_keys_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    path.write_bytes(bytes(1024 * 1024 + 1))
+    with pytest.raises(OperatorError, match="no set of keys"):
+        read_key_set(path.as_uri())
+
+
+def test_a_mechanism_has_settings_of_its_own() -> None:
+    config, _ = BrokerConfig.parse(
+        LISTENER
+        | {
+            "connections.max.reauth.ms": "1",
+            "listener.name.X.connections.max.reauth.ms": "2",
+            "listener.name.x.plain.connections.max.reauth.ms": "3",
+            JAAS: "secret",
+        }
+    )
+    name = "connections.max.reauth.ms"
+    found = [config.of_listener("X", name, "PLAIN"), config.of_listener("X", name, "SCRAM-SHA-256")]
+    assert [*found, config.of_listener("Y", name)] == [3, 2, 1]
+    assert "secret" not in repr(config.describe())
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", ""])
+def test_nodes_speak_by_a_password(mechanism: str) -> None:
+    users = f'{PLAIN_MODULE} required username="n" password="p" user_n="p";'
+    sasl = made(**PLAIN, **{JAAS: users, "sasl.mechanism.inter.broker.protocol": mechanism})
+    listener = ListenerInfo("X", "SASL_PLAINTEXT")
+    with pytest.raises(OperatorError, match=r"sasl\.mechanism\.inter\.broker\.protocol"):
+        sasl.login(listener, "sasl.mechanism.inter.broker.protocol")
+    sasl = made(**PLAIN, **{JAAS: users, "sasl.mechanism.inter.broker.protocol": "PLAIN"})
+    login = sasl.login(listener, "sasl.mechanism.inter.broker.protocol")
+    assert login is not None
+    assert login.begin().first() == b"\0n\0p"
+    assert sasl.login(ListenerInfo("Y", "PLAINTEXT"), "sasl.mechanism.inter.broker.protocol") is None
+    with pytest.raises(OperatorError, match="has no username and password"):
+        made(
+            **PLAIN, **{JAAS: f'{PLAIN_MODULE} required user_n="p";', "sasl.mechanism.controller.protocol": "PLAIN"}
+        ).login(listener, "sasl.mechanism.controller.protocol")

@@ -1,0 +1,264 @@
+"""SASL_PLAINTEXT with librdkafka and by hand: who gets in, who doesn't, and what is found of their secrets."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from confluent_kafka import KafkaException, Producer
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
+
+from ottla.client.cluster import Cluster
+from ottla.client.model import ResourceType
+from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.protocol.registry import API
+from ottla.testing import Broker
+
+PASSWORD = "very-secret-7f3a"
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+REAUTH_MS = 2_000
+KEYS = {spec.request: spec.key for spec in API.values()}
+
+
+class Served:
+    """A broker with a listener for everybody, and one that asks."""
+
+    def __init__(self, broker: Broker, directory: Path, key: rsa.RSAPrivateKey) -> None:
+        self.broker = broker
+        self.directory = directory
+        self.key = key
+        self.asking = broker.ready["listeners"]["ASKING"]
+
+    def token(self, **claims: Any) -> str:
+        now = int(time.time())
+        return jwt.encode(
+            {"sub": "tok", "iss": "me", "aud": "us", "iat": now, "exp": now + 300, **claims}, self.key, "RS256"
+        )
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    directory = tmp_path_factory.mktemp("sasl")
+    key = rsa.generate_private_key(65537, 2048)
+    keys = directory / "keys.json"
+    keys.write_text('{"keys":[' + RSAAlgorithm.to_jwk(key.public_key()) + "]}")
+    configs = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,ASKING://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,ASKING:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.asking.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule "
+        f'required user_ann="{PASSWORD}";',
+        "listener.name.asking.plain.connections.max.reauth.ms": str(REAUTH_MS),
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        "sasl.oauthbearer.expected.issuer": "me",
+        "sasl.oauthbearer.expected.audience": "us",
+    }
+    with Broker(configs=configs, data_dir=directory / "data") as broker:
+        made = Served(broker, directory, key)
+        with Cluster(broker.bootstrap_servers, client_id="test", timeout_s=30) as cluster:
+            for mechanism in SCRAM:
+                cluster.put_user("bob", mechanism, PASSWORD)
+        yield made
+
+
+def client_of(served: Served, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": served.asking,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+    }
+    if mechanism == "OAUTHBEARER":
+        token = served.token() if password == PASSWORD else served.token(aud="others")
+        settings["oauth_cb"] = lambda _: (token, time.time() + 300)
+    else:
+        settings |= {"sasl.username": "ann" if mechanism == "PLAIN" else "bob", "sasl.password": password}
+    return settings
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM, "OAUTHBEARER"])
+def test_librdkafka_gets_in(served: Served, mechanism: str) -> None:
+    producer = Producer(client_of(served, mechanism))
+    delivered: list[Any] = []
+    producer.produce("t", b"value", on_delivery=lambda error, message: delivered.append(error))
+    assert producer.flush(30) == 0
+    assert delivered == [None]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM, "OAUTHBEARER"])
+def test_and_does_not_with_another_secret(served: Served, mechanism: str) -> None:
+    errors: list[str] = []
+    settings = client_of(served, mechanism, "wrong")
+    producer = Producer({**settings, "error_cb": lambda error: errors.append(error.name())})
+    deadline = time.monotonic() + 60
+    while "_AUTHENTICATION" not in errors and time.monotonic() < deadline:
+        producer.poll(0.1)
+    assert "_AUTHENTICATION" in errors
+    with pytest.raises(KafkaException):
+        producer.list_topics(timeout=0.2)
+
+
+def test_librdkafka_goes_on_over_the_end_of_its_sessions(served: Served) -> None:
+    errors: list[Any] = []
+    producer = Producer({**client_of(served, "PLAIN"), "error_cb": errors.append})
+    deadline = time.monotonic() + 3 * REAUTH_MS / 1000
+    count = 0
+    while time.monotonic() < deadline:
+        producer.produce("t", b"value", on_delivery=lambda error, message: errors.extend([error] if error else []))
+        assert producer.flush(30) == 0
+        count += 1
+    assert errors == []
+    assert count > 3
+
+
+class Wire:
+    """A client by hand."""
+
+    def __init__(self, served: Served) -> None:
+        host, _, port = served.asking.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=30)
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def frame(self) -> bytes:
+        """What comes next; empty at the end."""
+        data = b""
+        wanted = 4
+        while len(data) < wanted:
+            try:
+                more = self.socket.recv(wanted - len(data))
+            except ConnectionResetError:
+                return b""
+            if not more:
+                return b""
+            data += more
+            if wanted == 4 and len(data) == 4:
+                wanted += struct.unpack(">i", data)[0]
+        return data[4:]
+
+    def ask(self, message: Any, version: int) -> Any:
+        """The response, None where the connection was closed."""
+        key = KEYS[type(message)]
+        self.send(encode_request(key, version, 7, "by hand", message))
+        data = self.frame()
+        return decode_response(key, version, data)[1] if data else None
+
+
+def plain(password: str) -> bytes:
+    return f"\0ann\0{password}".encode()
+
+
+def test_a_session_that_is_over_is_closed(served: Served) -> None:
+    with Wire(served) as wire:
+        assert wire.ask(ApiVersionsRequest(), 0).error_code == 0
+        assert wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+        answer = wire.ask(SaslAuthenticateRequest(auth_bytes=plain(PASSWORD)), 2)
+        assert (answer.error_code, answer.session_lifetime_ms) == (0, REAUTH_MS)
+        assert wire.ask(MetadataRequest(topics=[]), 9) is not None
+        deadline = time.monotonic() + 30
+        while wire.ask(MetadataRequest(topics=[]), 9) is not None:
+            assert time.monotonic() < deadline
+
+
+def test_tokens_without_headers(served: Served) -> None:
+    with Wire(served) as wire:
+        assert wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0).error_code == 0
+        token = plain(PASSWORD)
+        wire.send(struct.pack(">i", len(token)) + token)
+        assert wire.frame() == b""
+        assert wire.ask(MetadataRequest(topics=[]), 9) is not None
+
+
+def test_without_headers_and_with_another_password(served: Served) -> None:
+    with Wire(served) as wire:
+        wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0)
+        token = plain("wrong")
+        wire.send(struct.pack(">i", len(token)) + token)
+        assert wire.frame() == b""
+        assert wire.socket.recv(1) == b""
+
+
+def test_an_unknown_mechanism_is_told_of_the_others(served: Served) -> None:
+    with Wire(served) as wire:
+        answer = wire.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
+        assert answer.error_code == 33
+        assert answer.mechanisms == ["PLAIN", *SCRAM, "OAUTHBEARER"]
+        assert wire.frame() == b""
+
+
+HOSTILE = {
+    "another request": encode_request(3, 9, 1, "x", MetadataRequest(topics=[])),
+    "a token without a handshake": encode_request(36, 2, 1, "x", SaslAuthenticateRequest(auth_bytes=plain(PASSWORD))),
+    "a large request": struct.pack(">i", 16 * 1024 + 1),
+    "a huge request": struct.pack(">i", 2**31 - 1),
+    "a negative one": struct.pack(">i", -1),
+    "no header": struct.pack(">i", 3) + b"abc",
+    "an unknown request": struct.pack(">ihhih", 10, 9999, 0, 1, -1),
+    "a version that is not there": struct.pack(">ihhih", 10, 17, 9, 1, -1),
+    "a handshake that ends early": struct.pack(">ihhihh", 12, 17, 1, 1, -1, 500),
+    "many tags": struct.pack(">ihhih", 15, 36, 2, 1, -1) + b"\xff\xff\xff\xff\x07",
+    "a ticket of Kerberos": struct.pack(">i", 60) + b"\x60" * 60,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nothing_else_comes_before_authentication(served: Served, name: str) -> None:
+    with Wire(served) as wire:
+        wire.send(HOSTILE[name])
+        assert wire.frame() == b""
+    with Wire(served) as wire:
+        wire.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
+        if name != "a token without a handshake":
+            wire.send(HOSTILE[name])
+            assert wire.frame() == b""
+
+
+def test_a_crowd_that_guesses_is_late_and_others_are_served(served: Served) -> None:
+    with Wire(served) as patient:
+        crowd = [Wire(served) for _ in range(100)]
+        for wire in crowd:
+            wire.send(
+                encode_request(17, 1, 1, "x", SaslHandshakeRequest(mechanism="PLAIN"))
+                + encode_request(36, 2, 2, "x", SaslAuthenticateRequest(auth_bytes=plain("guess")))
+                + encode_request(36, 2, 3, "x", SaslAuthenticateRequest(auth_bytes=plain(PASSWORD)))
+            )
+        assert patient.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+        assert patient.ask(SaslAuthenticateRequest(auth_bytes=plain(PASSWORD)), 2).error_code == 0
+        for wire in crowd:
+            with wire:
+                assert wire.frame()
+                refused = decode_response(36, 2, wire.frame())[1]
+                assert refused.error_code == 58
+                assert wire.frame() == b"", "one guess a connection"
+
+
+def test_nothing_secret_is_found_anywhere(served: Served) -> None:
+    """After all that was done above, in what the broker wrote; the module's last test."""
+    with Cluster(served.broker.bootstrap_servers, client_id="test", timeout_s=30) as cluster:
+        entries = cluster.describe_configs(ResourceType.BROKER, str(served.broker.ready["node_id"]), None)
+    assert PASSWORD not in repr(entries)
+    assert PASSWORD not in served.broker.logs()
+    found = [
+        path
+        for path in (served.directory / "data").rglob("*")
+        if path.is_file() and (PASSWORD.encode() in path.read_bytes() or b"eyJ" in path.read_bytes())
+    ]
+    assert found == []
+    assert "eyJ" not in served.broker.logs()
