@@ -86,6 +86,7 @@ class Partition:
         return Round(
             sources,
             [self.log.active_segment.base_offset],
+            self.log.log_start_offset,
             self.clean_offset,
             self.log.active_segment.base_offset,
             self.last_records,
@@ -376,6 +377,23 @@ def test_a_wrapper_that_reaches_back_ends_the_round_as_damage(partition):
     partition.roll()
     with pytest.raises(KafkaError, match="offset 5 follows after 5"):
         partition.clean()
+
+
+def test_a_transaction_that_began_below_the_log_start_is_no_damage(partition):
+    """A start knows of it no more, so the index names only the one that was aborted behind the log start."""
+    producer = {"producer_id": 5, "producer_epoch": 0, "is_transactional": True}
+    partition.append([(b"a", b"1")], base_sequence=0, **producer)
+    partition.append([(b"b", b"2")])
+    partition.log.delete_records(1)
+    partition.disk.files.process_died()
+    partition.manager.write_checkpoints()
+    partition.open()
+    partition.append([(b"b", b"3")], base_sequence=1, **producer)
+    partition.end_transaction(5, commit=False)
+    partition.roll()
+    partition.clean_offset = 1
+    partition.clean()
+    assert partition.committed() == {b"b": (1, b"2")}
 
 
 def test_many_neighbours_that_stay_are_copied_by_reference(partition, monkeypatch, by_reference):

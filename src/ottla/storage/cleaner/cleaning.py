@@ -30,6 +30,8 @@ class Round(NamedTuple):
     """All segments below `end_offset`, from the first of the log on; it is the base offset of the next."""
     later_base_offsets: Sequence[int]
     """Of the segments behind them, where transactions may end that began before."""
+    log_start_offset: int
+    """What lies below, in the first segment, was deleted: no state of the log knows of it."""
     first_dirty_offset: int
     end_offset: int
     last_records: Mapping[int, LastRecord]
@@ -95,7 +97,9 @@ class Cleaning:
             if source.next_base_offset <= first:
                 continue
             for _, batch in batches(self._folder, source, cleaned.io_buffer_bytes, self._has_read):
-                if batch.is_control:
+                if batch.last_offset < cleaned.log_start_offset:
+                    pass
+                elif batch.is_control:
                     transactions.ends_nothing(batch)
                 elif not transactions.is_aborted(batch) and batch.last_offset >= first:
                     base_offset, body, rows = batch_records(batch, cleaned.max_body_bytes)
@@ -114,6 +118,7 @@ class Cleaning:
             cleaned.now_ms,
             cleaned.delete_retention_ms,
             self._old_tombstones_horizon_ms(),
+            cleaned.log_start_offset,
             cleaned.end_offset,
             cleaned.last_records,
             cleaned.max_body_bytes,

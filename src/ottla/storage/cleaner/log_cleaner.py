@@ -232,6 +232,7 @@ class LogCleaner:
         cleaned = Round(
             sources,
             later,
+            log.log_start_offset,
             found.first_dirty_offset,
             found.end_offset,
             last_records,

@@ -79,6 +79,8 @@ class Rules(NamedTuple):
     delete_retention_ms: int
     old_tombstones_horizon_ms: int
     """Tombstones of formats v0 and v1 go from segments that were last written then or before."""
+    log_start_offset: int
+    """What lies below was deleted, and stays until its segment goes."""
     end_offset: int
     """Where what may be cleaned ends."""
     last_records: Mapping[int, LastRecord]
@@ -132,6 +134,8 @@ class BatchFilter:
 
         `mtime_ms`: when its segment was last written. Raises KafkaError where it is damaged.
         """
+        if batch.last_offset < self._rules.log_start_offset:
+            return _whole(batch)
         if isinstance(batch, MessageView):
             return self._apply_to_message(batch, mtime_ms)
         if batch.magic != MAGIC_V2:
