@@ -32,6 +32,7 @@ from ottla.storage.cleaner.retention import BatchFilter, rewritten_batch
 from ottla.storage.cleaner.transactions import CleanedTransactions
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
+from ottla.storage.scrub_reading import SegmentReading
 
 from .turns import Death, Turns
 
@@ -473,6 +474,17 @@ class Machine:
             if name in ("clean", "some_steps", "retention"):
                 self.check_retention(before)
             self.check()
+        self.check_scrubber()
+
+    def check_scrubber(self) -> None:
+        """It has nothing against what was cleaned."""
+        if self.log.cleaning is not None:
+            return
+        for segment, later in itertools.pairwise(self.log.segments):
+            reading = SegmentReading(self.log, segment, later.base_offset, was_cleaned=True)
+            reading.read(1 << 20)
+            reading.close()
+            assert (reading.damages, reading.aborted_problem) == ([], "")
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -8,10 +8,10 @@ import logging
 import pytest
 
 from ottla.metrics.registry import Counter
+from ottla.record.control import end_transaction_marker
 from ottla.storage.damage import Damage
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_scrubber import LEAST_ROUND_S, STEP_MS, LogScrubber
-from ottla.storage.transactions import CompletedTransaction
 
 SEGMENT_BYTES = 2000
 BATCHES = 40
@@ -233,16 +233,58 @@ def test_an_index_that_is_cut_or_gone_is_named(site, suffix, how):
     assert suffix in finding.index_problem
 
 
-def test_an_index_of_aborted_transactions_is_checked(site):
-    segment = site.log().segments[1]
-    base = segment.base_offset
-    for number in range(3):
-        segment.note_aborted(CompletedTransaction(7, base + number, base + 10 + number, base + number))
+def write_transactions(site) -> list[str]:
+    """Of two producers, which interleave and reach over segments; the indexes that came of it, of complete segments."""
+    log = site.log()
+    for number in range(24):
+        for producer_id in (7, 8):
+            batch = site.fakes.make_batch(
+                site.clock.now_ms,
+                BATCH,
+                base_offset=log.log_end_offset,
+                leader_epoch=1,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=BATCH * number,
+                is_transactional=True,
+            )
+            log.append_as_follower(batch, 0, len(batch))
+            if (number + producer_id) % 3 == 0:
+                end_transaction(site, log, producer_id, commit=number % 2 == 0)
+    for producer_id in (7, 8):
+        end_transaction(site, log, producer_id, commit=False)
+    log.roll()
+    log.flush()
+    paths = [segment.path.replace(".log", ".txnindex") for segment in log.segments[:-1]]
+    return [path for path in paths if site.disk.exists(path)]
+
+
+def end_transaction(site, log, producer_id: int, *, commit: bool) -> None:
+    marker = end_transaction_marker(
+        commit=commit,
+        timestamp_ms=site.clock.now_ms,
+        producer_id=producer_id,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        base_offset=log.log_end_offset,
+        leader_epoch=1,
+    )
+    log.append_as_follower(marker, 0, len(marker))
+
+
+def test_an_index_of_aborted_transactions_with_any_flipped_bit_is_made_anew(site):
+    paths = write_transactions(site)
+    assert len(paths) > 1
     site.run_round()
     assert site.scrubber.damaged == {}
-    site.spoil(segment.path.replace(".log", ".txnindex"), 34)  # the version of the second
-    site.run_round()
-    assert ".txnindex" in site.scrubber.damaged["a", 0][base].index_problem
+    for path in paths:
+        whole = site.disk.read_bytes(path)
+        for position in range(len(whole)):
+            site.spoil(path, position)
+            site.run_round()
+            assert site.disk.read_bytes(path) == whole, (path, position)
+    assert site.found == []
+    assert site.scrubber.damaged == {}
 
 
 def test_a_stop_closes_what_is_open(site):

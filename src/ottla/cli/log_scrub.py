@@ -20,15 +20,18 @@ from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.storage.reader import (
     SegmentDamage,
     base_offset_of,
+    open_before,
+    read_cleaned,
     read_leader_epochs,
     read_offset_index,
     read_producer_snapshot,
     read_time_index,
     read_transaction_index,
 )
-from ottla.storage.segment_scrub import IndexCheck, SegmentFacts, SegmentScrub, unknown_end
+from ottla.storage.segment_scrub import AbortedCheck, IndexCheck, SegmentFacts, SegmentScrub, unknown_end
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 _PARTITION = re.compile(r".+-\d+")
 _READ_BYTES = 1024 * 1024
 
@@ -118,13 +121,23 @@ def _scrub_partition(directory: Path, findings: Findings) -> None:
                 segments.append((base_offset, path))
             elif path.suffix == ".snapshot":
                 read_producer_snapshot(path.read_bytes())
-            elif path.suffix == ".txnindex":
+            elif path.suffix == ".txnindex" and not path.with_suffix(".log").exists():
                 read_transaction_index(path.read_bytes())
         except SegmentDamage as damage:
             findings.tell(path, damage.reason)
+    was_cleaned = _was_cleaned(directory)
     for number, (base_offset, path) in enumerate(segments):
         end = segments[number + 1][0] if number + 1 < len(segments) else None
-        _scrub_segment(path, base_offset, end, epochs, findings)
+        _scrub_segment(path, base_offset, end, epochs, findings, was_cleaned=was_cleaned)
+
+
+def _was_cleaned(directory: Path) -> bool:
+    """Whether batches may be missing, as far as the cleaner's checkpoint above the partition tells. Raises OSError."""
+    checkpoint = directory.absolute().parent / CLEANER_OFFSETS
+    try:
+        return directory.absolute().name in read_cleaned(_content(checkpoint), str(checkpoint))
+    except SegmentDamage:
+        return True
 
 
 class _Source:
@@ -138,8 +151,21 @@ class _Source:
         return self._stream.read(length)
 
 
+def _aborted_check(source: _Source, path: Path, base_offset: int, *, was_cleaned: bool) -> AbortedCheck:
+    """Raises OSError, and SegmentDamage for an index that can't be one."""
+    entries = read_transaction_index(_content(path.with_suffix(".txnindex")))
+    known = None if was_cleaned else open_before(base_offset, _content(path.with_suffix(".snapshot")))
+    return AbortedCheck(source, base_offset, entries, known, was_cleaned=was_cleaned)
+
+
 def _scrub_segment(
-    path: Path, base_offset: int, end_offset: int | None, epochs: list[tuple[int, int]], findings: Findings
+    path: Path,
+    base_offset: int,
+    end_offset: int | None,
+    epochs: list[tuple[int, int]],
+    findings: Findings,
+    *,
+    was_cleaned: bool,
 ) -> None:
     """One segment and its indexes; `end_offset` is where the next one begins, None for the last. Raises OSError."""
     index_problems: list[str] = []
@@ -156,9 +182,17 @@ def _scrub_segment(
         def tell(position: int, problem: str) -> None:
             findings.tell(path, problem, position)
 
-        scrub = SegmentScrub(_Source(stream), facts, check, tell)
+        source = _Source(stream)
+        aborted: AbortedCheck | None = None
+        try:
+            aborted = _aborted_check(source, path, base_offset, was_cleaned=was_cleaned)
+        except SegmentDamage as damage:
+            index_problems.append(f".txnindex: {damage.reason}")
+        scrub = SegmentScrub(source, facts, check, tell, aborted)
         while not scrub.is_done:
             scrub.run(_READ_BYTES)
+    if aborted is not None and aborted.problem:
+        index_problems.append(f".txnindex: {aborted.problem}")
     findings.segments += 1
     findings.bytes_read += scrub.position
     if findings.problems == before:  # else it is the segment that is wrong

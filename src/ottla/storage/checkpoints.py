@@ -42,8 +42,17 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     """The offsets in a checkpoint, empty without the file. Raises CheckpointCorruption, OSError."""
+    return _parse_offset_lines(_read_lines(disk, path), path)
+
+
+def parse_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
+    """As `read_offsets`, of the content of the file at `path`. Raises CheckpointCorruption."""
+    return _parse_offset_lines(_parse_lines(data, path), path)
+
+
+def _parse_offset_lines(lines: list[tuple[int, str]], path: str) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
-    for number, line in _read_lines(disk, path):
+    for number, line in lines:
         parts = line.split(" ")
         if len(parts) != 3:
             raise CheckpointCorruption(f"{path}, line {number}: three fields are due")

@@ -12,7 +12,8 @@ Invariants:
 
 Left out: the rule (`segment_scrub`), active segments, the metadata log, epoch files and producer snapshots (memory is
 ahead of both), what follows from damage (who is handed it). A damaged index is named and no more: a search believes
-only entries that fit the log, and makes the index anew where one does not (`segment`).
+only entries that fit the log, and makes the index anew where one does not (`segment`). But for that of aborted
+transactions, whose entries nothing else is held against: it is made anew here.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ class LogScrubber:
         number = bisect_right(segments.base_offsets, base_offset)
         if number >= len(segments) - 1:
             return None
-        return SegmentReading(log, segments[number], segments[number + 1].base_offset)
+        was_cleaned = log.config.compacted or self._logs.cleaner_checkpoint.get(key) is not None
+        return SegmentReading(log, segments[number], segments[number + 1].base_offset, was_cleaned=was_cleaned)
 
     def _forget_gone(self) -> None:
         """What was found in segments that are no more."""
@@ -199,7 +201,18 @@ class LogScrubber:
             del self.damaged[reading.partition]
         if now.index_problem and now.index_problem != before.index_problem:
             logger.warning("%s has a damaged index: %s", segment.path, now.index_problem)
+        if reading.aborted_problem:
+            self._mend_aborted(reading)
         for damage in now.damages:
             if damage not in before.damages:
                 logger.error("%s is damaged, its %s", segment.path, damage)
             self._on_damage(damage)
+
+    def _mend_aborted(self, reading: SegmentReading) -> None:
+        """Make the index of aborted transactions anew, which a reader would believe. Blocks, as at its next use."""
+        segment = reading.segment
+        logger.warning("the transaction index of %s is made anew: %s", segment.path, reading.aborted_problem)
+        try:
+            reading.log.aborted.rebuild((segment,))
+        except OSError as error:
+            logger.warning("the transaction index of %s can't be made anew: %s", segment.path, error)

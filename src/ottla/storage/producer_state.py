@@ -20,6 +20,7 @@ Left out: asking the coordinator (server), the index of aborted transactions (`t
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from struct import Struct
 from struct import error as struct_error
 
@@ -411,6 +412,15 @@ class ProducerState:
             if entry.current_txn_first_offset >= 0
         )
         self.map_end_offset = offset
+
+
+def open_transactions(producers: Mapping[int, ProducerEntry]) -> dict[int, int]:
+    """Producer id -> first offset of those that have a transaction open."""
+    return {
+        producer_id: entry.current_txn_first_offset
+        for producer_id, entry in producers.items()
+        if entry.current_txn_first_offset >= 0
+    }
 
 
 def decode_snapshot(data: bytes) -> dict[int, ProducerEntry]:

@@ -29,9 +29,9 @@ from ottla.record.compression import CODEC_NAMES
 from ottla.record.legacy.message_set import read_entry
 from ottla.record.legacy.stored import SMALLEST_SIZE, batch_of_messages, header_of_message, is_message
 from ottla.storage import names
-from ottla.storage.checkpoints import CheckpointCorruption, parse_epochs
+from ottla.storage.checkpoints import CheckpointCorruption, parse_epochs, parse_offsets
 from ottla.storage.index import offset_entries, time_entries
-from ottla.storage.producer_state import ProducerEntry, SnapshotCorruption, decode_snapshot
+from ottla.storage.producer_state import ProducerEntry, SnapshotCorruption, decode_snapshot, open_transactions
 from ottla.storage.segment_scrub import IndexCheck
 from ottla.storage.transaction_index import ENTRY
 from ottla.storage.transactions import CompletedTransaction
@@ -160,6 +160,25 @@ def read_producer_snapshot(data: bytes) -> dict[int, ProducerEntry]:
     try:
         return decode_snapshot(data)
     except SnapshotCorruption as error:
+        raise SegmentDamage(0, str(error)) from error
+
+
+def open_before(base_offset: int, snapshot: bytes) -> dict[int, int] | None:
+    """Producer id -> first offset of the transactions that are open where a segment begins, by the producer snapshot of
+    that name; None where that is lost or damaged."""
+    if not base_offset:
+        return {}
+    try:
+        return open_transactions(decode_snapshot(snapshot))
+    except SnapshotCorruption:
+        return None
+
+
+def read_cleaned(data: bytes, path: str) -> set[str]:
+    """The directory names of the partitions in a `cleaner-offset-checkpoint`; raises SegmentDamage."""
+    try:
+        return {names.partition_dir(*partition) for partition in parse_offsets(data, path)}
+    except CheckpointCorruption as error:
         raise SegmentDamage(0, str(error)) from error
 
 

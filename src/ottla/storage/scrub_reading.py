@@ -16,10 +16,18 @@ from ottla.storage.damage import Damage
 from ottla.storage.index import OFFSET_ENTRY, TIME_ENTRY, offset_entries, time_entries
 from ottla.storage.log import Log
 from ottla.storage.log_manager import LogManager
-from ottla.storage.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from ottla.storage.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+)
+from ottla.storage.producer_state import SnapshotCorruption, decode_snapshot, open_transactions
 from ottla.storage.segment import Segment
-from ottla.storage.segment_scrub import IndexCheck, SegmentFacts, SegmentScrub
+from ottla.storage.segment_scrub import AbortedCheck, IndexCheck, SegmentFacts, SegmentScrub
 from ottla.storage.transaction_index import ENTRY, names_abort
+from ottla.storage.transactions import CompletedTransaction
 
 _BLOCK_ENTRIES = 4096
 
@@ -28,21 +36,28 @@ class SegmentReading:
     """See the module. `read` runs in the pool, and nothing else of it meanwhile; all the rest is the loop's."""
 
     __slots__ = (
+        "_aborted",
+        "_aborted_are_written",
         "_cut_count",
         "_disk",
         "_facts",
         "_files",
+        "_has_aborted",
         "_path",
         "_scrub",
-        "_with_aborted",
+        "_was_cleaned",
         "_with_indexes",
+        "aborted_problem",
         "index_problem",
         "log",
         "segment",
     )
 
-    def __init__(self, log: Log, segment: Segment, end_offset: int) -> None:
-        """`segment` is part of `log` and not its active one; the next begins at `end_offset`."""
+    def __init__(self, log: Log, segment: Segment, end_offset: int, *, was_cleaned: bool) -> None:
+        """`segment` is part of `log` and not its active one; the next begins at `end_offset`.
+
+        `was_cleaned`: batches may be missing, since the log was compacted.
+        """
         self.log = log
         self.segment = segment
         self._disk = log.folder.disk
@@ -50,7 +65,12 @@ class SegmentReading:
         self._facts = SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, log.epochs.entries())
         self._cut_count = segment.truncation_count
         self._with_indexes = segment.indexes_are_written
-        self._with_aborted = segment.transaction_index is not None and segment.aborted_are_written
+        self._aborted_are_written = segment.aborted_are_written
+        self._has_aborted = segment.transaction_index is not None
+        self._was_cleaned = was_cleaned
+        self._aborted: AbortedCheck | None = None
+        self.aborted_problem = ""
+        """What is wrong first with the index of aborted transactions, or with its absence."""
         self._files: list[File] = []
         self._scrub: SegmentScrub | None = None
         self.index_problem = ""
@@ -89,11 +109,17 @@ class SegmentReading:
             offsets = offset_entries(self._blocks(INDEX_SUFFIX, OFFSET_ENTRY.size), base_offset)
             times = time_entries(self._blocks(TIME_INDEX_SUFFIX, TIME_ENTRY.size), base_offset)
             check = IndexCheck(offsets, times, self._note)
-            scrub = self._scrub = SegmentScrub(self._open(LOG_SUFFIX), self._facts, check)
+            file = self._open(LOG_SUFFIX)
+            if self._aborted_are_written:
+                entries = self._entries() if self._has_aborted else []
+                if not self.aborted_problem:
+                    known, base_offset = self._open_before(), self._facts.base_offset
+                    self._aborted = AbortedCheck(file, base_offset, entries, known, was_cleaned=self._was_cleaned)
+            scrub = self._scrub = SegmentScrub(file, self._facts, check, aborted=self._aborted)
         before = scrub.position
         scrub.run(max_bytes)
-        if scrub.is_done and self._with_aborted:
-            self._check_aborted()
+        if scrub.is_done and self._aborted is not None:
+            self.aborted_problem = self._aborted.problem
         return scrub.position - before
 
     def lose(self, reason: str) -> None:
@@ -131,23 +157,38 @@ class SegmentReading:
         for position in range(0, size, block_bytes):
             yield file.read(block_bytes, position)
 
-    def _check_aborted(self) -> None:
-        """Whether each entry of the index of aborted transactions can be one, and follows the one before."""
+    def _entries(self) -> list[CompletedTransaction]:
+        """Of the index of aborted transactions, where each can be one and follows the one before."""
         previous = -1
         try:
             data = self._disk.read_bytes(self._path + TRANSACTION_INDEX_SUFFIX)
         except OSError as error:
-            self._note(f"{TRANSACTION_INDEX_SUFFIX} can't be read ({error.strerror or error})")
-            return
+            self.aborted_problem = f"it can't be read ({error.strerror or error})"
+            return []
         if len(data) % ENTRY.size:
-            self._note(f"{len(data)} bytes of {TRANSACTION_INDEX_SUFFIX} are no whole entries")
-            return
+            self.aborted_problem = f"{len(data)} bytes are no whole entries"
+            return []
+        entries = []
         for entry in ENTRY.iter_unpack(data):
             last_offset = entry[3]
             if not names_abort(entry, self._facts.base_offset) or last_offset <= previous:
-                self._note(f"{entry} in {TRANSACTION_INDEX_SUFFIX} is no aborted transaction of this segment")
-                return
+                self.aborted_problem = f"{entry} is no aborted transaction of this segment"
+                return []
             previous = last_offset
+            entries.append(CompletedTransaction(*entry[1:]))
+        return entries
+
+    def _open_before(self) -> dict[int, int] | None:
+        """The transactions that were open where the segment begins; None where no snapshot tells, or too much."""
+        if self._was_cleaned:
+            return None
+        if not self._facts.base_offset:
+            return {}
+        try:
+            producers = decode_snapshot(self._disk.read_bytes(self._path + SNAPSHOT_SUFFIX))
+        except (OSError, SnapshotCorruption):
+            return None
+        return open_transactions(producers)
 
 
 class _Nothing:

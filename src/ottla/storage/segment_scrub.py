@@ -2,12 +2,13 @@
 
 The CRC of a batch does not cover its base offset and leader epoch: those are compared with the batches around it, with
 where the segment begins and ends, and with the leader epochs of the log. Indexes are held against the batches by the
-rules of Apache Kafka's kafka-dump-log.
+rules of Apache Kafka's kafka-dump-log; that of aborted transactions, which has no checksum, against the markers.
 
 Invariants:
 - What can't be trusted is never too little: where two batches contradict each other both belong to it, and where it is
   lost where the next batch begins everything to the end of the segment does.
-- Memory is bounded: one chunk of the segment, `MAX_DAMAGES` ranges, one entry of an index for each that is due.
+- Memory is bounded: one chunk of the segment, `MAX_DAMAGES` ranges, one entry of an index for each that is due; of
+  aborted transactions their index, and each producer of transactions.
 
 Left out: gaps between offsets, which compaction makes; an offset of the last batch that is too high, where the end of
 the segment is unknown, since nothing that follows contradicts it; what lies in compressed batches; who reads and when
@@ -17,26 +18,34 @@ the segment is unknown, since nothing that follows contradicts it; what lies in 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Protocol
 
+from ottla.common.errors import KafkaError
 from ottla.common.topic_partition import TopicPartition
 from ottla.record.batch import (
+    ATTRIBUTES,
     BASE_OFFSET,
+    CONTROL_MASK,
     LAST_OFFSET_DELTA,
     MAGIC,
     MAGIC_V2,
     MAX_TIMESTAMP,
+    NO_PRODUCER_ID,
     PARTITION_LEADER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL_MASK,
     BatchHeader,
 )
+from ottla.record.control import read_end_transaction_marker
 from ottla.storage.batch_frames import HEADER_CUT, BatchFrames, framing_defect
 from ottla.storage.damage import Damage
 from ottla.storage.log_config import MAX_INT
 from ottla.storage.names import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.segment import Readable
+from ottla.storage.transactions import CompletedTransaction
 
 MAX_DAMAGES = 16
 """Ranges of one segment; the last of them goes on to the segment's end where there are more."""
@@ -130,10 +139,90 @@ class IndexCheck:
         self._time = next(self._times, None)
 
 
+class AbortedCheck:
+    """Whether the index of aborted transactions of a segment says what its batches and markers do, told one by one.
+
+    What was open where the segment begins is known from a snapshot of producers, or not. Where the cleaner may have
+    dropped batches, an entry may name a transaction from before them. An entry that is missing is not missed.
+    """
+
+    __slots__ = ("_base_offset", "_entries", "_file", "_is_exact", "_last_marker", "_open", "_starts_known", "problem")
+
+    def __init__(
+        self,
+        file: Readable,
+        base_offset: int,
+        entries: Iterable[CompletedTransaction],
+        open_before: Mapping[int, int] | None,
+        *,
+        was_cleaned: bool,
+    ) -> None:
+        """`open_before`: producer id -> first offset of what was open, None where nobody knows."""
+        self._file = file
+        self._base_offset = base_offset
+        self._entries = {entry.last_offset: entry for entry in entries}
+        self._open = dict(open_before or {})
+        self._starts_known = open_before is not None
+        self._is_exact = not was_cleaned
+        self._last_marker: dict[int, int] = {}
+        self.problem = ""
+        """What is wrong first; complete after `finish`."""
+
+    def note(self, position: int, size: int, header: BatchHeader) -> None:
+        """The next batch, which is whole. Raises OSError."""
+        if header[MAGIC] != MAGIC_V2 or header[PRODUCER_ID] == NO_PRODUCER_ID:
+            return
+        if not header[ATTRIBUTES] & CONTROL_MASK:
+            if header[ATTRIBUTES] & TRANSACTIONAL_MASK:
+                self._open.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
+            return
+        try:
+            marker = read_end_transaction_marker(self._file.read(size, position))
+        except KafkaError:  # it ends nothing on any replica
+            return
+        if marker is not None:
+            self._end(header[PRODUCER_ID], header[BASE_OFFSET], committed=marker.committed)
+
+    def _end(self, producer_id: int, offset: int, *, committed: bool) -> None:
+        first_offset = self._open.pop(producer_id, None)
+        before, self._last_marker[producer_id] = self._last_marker.get(producer_id, -1), offset
+        entry = self._entries.pop(offset, None)
+        if entry is None:  # where records were deleted or cleaned away it is rightly missing
+            return
+        if committed or entry.producer_id != producer_id:
+            self._tell(f"{entry}, and no marker of that producer there aborts")
+        elif first_offset is None:
+            if before >= 0 or self._starts_known:
+                self._tell(f"{entry}, and nothing of that producer was open", exactly=True)
+        elif not before < entry.first_offset <= first_offset:
+            self._tell(f"{entry}, and the transaction began at {first_offset}")
+        elif entry.first_offset != first_offset and (self._starts_known or entry.first_offset >= self._base_offset):
+            self._tell(f"{entry}, and the transaction began at {first_offset}", exactly=True)
+        else:
+            self._check_stable(entry, offset)
+
+    def _check_stable(self, entry: CompletedTransaction, offset: int) -> None:
+        stable = min(self._open.values(), default=offset + 1)
+        is_right = entry.last_stable_offset == stable if self._starts_known else entry.last_stable_offset <= stable
+        if not is_right:
+            self._tell(f"{entry}, and offsets were stable up to {stable}", exactly=True)
+
+    def _tell(self, problem: str, *, exactly: bool = False) -> None:
+        """`exactly`: it is one only where no batch was dropped."""
+        if self._is_exact or not exactly:
+            self.problem = self.problem or problem
+
+    def finish(self) -> None:
+        """There are no more batches."""
+        for entry in self._entries.values():
+            self._tell(f"{entry}, and there is no marker")
+
+
 class SegmentScrub:
     """One segment, read once from its beginning to its end, in pieces of any size."""
 
     __slots__ = (
+        "_aborted",
         "_due",
         "_epoch",
         "_facts",
@@ -152,8 +241,10 @@ class SegmentScrub:
         facts: SegmentFacts,
         observer: BatchObserver,
         tell: Callable[[int, str], object] = lambda position, problem: None,
+        aborted: AbortedCheck | None = None,
     ) -> None:
         """`tell` hears of each problem: the position in the segment, and one sentence."""
+        self._aborted = aborted
         self._frames = BatchFrames(file, 0, facts.size_bytes)
         self._facts = facts
         self._observer = observer
@@ -186,6 +277,8 @@ class SegmentScrub:
             self._check(header)
             last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
             self._observer.note(frames.position, frames.size, last_offset, header[MAX_TIMESTAMP])
+            if self._aborted is not None and not self._ranges and self._opened is None:
+                self._aborted.note(frames.position, frames.size, header)
             max_bytes -= max(frames.size, _LEAST_BYTES)
             frames.skip()
         return None
@@ -199,6 +292,8 @@ class SegmentScrub:
     def _end(self) -> None:
         if not self._ranges and self._opened is None:
             self._observer.finish()
+            if self._aborted is not None:
+                self._aborted.finish()
         self._close(self._facts.end_offset)
         self.is_done = True
 
