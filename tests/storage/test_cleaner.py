@@ -314,7 +314,6 @@ def test_a_damaged_batch_ends_the_round_and_is_named(partition):
         partition.clean()
 
 
-@pytest.mark.parametrize("by_reference", [True, False])
 def append_messages(partition, magic, codec_id, messages) -> None:
     """Messages of an old format as (offset, key, value)."""
     data = bytearray()
@@ -396,6 +395,7 @@ def test_a_transaction_that_began_below_the_log_start_is_no_damage(partition):
     assert partition.committed() == {b"b": (1, b"2")}
 
 
+@pytest.mark.parametrize("by_reference", [True, False])
 def test_many_neighbours_that_stay_are_copied_by_reference(partition, monkeypatch, by_reference):
     copied = []
     append_from = MemoryFile.append_from
