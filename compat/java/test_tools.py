@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from differential_pair import wait_for
 from tools import JavaTools
 
 from ottla.testing import Broker
@@ -81,14 +82,31 @@ def test_delete_records_and_log_dirs(tools: JavaTools, broker: Broker, tmp_path:
 
 def test_log_dirs_of_two_directories(tools: JavaTools, tmp_path: Path) -> None:
     places = [str(tmp_path / "a"), str(tmp_path / "b")]
+
+    def found() -> dict[str, set[str]]:
+        dirs = tools.run("kafka-log-dirs", *at, "--describe", "--topic-list", "spread")
+        [report] = [json.loads(line) for line in dirs.splitlines() if line.startswith("{")]
+        directories = report["brokers"][0]["logDirs"]
+        return {each["logDir"]: {one["partition"] for one in each["partitions"]} for each in directories}
+
     with Broker(data_dir=",".join(places)) as broker:
         at = ["--bootstrap-server", broker.bootstrap_servers]
         tools.run("kafka-topics", *at, "--create", "--topic", "spread", "--partitions", "4")
-        dirs = tools.run("kafka-log-dirs", *at, "--describe", "--topic-list", "spread")
-    [report] = [json.loads(line) for line in dirs.splitlines() if line.startswith("{")]
-    directories = report["brokers"][0]["logDirs"]
-    found = {each["logDir"]: {one["partition"] for one in each["partitions"]} for each in directories}
-    assert found == {places[0]: {"spread-0", "spread-2"}, places[1]: {"spread-1", "spread-3"}}
+        tools.run("kafka-console-producer", *at, "--topic", "spread", stdin="a\nb\nc\nd\n")
+        assert found() == {places[0]: {"spread-0", "spread-2"}, places[1]: {"spread-1", "spread-3"}}
+        rows = [{"topic": "spread", "partition": 0, "replicas": [1], "log_dirs": [places[1]]}]
+        plan = tmp_path / "plan.json"
+        plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+        arguments = [*at, "--reassignment-json-file", str(plan)]
+        started = tools.run("kafka-reassign-partitions", *arguments, "--execute")
+        assert f"Successfully started moving log directory to {places[1]} for replica spread-0 with broker 1" in started
+        wait_for(
+            lambda: "completed successfully" in tools.run("kafka-reassign-partitions", *arguments, "--verify"),
+            "the replica is moved",
+        )
+        assert found() == {places[0]: {"spread-2"}, places[1]: {"spread-0", "spread-1", "spread-3"}}
+        read = tools.run("kafka-console-consumer", *at, "--topic", "spread", "--from-beginning", "--max-messages", "4")
+        assert sorted(read.split()) == ["a", "b", "c", "d"]
 
 
 def test_versions_features_and_cluster(tools: JavaTools, broker: Broker) -> None:
