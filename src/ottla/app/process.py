@@ -175,12 +175,11 @@ class BrokerProcess:
         connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
         connections.rates = broker.parts.quotas.connections
         broker.follow_dispatcher(connections.use_dispatcher)
-        for tls in self._tls.values():
-            broker.follow_config(tls.follow)
         broker.follow_config(lambda config: connections.use_limits(connection_limits(config, budget.clients)))
         endpoint = MetricsEndpoint(loop, self._registry, lambda: not self._stop.is_set())
         if metrics is not None:
             await endpoint.start(metrics.listening)
+        self._follow_certificates(broker)
         gc.freeze()  # what was loaded stays: the collector need not look at it again and again
         own = self._of_controller(bound)
         listeners = self._accept([each for each in bound if each not in own], connections)
@@ -252,6 +251,10 @@ class BrokerProcess:
             loop.add_signal_handler(number, self._on_signal, number)
         if self._stop_pipe is not None:
             loop.add_reader(self._stop_pipe, self._on_stop_pipe, self._stop_pipe)
+
+    def _follow_certificates(self, broker: Broker) -> None:
+        for tls in self._tls.values():
+            broker.follow_config(tls.follow)
 
     def _of_controller(self, bound: list[Bound]) -> list[Bound]:
         names = self._config.controller_listener_names
