@@ -11,18 +11,22 @@ from typing import Any
 
 import jwt
 import pytest
+from click.testing import CliRunner, Result
 from confluent_kafka import KafkaException, Producer
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
+from ottla.app.main import cli
 from ottla.client.cluster import Cluster
 from ottla.client.model import ResourceType
+from ottla.client.security import ClientSecurity
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.registry import API
+from ottla.security.sasl.plain import PlainClient
 from ottla.testing import Broker
 
 PASSWORD = "very-secret-7f3a"
@@ -119,6 +123,40 @@ def test_librdkafka_goes_on_over_the_end_of_its_sessions(served: Served) -> None
         count += 1
     assert errors == []
     assert count > 3
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM])
+def test_tools_get_in_by_client_properties(served: Served, mechanism: str, tmp_path: Path) -> None:
+    module, name = ("plain.Plain", "ann") if mechanism == "PLAIN" else ("scram.Scram", "bob")
+
+    def run(*arguments: str, password: str = PASSWORD, exit_code: int = 0) -> Result:
+        path = tmp_path / "client.properties"
+        path.write_text(
+            f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\nsasl.jaas.config=org.apache.kafka.common."
+            f'security.{module}LoginModule required username="{name}" password="{password}";\n'
+        )
+        done = CliRunner().invoke(cli, [*arguments, "-b", served.asking, "--command-config", str(path)], input="v\n")
+        assert done.exit_code == exit_code, done.output
+        return done
+
+    run("topic", "create", f"tools-{mechanism}")
+    run("produce", f"tools-{mechanism}")
+    assert f"tools-{mechanism}" in run("topic", "list").stdout
+    told = run("topic", "list", password="wrong-secret", exit_code=2).stderr
+    assert "does not let this client in" in told
+    assert "wrong-secret" not in told
+    assert told.count("\n") == 1
+
+
+def test_tools_go_on_over_the_end_of_their_sessions(served: Served) -> None:
+    security = ClientSecurity(login=lambda: PlainClient("ann", PASSWORD))
+    with Cluster(served.asking, client_id="test", timeout_s=30, security=security) as cluster:
+        cluster.topics()
+        (connection,) = {cluster._any_connection()}
+        until = time.monotonic() + 2 * REAUTH_MS / 1000
+        while time.monotonic() < until:
+            cluster.topics()
+        assert cluster._any_connection() is connection
 
 
 class Wire:

@@ -64,7 +64,7 @@ def pointing_up(contract: str, prefix: str = "") -> Forbidden:
 
 def broker_in_tools() -> Forbidden:
     """A tool knows its client, the bytes of the protocol and of records, and what all share."""
-    known = {"client", "protocol", "record", "common"}
+    known = {"client", "security", "protocol", "record", "common"}
     found = {(tool, package) for tool in CONTRACTS[WIRE]["source_modules"] for package in names(LAYERS)}
     found = {(tool.removeprefix("ottla."), package) for tool, package in found if package not in known}
     allowed = {("pipeline", "cli"), ("spark", "pipeline")}
@@ -75,7 +75,14 @@ def rim_in_pure_packages() -> Forbidden:
     """The process, the simulator and the tools are free; of the broker, three packages touch one thing or another."""
     free = {"app", "sim", "pipeline", "cli", "testing", "client"}
     rim = {("server", "asyncio"), ("server", "socket"), ("storage", "threading")}
-    rim |= {("net", "asyncio"), ("net", "os"), ("net", "socket")}
+    rim |= {
+        ("net", "asyncio"),
+        ("net", "os"),
+        ("net", "socket"),
+        ("net", "ssl"),
+        ("security", "os"),
+        ("security", "ssl"),
+    }
     pure = [name for name in names(LAYERS) if name not in free]
     return {(name, module) for name in pure for module in CONTRACTS[PURE]["forbidden_modules"]} - rim
 

@@ -126,7 +126,7 @@ def connection_options(function: F) -> F:
         metavar="FILE",
         expose_value=False,
         callback=_remember_config,
-        help="Client properties as Apache Kafka's tools take them: security.protocol, ssl.*.",
+        help="Client properties as Apache Kafka's tools take them: security.protocol, ssl.*, sasl.*.",
     )(bootstrap_option(function))
 
 

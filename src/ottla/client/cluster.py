@@ -32,7 +32,6 @@ from ottla.client.connection import (
 from ottla.client.coordinators import CoordinatorType, find_coordinator
 from ottla.client.failure import TopicNotFound, TopicReplaced, response_error
 from ottla.client.model import (
-    ISOLATION_LEVELS,
     BrokerInfo,
     ClientQuota,
     ClusterBroker,
@@ -169,7 +168,7 @@ class Cluster:
         `timestamps` maps (topic, partition) to milliseconds or EARLIEST_, LATEST_, MAX_TIMESTAMP. Raises TopicNotFound,
         KafkaError.
         """
-        isolation_level = _isolation_level(isolation)
+        isolation_level = reading.isolation_level(isolation)
         return self._ask_leaders(
             timestamps, lambda connection, asked: reading.list_offsets(connection, asked, isolation_level)
         )
@@ -199,7 +198,7 @@ class Cluster:
         At least one whole batch comes even when it is larger than `max_bytes` (KIP-74). With `topic_id` nothing comes
         from another topic of the same name. Raises KafkaError OFFSET_OUT_OF_RANGE, TopicNotFound, TopicReplaced.
         """
-        isolation_level = _isolation_level(isolation)
+        isolation_level = reading.isolation_level(isolation)
 
         def attempt() -> FetchResult:
             connection = self._connection(self._leader(topic, partition))
@@ -252,7 +251,7 @@ class Cluster:
             position = reading.FetchPosition(key[0], found, key[1], offset)
             leaders.setdefault(leader, []).append(position)
         wait_ms = max_wait_ms // max(1, len(leaders))
-        limits = reading.FetchLimits(max_bytes, wait_ms, 1, _isolation_level(isolation))
+        limits = reading.FetchLimits(max_bytes, wait_ms, 1, reading.isolation_level(isolation))
         for leader, positions in leaders.items():
             try:
                 results |= reading.fetch_several(
@@ -781,6 +780,7 @@ class Cluster:
             software_version=ottla.__version__,
             max_response_bytes=self._max_response_bytes,
             tls=self._security.tls,
+            login=self._security.login,
         )
 
     def _refresh(self, topics: Sequence[str] | None) -> None:
@@ -793,12 +793,3 @@ class Cluster:
         self._topics.update((topic.name, topic) for topic in metadata.topics)
         if metadata.error is not None:
             raise metadata.error
-
-
-def _isolation_level(isolation: str) -> int:
-    level = ISOLATION_LEVELS.get(isolation)
-    if level is None:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"isolation is one of {', '.join(ISOLATION_LEVELS)}, not {isolation!r}"
-        )
-    return level

@@ -14,10 +14,15 @@ import struct
 import time
 from typing import Any, cast
 
+from ottla.client.login import Login
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.registry import API, ApiKey
+from ottla.security.sasl.exchange import REFRESH_SHARE, SaslExchange
+from ottla.security.sasl.mechanism import AuthenticationFailed
 
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 """Above any sensible fetch; callers that allow larger batches raise it."""
@@ -32,6 +37,7 @@ FIRST_VERSIONS = {
     ApiKey.LIST_OFFSETS: 1,
     ApiKey.OFFSET_COMMIT: 2,
     ApiKey.OFFSET_FETCH: 1,
+    ApiKey.SASL_HANDSHAKE: 1,
 }
 """Where this client begins though older versions are known: it speaks of record batches v2, one offset by time, and
 offsets that the group keeps."""
@@ -63,6 +69,8 @@ class Connection:
     __slots__ = (
         "_client_id",
         "_correlation_id",
+        "_login",
+        "_login_again_s",
         "_max_response_bytes",
         "_socket",
         "_timeout_s",
@@ -80,9 +88,10 @@ class Connection:
         software_version: str,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         tls: ssl.SSLContext | None = None,
+        login: Login | None = None,
     ) -> None:
         """Raises BrokerUnreachable when nothing answers there, or not by TLS as `tls` asks for; KafkaError or
-        ProtocolError when it isn't a broker.
+        ProtocolError when it isn't a broker, OperatorError when it does not take `login`.
         """
         self.address = format_address(host, port)
         self._client_id = client_id
@@ -90,6 +99,9 @@ class Connection:
         self._max_response_bytes = max_response_bytes
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
+        self._login = login
+        self._login_again_s: float | None = None
+        """When the login is to be said again, on the monotonic clock (KIP-368)."""
         try:
             self._socket: socket.socket | None = socket.create_connection(
                 (host, port), timeout=min(timeout_s, CONNECT_TIMEOUT_S)
@@ -103,6 +115,8 @@ class Connection:
             if tls is not None:
                 self._encrypt(tls, host)
             self._negotiate(software_version)
+            if login is not None:
+                self._log_in(login)
         except ConnectionLost as error:
             self.close()
             if isinstance(error.__cause__, ssl.SSLError):  # TLS 1.3 refuses a client after its first request
@@ -152,7 +166,24 @@ class Connection:
         Raises ConnectionLost when the connection breaks, KafkaError REQUEST_TIMED_OUT when no whole answer came in
         time, ProtocolError when the answer makes no sense. Error codes inside the response are the caller's.
         """
+        if self._login_again_s is not None and self._login is not None and time.monotonic() >= self._login_again_s:
+            self._log_in(self._login)
         return self._exchange(api_key, self.version_for(api_key, max_version), message, timeout_s)
+
+    def _log_in(self, login: Login) -> None:
+        """Say who this client is. Raises OperatorError when the broker does not take it."""
+        exchange = SaslExchange(login())
+        message: SaslHandshakeRequest | SaslAuthenticateRequest | None = exchange.first()
+        try:
+            while message is not None:
+                handshake = isinstance(message, SaslHandshakeRequest)
+                key = ApiKey.SASL_HANDSHAKE if handshake else ApiKey.SASL_AUTHENTICATE
+                message = exchange.answered(self._exchange(key, self.version_for(key), message, None))
+        except AuthenticationFailed as error:
+            self.close()
+            raise OperatorError(f"{self.address} does not let this client in: {error}; see sasl.jaas.config") from error
+        lifetime_s = exchange.lifetime_ms / 1000
+        self._login_again_s = time.monotonic() + lifetime_s * REFRESH_SHARE if lifetime_s else None
 
     def _encrypt(self, tls: ssl.SSLContext, host: str) -> None:
         try:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ottla.client.connection import Connection
 from ottla.client.failure import TopicNotFound, raise_for, response_error
 from ottla.client.model import (
+    ISOLATION_LEVELS,
     AbortedTransaction,
     BrokerInfo,
     ClusterInfo,
@@ -260,3 +261,13 @@ def _fetch_result(position: FetchPosition, data: PartitionData) -> FetchResult |
     return FetchResult(
         bytes(data.records or b""), data.high_watermark, data.log_start_offset, data.last_stable_offset, aborted
     )
+
+
+def isolation_level(isolation: str) -> int:
+    """The number of a level by its name. Raises KafkaError INVALID_REQUEST."""
+    level = ISOLATION_LEVELS.get(isolation)
+    if level is None:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"isolation is one of {', '.join(ISOLATION_LEVELS)}, not {isolation!r}"
+        )
+    return level

@@ -1,4 +1,4 @@
-"""How tools reach a cluster that asks for more than a connection: Kafka's client properties, as `ssl.*`."""
+"""How tools reach a cluster that asks for more than a connection: Kafka's client properties `ssl.*` and `sasl.*`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ottla.client.login import Login, read_login
 from ottla.common.config_def import ConfigValue
 from ottla.common.config_keys_tls import TLS_CONFIGS
 from ottla.common.errors import KafkaError, OperatorError
@@ -24,6 +25,7 @@ class ClientSecurity(NamedTuple):
     tls: ssl.SSLContext | None = None
     library: Mapping[str, str] = {}
     """The same for librdkafka, by its own names."""
+    login: Login | None = None
 
 
 PLAINTEXT = ClientSecurity()
@@ -37,10 +39,12 @@ def read_security(path: str) -> ClientSecurity:
         raise OperatorError(
             f"security.protocol in {path} is {protocol}, which is none of {', '.join(SECURITY_PROTOCOLS)}"
         )
-    if protocol.startswith("SASL_"):
-        raise OperatorError(f"security.protocol in {path} is {protocol}, and SASL is not implemented yet; use SSL")
     if protocol == "PLAINTEXT":
         return PLAINTEXT
+    login, library = read_login(properties, path) if protocol.startswith("SASL_") else (None, {})
+    library["security.protocol"] = protocol.lower()
+    if protocol == "SASL_PLAINTEXT":
+        return ClientSecurity(None, library, login)
 
     def get(name: str) -> ConfigValue:
         key, text = _KEYS[name], properties.get(name)
@@ -51,12 +55,11 @@ def read_security(path: str) -> ClientSecurity:
 
     settings = TlsSettings.of(get)
     material = read_material(settings, _read)
-    return ClientSecurity(client_context(settings, material), _for_library(settings, material))
+    return ClientSecurity(client_context(settings, material), _for_library(settings, material) | library, login)
 
 
 def _for_library(settings: TlsSettings, material: Material) -> dict[str, str]:
     properties = {
-        "security.protocol": "ssl",
         "ssl.endpoint.identification.algorithm": "https" if settings.checks_names else "none",
     }
     if material.trusted is not None:

@@ -1,0 +1,50 @@
+"""How tools say who they are: `sasl.mechanism` and `sasl.jaas.config` of Kafka's client properties.
+
+Left out: OAUTHBEARER, whose tokens come from elsewhere, and Kerberos.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from ottla.common.errors import OperatorError
+from ottla.security.sasl.credentials import BY_NAME
+from ottla.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, parse_jaas
+from ottla.security.sasl.mechanism import ClientMechanism
+from ottla.security.sasl.plain import MECHANISM as PLAIN
+from ottla.security.sasl.plain import PlainClient
+from ottla.security.sasl.scram import ScramClient
+
+MECHANISMS = (PLAIN, *BY_NAME)
+Login = Callable[[], ClientMechanism]
+"""Begins an exchange; each needs one of its own."""
+
+
+class SystemRng:
+    """The operating system's randomness."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """`count` unpredictable bytes."""
+        return os.urandom(count)
+
+    def randrange(self, stop: int) -> int:
+        """A uniform integer in [0, stop)."""
+        return int.from_bytes(os.urandom(16), "big") % stop
+
+
+def read_login(properties: Mapping[str, str], path: str) -> tuple[Login, dict[str, str]]:
+    """The login of client properties, and the same for librdkafka. Raises OperatorError."""
+    mechanism = properties.get("sasl.mechanism", "GSSAPI").strip().upper()
+    if mechanism not in MECHANISMS:
+        raise OperatorError(f"sasl.mechanism in {path} is {mechanism}: set it to one of {', '.join(MECHANISMS)}")
+    setting = f"sasl.jaas.config in {path}"
+    module = parse_jaas(setting, properties.get("sasl.jaas.config", ""))
+    wanted = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
+    name, password = module.options.get("username"), module.options.get("password")
+    if module.name != wanted or not name or not password:
+        raise OperatorError(f"{setting} has to be {wanted} with a username and a password, for {mechanism}")
+    library = {"sasl.mechanism": mechanism, "sasl.username": name, "sasl.password": password}
+    if mechanism == PLAIN:
+        return lambda: PlainClient(name, password), library
+    return lambda: ScramClient(BY_NAME[mechanism], name, password, SystemRng()), library
