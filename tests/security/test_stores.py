@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ssl
+from typing import cast
 
 import pytest
 from cryptography import x509
@@ -28,8 +29,7 @@ from ottla.security.stores import JCEKS_MAGIC, JKS_MAGIC, read_identity, read_tr
 NOW = datetime.datetime.now(datetime.UTC)
 AUTHORITY = Authority.make("authority", NOW)
 PEM = AUTHORITY.issue("alice", ["localhost"], NOW)
-KEY = load_pem_private_key(PEM, None)
-assert isinstance(KEY, EllipticCurvePrivateKey)
+KEY = cast(EllipticCurvePrivateKey, load_pem_private_key(PEM, None))
 CERTIFICATE = x509.load_pem_x509_certificate(PEM[PEM.index(b"-----BEGIN CERTIFICATE") :])
 
 
