@@ -152,7 +152,6 @@ class BrokerProcess:
             max_open_files=budget.files,
             cleaner_worker=lambda: _cleaner_process(loop, pool),
         )
-        limits = connection_limits(self._config, budget.clients)
         controllers: ConnectionSet | None = None
         try:
             broker.open([each.endpoint for each in bound])
@@ -172,14 +171,10 @@ class BrokerProcess:
                 self._watch_for_the_end()
         except OSError as error:
             raise disk_refusal(error, self._config.metadata_log_dir) from error
-        connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
-        connections.rates = broker.parts.quotas.connections
-        broker.follow_dispatcher(connections.use_dispatcher)
-        broker.follow_config(lambda config: connections.use_limits(connection_limits(config, budget.clients)))
+        connections = self._of_clients(broker, pool, budget.clients)
         endpoint = MetricsEndpoint(loop, self._registry, lambda: not self._stop.is_set())
         if metrics is not None:
             await endpoint.start(metrics.listening)
-        self._follow_certificates(broker)
         gc.freeze()  # what was loaded stays: the collector need not look at it again and again
         own = self._of_controller(bound)
         listeners = self._accept([each for each in bound if each not in own], connections)
@@ -252,9 +247,17 @@ class BrokerProcess:
         if self._stop_pipe is not None:
             loop.add_reader(self._stop_pipe, self._on_stop_pipe, self._stop_pipe)
 
-    def _follow_certificates(self, broker: Broker) -> None:
+    def _of_clients(self, broker: Broker, pool: ThreadPool, most: int) -> ConnectionSet:
+        """The connections of clients, which with the certificates follow the settings as they change."""
+        limits = connection_limits(self._config, most)
+        loop = asyncio.get_running_loop()
+        connections = ConnectionSet(loop, broker.dispatcher, limits, pool, self._registry, self.halt)
+        connections.rates = broker.parts.quotas.connections
+        broker.follow_dispatcher(connections.use_dispatcher)
+        broker.follow_config(lambda config: connections.use_limits(connection_limits(config, most)))
         for tls in self._tls.values():
             broker.follow_config(tls.follow)
+        return connections
 
     def _of_controller(self, bound: list[Bound]) -> list[Bound]:
         names = self._config.controller_listener_names
