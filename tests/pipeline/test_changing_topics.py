@@ -51,7 +51,7 @@ class Tasks:
         self._numbers = [pa.record_batch({"id": [number]}) for number in range(start, end, step)]
         return self
 
-    def mapInArrow(self, run: Callable[..., Iterator[pa.RecordBatch]], _: str) -> Tasks:
+    def mapInArrow(self, run: Callable[..., Iterator[Any]], _: str) -> Tasks:
         self._rows = [row for batch in run(iter(self._numbers)) for row in batch.to_pylist()]
         return self
 

@@ -10,6 +10,7 @@ from ottla.quota.groups import MAX_GROUPS, GroupTable
 from ottla.quota.limits import ClientLimits, Group, Limit, address_limits, user_of
 from ottla.quota.windows import Windows
 
+Quotas = dict[tuple[tuple[str, str | None], ...], dict[str, float]]
 KEY = "producer_byte_rate"
 LEVELS = (
     ((("client-id", "app"), ("user", "ann")), Group("ann", "app")),
@@ -39,7 +40,7 @@ def test_a_level_that_names_somebody_else_does_not_hold():
 
 
 def test_each_kind_of_limit_looks_for_its_own_level():
-    quotas = {(("user", "ann"),): {"consumer_byte_rate": 1.0}, (("client-id", None),): {KEY: 2.0}}
+    quotas: Quotas = {(("user", "ann"),): {"consumer_byte_rate": 1.0}, (("client-id", None),): {KEY: 2.0}}
     assert ClientLimits(quotas, KEY).of("ann", "app") == Limit(Group(None, "app"), 2.0)
     assert not ClientLimits(quotas, "request_percentage")
     assert ClientLimits(quotas, "request_percentage").of("ann", "app") is None
@@ -51,7 +52,7 @@ def test_a_user_of_any_name_is_told_from_its_principal():
 
 
 def test_addresses_have_limits_of_their_own():
-    quotas = {
+    quotas: Quotas = {
         (("ip", "10.0.0.1"),): {"connection_creation_rate": 3.0},
         (("ip", None),): {"connection_creation_rate": 9.0},
         (("user", None),): {KEY: 1.0},

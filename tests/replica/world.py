@@ -171,6 +171,9 @@ class Channel:
         if not self.closed:
             self.answered(data)
 
+    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+        """Nodes are under no quotas of clients."""
+
     def close(self, reason: str) -> None:
         if not self.closed:
             self.closed = True

@@ -110,7 +110,7 @@ class TestProduce:
         assert not client.send(produce_request(topic, *[VALUE] * 20), 13)
         assert client.channel.muted_s is None
         assert client.answer().throttle_time_ms > 10_000
-        assert client.channel.muted_s > 10
+        assert (client.channel.muted_s or 0) > 10
 
     def test_a_group_shares_its_limit_and_others_go_on(self, limited):
         first, second, other = limited.connect(), limited.connect(), limited.connect()

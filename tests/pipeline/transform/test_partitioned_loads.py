@@ -161,9 +161,11 @@ def test_a_table_keeps_the_partition_columns_that_it_was_made_with(
     lake = make_lake("topic", "date", table_format=table_format)
     lake.produce(b"x")
     lake.load(None)
+    columns: tuple[str, ...]
     for columns in ((), ("topic", "date")):
         table = open_table(lake.table.location, partition_by=columns)
         assert table.layout().partition_columns == ("topic", "date")
+    others: tuple[str, ...]
     for others in (("date",), ("date", "topic"), ("topic", "date", "partition")):
         with pytest.raises(
             OperatorError, match=r"is partitioned by topic, date since it was made.*leave --partition-by"
