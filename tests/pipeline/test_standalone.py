@@ -14,26 +14,32 @@ import sys
 import sysconfig
 import time
 import venv
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pyspark = pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+pq = pytest.importorskip("pyarrow.parquet")
 
 from ottla import record  # noqa: E402
 from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.pipeline.session import find_java, launch_home  # noqa: E402
+from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
+from .committed import read_committed  # noqa: E402
 from .topics import produce  # noqa: E402
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(400)]
 
+DRIVER = Path(__file__).with_name("cluster_driver.py")
 WORKERS = 2
+ROWS = 1_000
 START_TIMEOUT_S = 240.0
 CONF = {
     "spark.driver.host": "127.0.0.1",
@@ -177,10 +183,28 @@ def wait_for(log: Path, pattern: str) -> str:
 
 
 def produced(bootstrap: str, topic: str) -> None:
-    """A thousand records in four partitions."""
+    """ROWS records of a hundred keys in four partitions."""
     with Cluster(bootstrap) as cluster:
         cluster.create_topic(topic, 4)
-    produce(bootstrap, topic, ({"value": b"%d" % number, "partition": number % 4} for number in range(1_000)))
+    numbers = range(ROWS)
+    produce(bootstrap, topic, ({"value": b"%d" % n, "key": b"%d" % (n % 100), "partition": n % 4} for n in numbers))
+
+
+def values(table: Path) -> list[int]:
+    """In order, by a reader that is not ours."""
+    files = open_table(table).files()
+    return sorted(int(one) for file in files for one in pq.ParquetFile(file).read(["value"])[0].to_pylist())
+
+
+def run_jobs(master: str, folder: Path, conf: Mapping[str, object], *commands: list[str]) -> list[Any]:
+    """What `ottla pipeline` commands say that run in one session on the master."""
+    told = {name: str(value) for name, value in conf.items()}
+    settings = json.dumps({"master": master, "conf": told, "commands": commands})
+    command = [sys.executable, str(DRIVER), settings]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=350, check=False)
+    assert run.returncode == 0, run.stderr
+    found: list[Any] = json.loads(run.stdout)
+    return found
 
 
 def test_the_package_travels_with_a_job(
@@ -216,6 +240,33 @@ def test_workers_need_no_package_where_the_environment_travels(
     assert all(unpacked)
 
 
+def test_jobs_in_one_session(ottla_broker: Broker, standalone: Standalone, tmp_path: Path) -> None:
+    bootstrap = ottla_broker.bootstrap_servers
+    produced(bootstrap, "jobs")
+    with Cluster(bootstrap) as cluster:
+        cluster.create_topic("jobs-again", 1)
+    names = ("rows", "latest", "of-topic", "of-table")
+    rows, latest, of_topic, of_table = (tmp_path / name for name in names)
+    at = ("-b", bootstrap)
+    told = run_jobs(
+        standalone.url,
+        tmp_path,
+        {**CONF, "spark.pyspark.python": sys.executable},
+        ["load", "-t", "jobs", "--table", str(rows), *at],
+        ["snapshot", "-t", "jobs", "--table", str(latest), "--buckets", "2", *at],
+        ["replay", "--topic", "jobs", "--to", "200", "--to-table", str(of_topic), *at],
+        ["replay", "--table", str(rows), "--from", "200", "--to-table", str(of_table), *at],
+        ["push", str(rows), "--topic", "jobs-again", *at],
+    )
+    assert [told[number]["rows"] for number in (0, 2, 3, 4)] == [ROWS, 800, 200, ROWS]
+    everything = list(range(ROWS))
+    assert values(rows) == everything
+    assert values(latest) == everything[-100:]
+    assert sorted(values(of_topic) + values(of_table)) == everything
+    pushed = read_committed(bootstrap, "jobs-again", ROWS)
+    assert sorted(int(each.value()) for each in pushed) == everything
+
+
 def test_the_environment_travels_by_spark_connect(
     ottla_broker: Broker, standalone: Standalone, environment: Path, tmp_path: Path
 ) -> None:
@@ -240,4 +291,4 @@ def test_the_environment_travels_by_spark_connect(
     options = ["--topics", "connect", "--table", table, "-b", bootstrap, "--environment", str(environment), "--json"]
     load = pipeline("load", *options, "--master", f"sc://127.0.0.1:{port}")
     assert load.returncode == 0, load.stderr
-    assert json.loads(load.stdout)["rows"] == 1_000
+    assert json.loads(load.stdout)["rows"] == ROWS
