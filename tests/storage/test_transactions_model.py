@@ -392,6 +392,11 @@ def test_transactions_equal_a_list_though_records_are_deleted(fakes, operations)
 WRITE = ("write", OLDER, 1)
 
 
+def test_a_cut_keeps_the_open_transaction_of_a_batch_that_the_log_starts_in(fakes) -> None:
+    more, deleted = ("write", OLDER, 1), ("delete_records", 1, 0)
+    Machine(fakes, whole=False).run([("write", OLDER, 2), ("replicate", 0, 0), more, deleted, ("truncate", 0, 0)])
+
+
 @pytest.mark.parametrize("last", ["stop", "kill"])
 def test_a_transaction_over_many_segments_is_told_of_in_the_first(fakes, last) -> None:
     machine = Machine(fakes)

@@ -18,6 +18,7 @@ from ottla.record.batch import (
     BATCH_LENGTH,
     CONTROL_MASK,
     HEADER_SIZE,
+    LAST_OFFSET_DELTA,
     LOG_OVERHEAD,
     MAX_TIMESTAMP,
     NO_PRODUCER_ID,
@@ -170,7 +171,9 @@ def replay_producers(
                 break
             size = header[BATCH_LENGTH] + LOG_OVERHEAD
             base_offset = header[BASE_OFFSET]
-            if header[PRODUCER_ID] != NO_PRODUCER_ID and from_offset <= base_offset < end:
+            # A log may start within a batch; all of that one counts, as for a consumer.
+            holds_more = base_offset + header[LAST_OFFSET_DELTA] >= from_offset
+            if header[PRODUCER_ID] != NO_PRODUCER_ID and holds_more and base_offset < end:
                 if not header[ATTRIBUTES] & CONTROL_MASK:
                     producers.update(header, base_offset, header[MAX_TIMESTAMP])
                 else:
