@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 CLASSES = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",

@@ -1,0 +1,101 @@
+"""Apache Kafka's tools over TLS with certificates, and a user of theirs over SASL_SSL who may do what ACLs say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tools import JavaTools
+
+from ottla.app.main import cli
+from ottla.testing import Broker
+
+PASSWORD = "kept-from-logs-51c2"
+TOPIC, CLOSED = "open", "closed"
+
+
+def keys(folder: Path) -> Path:
+    """What `ottla security init` makes."""
+    cli.main(["security", "init", str(folder), "--host", "localhost"], standalone_mode=False)
+    return folder
+
+
+def secured(folder: Path) -> dict[str, object]:
+    """A listener that knows clients by their certificates, one by their passwords, and an authorizer behind both."""
+    return {
+        "listeners": "PLAINTEXT://127.0.0.1:0,CERTIFIED://localhost:0,ASKING://localhost:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CERTIFIED:SSL,ASKING:SASL_SSL",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": folder / "server.pem",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": folder / "ca.pem",
+        "listener.name.certified.ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:client",
+    }
+
+
+def make_topics(bootstrap_servers: str, folder: Path) -> None:
+    """By librdkafka, with the client's certificate."""
+    client = {"ssl.ca.location": str(folder / "ca.pem"), "bootstrap.servers": bootstrap_servers}
+    client |= {f"ssl.{part}.location": str(folder / "client.pem") for part in ("certificate", "key")}
+    admin = AdminClient({**client, "security.protocol": "SSL"})
+    for made in admin.create_topics([NewTopic(name, 1) for name in (TOPIC, CLOSED)]).values():
+        made.result(30)
+
+
+def login(folder: Path, password: str) -> Path:
+    """Client properties of ann, whose password may be wrong."""
+    path = folder / f"ann-{len(password)}.properties"
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    path.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n"
+        f'sasl.jaas.config={module} required username="ann" password="{password}";\n'
+        f"ssl.truststore.type=PEM\nssl.truststore.location={folder / 'ca.pem'}\n"
+    )
+    return path
+
+
+@pytest.fixture
+def broker(tmp_path: Path):
+    with Broker(configs=secured(keys(tmp_path / "keys"))) as running:
+        yield running
+
+
+def test_users_and_acls_by_the_tools_of_apache_kafka(broker: Broker, tools: JavaTools, tmp_path: Path) -> None:
+    certified, asking = (broker.ready["listeners"][name] for name in ("CERTIFIED", "ASKING"))
+    admin = ["--bootstrap-server", certified, "--command-config", str(tmp_path / "keys" / "client.properties")]
+    user = ["--entity-type", "users", "--entity-name", "ann"]
+    make_topics(certified, tmp_path / "keys")
+    secret = f"SCRAM-SHA-512=[iterations=4096,password={PASSWORD}]"
+    tools.run("kafka-configs", *admin, *user, "--alter", "--add-config", secret)
+    assert "SCRAM-SHA-512=iterations=4096" in tools.run("kafka-configs", *admin, *user, "--describe")
+    tools.run("kafka-acls", *admin, "--add", "--allow-principal", "User:ann", "--producer", "--topic", TOPIC)
+    listed = tools.run("kafka-acls", *admin, "--list")
+    assert f"name={TOPIC}" in listed
+    assert "principal=User:ann" in listed
+
+    def produce(topic: str, password: str) -> str:
+        return tools.run(
+            "kafka-producer-perf-test",
+            *["--topic", topic, "--num-records", "100", "--record-size", "100", "--throughput", "-1"],
+            *["--producer.config", str(login(tmp_path / "keys", password))],
+            *[
+                "--producer-props",
+                f"bootstrap.servers={asking}",
+                "delivery.timeout.ms=20000",
+                "request.timeout.ms=9000",
+            ],
+            check=False,
+        )
+
+    assert "100 records sent" in produce(TOPIC, PASSWORD)
+    assert "100 records sent" not in produce(CLOSED, PASSWORD)
+    assert "100 records sent" not in produce(TOPIC, PASSWORD + "x")
+    told = tools.run("kafka-get-offsets", *admin, "--topic", f"{TOPIC}|{CLOSED}")
+    assert sorted(told.split()) == [f"{CLOSED}:0:0", f"{TOPIC}:0:100"]
+    assert PASSWORD not in broker.logs()
