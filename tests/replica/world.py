@@ -62,6 +62,7 @@ from ottla.replica.statistics import ReplicationStatistics
 from ottla.server.api import Listeners, served_on
 from ottla.server.dispatch import DispatcherContext, RequestDispatcher
 from ottla.server.failures import Failures
+from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.delete_records import DELETE_RECORDS
 from ottla.server.handlers.data.fetch import FETCH
@@ -335,6 +336,7 @@ class Node:
             failures=self.failures,
             transactions=TransactionGate(unused, self.replicas, clock=loop, scheduler=TurnScheduler(loop)),
         )
+        self.context.consumer_fetch = ConsumerFetch
         self.context.use_config(config)
         rows = served_on(Listeners.BROKER, [PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS], self.context)
         self.dispatcher = RequestDispatcher(
