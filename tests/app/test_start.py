@@ -127,7 +127,7 @@ def test_unknown_and_unsupported_settings_give_one_warning_each(ottla):
     ("arguments", "words"),
     [
         (("--set", "num.partitions=many"), ("num.partitions", "many")),
-        (("--set", "listeners=SSL://:9093"), ("listeners", "not implemented")),
+        (("--set", "listeners=SSL://:9093"), ("ssl.keystore.location", "ottla security init")),
         (("--set", "authorizer.class.name=x"), ("authorizer.class.name", "StandardAuthorizer")),
         (("--set", "log.dirs=/proc/a,/proc/a"), ("log.dirs", "twice")),
         (("--config", "missing.properties"), ("missing.properties", "--config")),

@@ -89,6 +89,7 @@ def new_cleaning(scheduler, disk):
     bad = SimpleNamespace(topic="bad", partition=0, size_bytes=70, config=config, failed=False, cleaning=mended)
     logs = SimpleNamespace(
         directories=[SimpleNamespace(path="/data", logs={("bad", 0): bad}, offline=None)],
+        futures={},
         cleaner_checkpoint=SimpleNamespace(due=lambda: None),
         logs=lambda: iter([bad]),
         get_log=lambda *key: bad,

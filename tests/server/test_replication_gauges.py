@@ -95,6 +95,7 @@ class TestReplicas:
 
 def test_what_is_damaged_is_counted() -> None:
     registry = MetricsRegistry()
-    replicas: Any = SimpleNamespace(partitions=list, max_follower_lag=lambda: 0, mending=[None, None])
+    moves = SimpleNamespace(max_lag=lambda: 0, failed_count=lambda: 0)
+    replicas: Any = SimpleNamespace(partitions=list, max_follower_lag=lambda: 0, mending=[None, None], moves=moves)
     register_replication_gauges(registry, replicas, Clock(), 1000)
     assert "ottla_damaged_replicas 2\n" in b"".join(render(registry)).decode()
