@@ -41,6 +41,7 @@ controller.listener.names=CONTROLLER
 num.network.threads=3
 log.retention.hours=168
 """
+SECURED = "### Keep out who does not belong"
 READY = re.compile(r"is ready|are ready")
 READY_S = 60
 COMMAND_S = 200
@@ -205,10 +206,10 @@ def test_the_readme_can_be_typed(reader: Reader) -> None:
         "### Exactly once",
         "## Topics into tables, exactly once",
     )
-    for language, text in blocks(*single, "### A cluster", "### Configure it"):
+    for language, text in blocks(*single, "### A cluster", "### Configure it", SECURED):
         reader.read(language, text)
     reader.stop()
-    assert sum(command.startswith("ottla start") for command in reader.typed) == 3
+    assert sum(command.startswith("ottla start") for command in reader.typed) == 4
     typed = {command.split()[2] for command in reader.typed if command.startswith("ottla pipeline ")}
     assert typed >= {"load", "sql", "stream", "push", "replay", "snapshot"}
     assert any(FOR_EVER in command for command in reader.typed)
@@ -222,6 +223,7 @@ def test_no_block_is_forgotten() -> None:
         "## Topics into tables, exactly once",
         "### A cluster",
         "### Configure it",
+        SECURED,
     )
     left = [
         text for match in BLOCK.finditer(README) if (text := match[2]) not in [taken_text for _, taken_text in taken]
