@@ -87,6 +87,12 @@ def test_a_broker_that_hangs_up(scripted):
         connection.request(ApiKey.METADATA, MetadataRequest(topics=[]))
 
 
+def test_one_that_hangs_up_at_once_may_speak_tls(scripted):
+    scripted.answers[ApiKey.API_VERSIONS] = lambda version, request: None
+    with pytest.raises(ConnectionLost, match=r"closed the connection before its first answer.*--command-config"):
+        connect(scripted.port)
+
+
 def test_no_whole_answer_in_time(scripted):
     """Bytes that trickle in do not extend the time: the frame announces more than ever comes."""
     scripted.answers[ApiKey.METADATA] = lambda version, request: struct.pack(">i", 1000) + b"x" * 10
