@@ -161,7 +161,7 @@ page-views: $(VENV)/.test $(VENV)/.pipeline
 	$(BIN)/python -m tests.pipeline.page_views --views $(VIEWS) $(ARGS)
 
 compat: $(VENV)/.test
-	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile compat -rs $(ARGS)
+	$(BIN)/pytest compat -rs $(ARGS)
 
 $(KAFKA) .cache/compat/java-spark/pom.xml: .cache/compat/java-%/pom.xml: compat/java/%.xml
 	@command -v mvn > /dev/null || echo "Without Maven what $< names is left out of the measurements."

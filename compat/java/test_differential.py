@@ -52,7 +52,6 @@ ACCEPTED = (
         ".*error_message",
     ),
     Accepted("a name that is too long is cut", ".*", "(name|topic) 'xxx.*", ".*error_message"),
-    Accepted("there are no cordoned directories", "create_topics", "factor .*", ".*error_message"),
     Accepted("no name of another server's", "update_features", path="error_message", kafka=".*Local controller 1 .*"),
     Accepted("a space that is missing there", "alter_client_quotas", "address and user, .*", ".*error_message"),
     Accepted("no general words", "describe_configs", "type .*", ".*error_message", kafka="This most likely occurs.*"),
@@ -74,6 +73,21 @@ ACCEPTED = (
         r".*\[((follower|leader)\.replication\.throttled\.rate|leader\.imbalance\.per\.broker\.percentage"
         r"|log\.initial\.task\.delay\.ms)\].*",
         kafka="missing",
+    ),
+    Accepted(
+        "a setting of the authorizer's class there",
+        "describe_configs",
+        "broker.*",
+        r".*\[(super\.users|allow\.everyone\.if\.no\.acl\.found)\].*",
+        kafka="missing",
+    ),
+    Accepted(
+        "little is read of who is not known yet",
+        "describe_configs",
+        "broker.*",
+        r".*\[sasl\.server\.max\.receive\.size.*",
+        kafka="524288",
+        ottla="16384",
     ),
     Accepted(
         "a setting of Ottla alone",
@@ -307,8 +321,16 @@ CLUSTER_APIS = {
 }
 
 
+# Who a client is and what it may do, and where a replica lies, are not yet asked of both: Apache Kafka's tools and
+# clients judge these (compat/java/test_security.py, test_tools.py, tests/clients/test_sasl.py).
+JUDGED_BY_TOOLS = {
+    *("create_acls", "describe_acls", "delete_acls", "sasl_handshake", "sasl_authenticate"),
+    *("describe_user_scram_credentials", "alter_user_scram_credentials", "alter_replica_log_dirs"),
+}
+
+
 def test_every_api_has_a_group(served: dict[str, list[int]]) -> None:
-    assert set(served) == {api for api, _ in GROUPS.values()} | GROUP_APIS | CLUSTER_APIS
+    assert set(served) == {api for api, _ in GROUPS.values()} | GROUP_APIS | CLUSTER_APIS | JUDGED_BY_TOOLS
 
 
 def test_every_accepted_difference_is_still_there(request: pytest.FixtureRequest, needed: set[Accepted]) -> None:
