@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -20,16 +21,21 @@ LIMITS = {
 }
 DEFAULT_WORD = "(default)"
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 @click.group(cls=Group)
 def quota() -> None:
     """Set, describe and remove limits of users, client ids and addresses."""
 
 
-def _entity_options(function: F) -> F:
+def _entity_options(function: Callable[..., None]) -> Callable[..., None]:
     """Who is meant. The function gets `entity`: kinds and names, None for a default."""
+
+    @functools.wraps(function)
+    def told(
+        *, user: str | None, client_id: str | None, ip: str | None, defaults: tuple[str, ...], **others: Any
+    ) -> None:
+        function(entity=_entity(user, client_id, ip, defaults), **others)
+
     for option in (
         click.option(
             "--default",
@@ -42,8 +48,8 @@ def _entity_options(function: F) -> F:
         click.option("--client-id", metavar="NAME", help="Clients that call themselves so."),
         click.option("--user", metavar="NAME", help="Who is authenticated so; ANONYMOUS is everybody else."),
     ):
-        function = option(function)
-    return function
+        option(told)
+    return told
 
 
 def _entity(
@@ -59,11 +65,9 @@ def _entity(
     return entity
 
 
-def _named(*who: Any) -> dict[str, str | None]:
-    entity = _entity(*who)
+def _check_named(entity: dict[str, str | None]) -> None:
     if not entity:
         raise click.UsageError("nobody is named: give --user, --client-id, --ip or --default")
-    return entity
 
 
 @quota.command(
@@ -83,16 +87,13 @@ def _named(*who: Any) -> dict[str, str | None]:
 @json_option
 @connection_options
 def set(
-    user: str | None,
-    client_id: str | None,
-    ip: str | None,
-    defaults: tuple[str, ...],
+    entity: dict[str, str | None],
     as_json: bool,
     bootstrap_server: str,
     **limits: float | None,
 ) -> None:
     """Set limits; those that aren't named stay. The most specific one holds, and a client is held to it at once."""
-    entity = _named(user, client_id, ip, defaults)
+    _check_named(entity)
     changes: dict[str, float | None] = {key: value for key, value in limits.items() if value is not None}
     if not changes:
         raise click.UsageError("nothing to set: give a limit, such as --producer-byte-rate")
@@ -109,17 +110,13 @@ def set(
 @json_option
 @connection_options
 def describe(
-    user: str | None,
-    client_id: str | None,
-    ip: str | None,
-    defaults: tuple[str, ...],
+    entity: dict[str, str | None],
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
     """Show the limits that are set, all or those that name what is given."""
-    wanted = _entity(user, client_id, ip, defaults)
     with open_cluster(bootstrap_server) as cluster:
-        found = [each for each in cluster.client_quotas() if wanted.items() <= each.entity.items()]
+        found = [each for each in cluster.client_quotas() if entity.items() <= each.entity.items()]
     if as_json:
         print_json([{"entity": each.entity, "limits": each.limits} for each in found])
         return
@@ -141,16 +138,13 @@ def describe(
 @json_option
 @connection_options
 def remove(
-    user: str | None,
-    client_id: str | None,
-    ip: str | None,
-    defaults: tuple[str, ...],
+    entity: dict[str, str | None],
     as_json: bool,
     bootstrap_server: str,
     **limits: bool,
 ) -> None:
     """Remove limits, all of them or those that are named."""
-    entity = _named(user, client_id, ip, defaults)
+    _check_named(entity)
     with open_cluster(bootstrap_server) as cluster:
         set_now = next((each.limits for each in cluster.client_quotas() if each.entity == entity), {})
         named = [key for key, given in limits.items() if given]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.client.connection import Connection
 from ottla.client.failure import raise_for
@@ -25,18 +25,22 @@ class AclFilter(NamedTuple):
     operation: int = AclOperation.ANY
     permission: int = Permission.ANY
 
+    def fields(self) -> dict[str, Any]:
+        """As both requests name them."""
+        return {
+            "resource_type_filter": self.resource_type,
+            "resource_name_filter": self.resource_name,
+            "pattern_type_filter": self.pattern_type,
+            "principal_filter": self.principal,
+            "host_filter": self.host,
+            "operation": self.operation,
+            "permission_type": self.permission,
+        }
+
 
 def describe_acls(connection: Connection, wanted: AclFilter) -> list[Acl]:
     """DescribeAcls: what matches the filter, sorted."""
-    request = DescribeAclsRequest(
-        resource_type_filter=wanted.resource_type,
-        resource_name_filter=wanted.resource_name,
-        pattern_type_filter=wanted.pattern_type,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation,
-        permission_type=wanted.permission,
-    )
+    request = DescribeAclsRequest(**wanted.fields())
     response: DescribeAclsResponse = connection.request(ApiKey.DESCRIBE_ACLS, request)
     raise_for(response.error_code, "ACLs", response.error_message)
     return sorted(
@@ -77,20 +81,7 @@ def create_acls(connection: Connection, acls: Sequence[Acl]) -> None:
 
 def delete_acls(connection: Connection, filters: Sequence[AclFilter]) -> list[Acl]:
     """DeleteAcls: remove what matches any of the filters; each that was removed, once and sorted."""
-    request = DeleteAclsRequest(
-        filters=[
-            DeleteAclsFilter(
-                resource_type_filter=wanted.resource_type,
-                resource_name_filter=wanted.resource_name,
-                pattern_type_filter=wanted.pattern_type,
-                principal_filter=wanted.principal,
-                host_filter=wanted.host,
-                operation=wanted.operation,
-                permission_type=wanted.permission,
-            )
-            for wanted in filters
-        ]
-    )
+    request = DeleteAclsRequest(filters=[DeleteAclsFilter(**wanted.fields()) for wanted in filters])
     response: DeleteAclsResponse = connection.request(ApiKey.DELETE_ACLS, request)
     removed: set[Acl] = set()
     for result in response.filter_results:
