@@ -8,13 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 from ottla import __version__
-from ottla.app.start import COLLECT_AFTER, choose_loop
+from ottla.app.start import COLLECT_AFTER, StartOptions, choose_loop, read_token
+from ottla.common.errors import OperatorError
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 
@@ -99,6 +101,37 @@ def test_metrics_and_health_are_served(ottla):
     assert started.stop() == 0
     lines = [json.loads(line) for line in started.log.read_text().splitlines()]
     assert lines[-1]["message"] == "stopped"
+
+
+def test_metrics_are_for_who_may_describe_the_cluster(ottla, tmp_path):
+    token = tmp_path / "metrics.token"
+    token.write_text("0123456789abcdef0123456789abcdef\n")
+    started = ottla.start(
+        *("--metrics-port", "0", "--metrics-token-file", str(token), "--set", "super.users=User:metrics"),
+        *("--set", "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    )
+    address = started.ready["metrics"]
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"http://{address}/metrics", timeout=10)
+    asked = urllib.request.Request(
+        f"http://{address}/metrics", headers={"Authorization": f"Bearer {token.read_text().strip()}"}
+    )
+    assert b"process_resident_memory_bytes" in urllib.request.urlopen(asked, timeout=10).read()
+    assert urllib.request.urlopen(f"http://{address}/healthz", timeout=10).read() == b"ok\n"
+    assert token.read_text().strip() not in started.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "port", "words"),
+    [(b"x" * 32, None, "--metrics-port"), (None, 0, "can't be read"), (b"short\n", 0, "rand")],
+)
+def test_a_token_that_protects_nothing_is_refused(tmp_path, content, port, words):
+    path = tmp_path / "metrics.token"
+    if content is not None:
+        path.write_bytes(content)
+    options = StartOptions(None, {}, None, None, None, port, "info", "text", metrics_token_file=str(path))
+    with pytest.raises(OperatorError, match=words):
+        read_token(options)
 
 
 def test_several_listeners_and_all_addresses(ottla):

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
+import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
+from ottla.common.broker_configs import BrokerConfig
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net import metrics_endpoint as endpoint_module
 from ottla.net.listener import bind_socket
 from ottla.net.metrics_endpoint import MetricsEndpoint
+from ottla.net.tls import TlsRoom, TlsTransport
+from ottla.security.authority import Authority
+from ottla.security.listener_tls import ListenerTls
 
 
 class Server:
@@ -21,9 +28,16 @@ class Server:
         self.registry = MetricsRegistry()
         self.healthy = True
         self.port = 0
+        self.asked: list[tuple[str, str, str]] = []
+        self.refused: str | None = None
 
-    async def exchange(self, request: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    def refusal(self, path: str, principal: str, authorization: str, host: str) -> str | None:
+        assert host == "127.0.0.1"
+        self.asked.append((path, principal, authorization))
+        return self.refused
+
+    async def exchange(self, request: bytes, context: ssl.SSLContext | None = None) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context)
         writer.write(request)
         try:
             return await reader.read()
@@ -37,13 +51,15 @@ class Server:
 def serve(request) -> Callable[[Callable[[Server], Any]], None]:
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 
-    def run(body: Callable[[Server], Any]) -> None:
+    def run(body: Callable[[Server], Any], encrypt: Any = None) -> None:
         async def main() -> None:
             server = Server()
             listening = bind_socket("127.0.0.1", 0)
             server.port = listening.getsockname()[1]
             loop = asyncio.get_running_loop()
-            endpoint = MetricsEndpoint(loop, server.registry, lambda: server.healthy)
+            endpoint = MetricsEndpoint(
+                loop, server.registry, lambda: server.healthy, refusal=server.refusal, encrypt=encrypt
+            )
             await endpoint.start(listening)
             try:
                 async with asyncio.timeout(20):
@@ -154,3 +170,57 @@ def test_a_crowd_of_slow_readers_is_bounded(serve, monkeypatch):
             writer.close()
 
     serve(body)
+
+
+@pytest.mark.parametrize(("refused", "status"), [("401", b"401 Unauthorized"), ("403", b"403 Forbidden")])
+def test_who_is_refused_is_told_so_and_nothing_else(serve, refused, status):
+    async def body(server):
+        server.refused = refused
+        server.registry.counter("secret_total", "S").value = 1
+        answer = await server.exchange(b"GET /metrics?x HTTP/1.1\r\nHost: x\r\naUTHORIZATION:  Bearer a b \r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 " + status)
+        assert b"secret" not in answer
+        assert (b"WWW-Authenticate: Bearer\r\n" in answer) == (refused == "401")
+        assert server.asked == [("/metrics", "User:ANONYMOUS", "Bearer a b")]
+
+    serve(body)
+
+
+def test_over_tls_the_certificate_says_who_asks(serve, tmp_path):
+    now = datetime.datetime.now(datetime.UTC)
+    authority = Authority.make("authority", now)
+    files = {
+        "ca": authority.pem,
+        "server": authority.issue("server", ["127.0.0.1"], now),
+        "alice": authority.issue("alice", [], now),
+    }
+    paths = {name: tmp_path / name for name in files}
+    for name, path in paths.items():
+        path.write_bytes(files[name])
+    config, _ = BrokerConfig.parse(
+        {
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,METRICS:SSL",
+            "listener.name.metrics.ssl.keystore.location": str(paths["server"]),
+            "listener.name.metrics.ssl.truststore.location": str(paths["ca"]),
+            "listener.name.metrics.ssl.client.auth": "requested",
+        }
+    )
+    assert config.metrics_listener.encrypts
+    tls = ListenerTls("METRICS", config, lambda path, limit: Path(path).read_bytes()[:limit], listens=True)
+    failed = MetricsRegistry().counter("failed_total", "F")
+    room = TlsRoom(memoryview(bytearray(65536)), failed)
+
+    async def body(server):
+        context = ssl.create_default_context(cafile=str(paths["ca"]))
+        for number in range(3_000):
+            server.registry.counter("a_total", "A", {"topic": f"topic-{number}"}).value = number
+        answer = await server.exchange(b"GET /metrics HTTP/1.0\r\n\r\n", context)
+        (family,) = text_string_to_metric_families(answer.partition(b"\r\n\r\n")[2].decode())
+        assert len(family.samples) == 3_000
+        context.load_cert_chain(paths["alice"])
+        assert (await server.exchange(b"GET /healthz HTTP/1.1\r\n\r\n", context)).startswith(b"HTTP/1.1 200 ")
+        assert server.asked == [("/metrics", "User:ANONYMOUS", ""), ("/healthz", "User:CN=alice", "")]
+        assert await server.exchange(b"GET /metrics HTTP/1.1\r\n\r\n") == b"", "nothing plain"
+        assert failed.value == 1
+
+    serve(body, lambda served: TlsTransport(tls, room, -1, served))

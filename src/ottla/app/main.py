@@ -133,6 +133,7 @@ Examples:
   ottla start --brokers 3 --data-dir ./ottla-cluster
   ottla start --brokers 3 --data-dir ./ottla-cluster --replace-node 2
   ottla start --port 0 --ready-file ready.json --metrics-port 9404
+  ottla start --config server.properties --metrics-port 9404 --metrics-token-file ./metrics.token
 """
 
 
@@ -150,6 +151,7 @@ Examples:
 @click.option("--port", type=PORT, help="Port of the plaintext listener; 0 takes a free one  [default: 9092]")
 @click.option("--ready-file", type=PATH, metavar="FILE", help="Write addresses as JSON there once ready.")
 @click.option("--metrics-port", type=PORT, help="Serve Prometheus metrics on this port; 0 takes a free one.")
+@click.option("--metrics-token-file", type=PATH, metavar="FILE", help="Who asks for metrics has to show what it holds.")
 @click.option("--brokers", type=click.IntRange(1, 64), metavar="N", help="Run a cluster of N brokers on this machine.")
 @click.option(
     "--replace-node",

@@ -46,6 +46,7 @@ from ottla.storage.log_manager import DEFAULT_OPEN_FILES
 
 if TYPE_CHECKING:
     from ottla.app.sasl import SaslOfListeners
+    from ottla.net.tls import TlsRoom
     from ottla.security.listener_tls import ListenerTls
     from ottla.security.sasl.credentials import ScramCredential, ScramMechanism
 
@@ -107,16 +108,18 @@ class BrokerProcess:
         metrics_port: int | None,
         descriptor_limit: int,
         stop_pipe: int | None = None,
+        metrics_token: str | None = None,
     ) -> None:
         """`ready_file` is absolute; `descriptor_limit` is how many files and sockets this process may have open.
 
         `stop_pipe` is a descriptor whose end of file means that the whole cluster stops (`app.supervisor`), or that
-        nobody needs this broker any more (`ottla.testing`).
+        nobody needs this broker any more (`ottla.testing`). `metrics_token` is what who asks for metrics has to show.
         """
         self._config = config
         self._loop_name = loop_name
         self._ready_file = ready_file
         self._metrics_port = metrics_port
+        self._metrics_token = metrics_token
         self._descriptor_limit = descriptor_limit
         self._stop_pipe = stop_pipe
         self._registry = MetricsRegistry()
@@ -134,7 +137,7 @@ class BrokerProcess:
         loop.set_exception_handler(self._on_loop_error)
         pool = ThreadPool(loop)
         machine = Machine(self._disk, SystemClock(), SystemRng(), loop, pool)
-        self._tls = tls_of_listeners(self._config)
+        self._tls = tls_of_listeners(self._config, serves_metrics=self._metrics_port is not None)
         self._sasl = self._make_sasl(machine)
         peers = self._peers(loop)
         bound = bind_listeners(self._config, self._config.get_int("socket.listen.backlog.size"))
@@ -172,9 +175,7 @@ class BrokerProcess:
         except OSError as error:
             raise disk_refusal(error, self._config.metadata_log_dir) from error
         connections = self._of_clients(broker, pool, budget.clients)
-        endpoint = MetricsEndpoint(loop, self._registry, lambda: not self._stop.is_set())
-        if metrics is not None:
-            await endpoint.start(metrics.listening)
+        endpoint = None if metrics is None else await self._serve_metrics(metrics, broker, connections)
         gc.freeze()  # what was loaded stays: the collector need not look at it again and again
         own = self._of_controller(bound)
         listeners = self._accept([each for each in bound if each not in own], connections)
@@ -191,7 +192,8 @@ class BrokerProcess:
         await connections.close(CLOSE_TIMEOUT_S)
         if controllers is not None:
             await controllers.close(CLOSE_TIMEOUT_S)
-        endpoint.close()
+        if endpoint is not None:
+            endpoint.close()
         pool.close()
         logger.info("stopped")
         # Nothing is left to do, and Python would free what fifty thousand partitions hold one by one, for seconds.
@@ -281,7 +283,28 @@ class BrokerProcess:
             return None
         host = (*self._config.listeners, *self._config.controller_listeners)[0].host
         listening = _bind(host, self._metrics_port, DEFAULT_BACKLOG, "--metrics-port")
-        return Bound(listening, Endpoint("metrics", "HTTP", *listening.getsockname()[:2]))
+        info = self._config.metrics_listener
+        return Bound(listening, Endpoint(info.name, info.security_protocol, *listening.getsockname()[:2]))
+
+    async def _serve_metrics(self, bound: Bound, broker: Broker, connections: ConnectionSet) -> MetricsEndpoint:
+        from ottla.server.http_access import HttpAccess  # here, since most brokers serve none
+
+        access = HttpAccess(broker.authorizer, self._metrics_token)
+        encrypt = None
+        if bound.endpoint.listener.encrypts:
+            from ottla.net.tls import TlsTransport
+
+            tls, room = self._tls[bound.endpoint.listener_name], self._tls_room(connections)
+            encrypt = partial(TlsTransport, tls, room, -1)
+        endpoint = MetricsEndpoint(
+            asyncio.get_running_loop(),
+            self._registry,
+            lambda: not self._stop.is_set(),
+            refusal=access.refusal,
+            encrypt=encrypt,
+        )
+        await endpoint.start(bound.listening)
+        return endpoint
 
     def _listener(self, bound: Bound, connections: ConnectionSet) -> Listener:
         sasl = self._sasl
@@ -306,10 +329,14 @@ class BrokerProcess:
         tls = self._tls.get(endpoint.listener_name)
         if tls is None:
             return None
-        from ottla.net.tls import TlsRoom, TlsWire  # here, since most brokers have none
+        from ottla.net.tls import TlsWire  # here, since most brokers have none
 
-        room = TlsRoom(connections.scratch.view, connections.metrics.failed_authentications)
-        return partial(TlsWire, tls=tls, room=room)
+        return partial(TlsWire, tls=tls, room=self._tls_room(connections))
+
+    def _tls_room(self, connections: ConnectionSet) -> TlsRoom:
+        from ottla.net.tls import TlsRoom
+
+        return TlsRoom(connections.scratch.view, connections.metrics.failed_authentications)
 
     def _announce(self, broker: Broker, bound: list[Bound], metrics: Bound | None) -> None:
         """Log that the broker is ready, and write the ready file."""

@@ -29,6 +29,9 @@ from ottla.storage.names import LOCK_FILE
 logger = logging.getLogger(__name__)
 
 MAX_DESCRIPTORS = 1 << 20
+MIN_TOKEN_BYTES = 16
+"""Of a token that nobody guesses."""
+MAX_TOKEN_BYTES = 4096
 COLLECT_AFTER = 50_000
 """More new objects than a request of 10,000 partitions makes: all go by their reference counts when it is answered, and
 looking for cycles among them, 700 at a time by default, finds none and takes more than half of such a request."""
@@ -49,6 +52,7 @@ class StartOptions(NamedTuple):
     replace_node: tuple[int, ...] = ()
     stop_with_pipe: int | None = None
     audit_log: str | None = None
+    metrics_token_file: str | None = None
 
 
 def run(options: StartOptions) -> int:
@@ -73,6 +77,7 @@ def run_cluster(options: StartOptions, count: int) -> int:
 
     if options.metrics_port not in (None, 0):
         raise OperatorError("--metrics-port is one port and --brokers are several: set it to 0 for free ports")
+    read_token(options)
     base = load_properties(options.config) if options.config is not None else {}
     base.update(options.settings)
     check_base_settings(base)
@@ -104,6 +109,8 @@ def run_cluster(options: StartOptions, count: int) -> int:
         arguments += ["--audit-log", os.path.abspath(options.audit_log)]
     if options.metrics_port is not None:
         arguments += ["--metrics-port", "0"]
+    if options.metrics_token_file is not None:
+        arguments += ["--metrics-token-file", os.path.abspath(options.metrics_token_file)]
     supervisor = Supervisor(formatted, arguments, prepare_ready_file(options.ready_file))
     try:
         with _interrupts_heard():
@@ -129,7 +136,13 @@ def run_broker(options: StartOptions) -> int:
     descriptor_limit = raise_descriptor_limit()
     loop_factory, loop_name = choose_loop()
     process = BrokerProcess(
-        config, loop_name, ready_file, options.metrics_port, descriptor_limit, options.stop_with_pipe
+        config,
+        loop_name,
+        ready_file,
+        options.metrics_port,
+        descriptor_limit,
+        options.stop_with_pipe,
+        metrics_token=read_token(options),
     )
     try:
         with _interrupts_heard(), asyncio.Runner(loop_factory=loop_factory) as runner:
@@ -179,6 +192,29 @@ def raise_descriptor_limit() -> int:
         logger.info("the limit on open files stays at %d: %s", soft, error)
         return soft
     return wanted
+
+
+def read_token(options: StartOptions) -> str | None:
+    """What `--metrics-token-file` holds, without white space around it. Raises OperatorError."""
+    path = options.metrics_token_file
+    if path is None:
+        return None
+    if options.metrics_port is None:
+        raise OperatorError("--metrics-token-file is for the endpoint of metrics: give --metrics-port too")
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_TOKEN_BYTES + 1).strip()
+    except OSError as error:
+        raise OperatorError(
+            f"{path} can't be read: {error.strerror}; name another file with --metrics-token-file"
+        ) from error
+    token = data.decode("latin-1")
+    if not MIN_TOKEN_BYTES <= len(data) <= MAX_TOKEN_BYTES or not (token.isascii() and token.isprintable()):
+        raise OperatorError(
+            f"{path} of --metrics-token-file has to hold {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES} printable characters: "
+            f"make it with `openssl rand -hex 32 > {path}`"
+        )
+    return token
 
 
 def prepare_ready_file(path: str | None) -> str | None:

@@ -11,14 +11,18 @@ if TYPE_CHECKING:
     from ottla.security.listener_tls import ListenerTls
 
 
-def tls_of_listeners(config: BrokerConfig) -> Mapping[str, ListenerTls]:
-    """By the name of each listener that encrypts; nothing is loaded where none does. Raises OperatorError."""
-    listeners = [each for each in config.spoken_listeners if each.encrypts]
+def tls_of_listeners(config: BrokerConfig, *, serves_metrics: bool = False) -> Mapping[str, ListenerTls]:
+    """By the name of each listener that encrypts, be it that of the metrics; nothing is loaded where none does.
+
+    Raises OperatorError.
+    """
+    metrics = config.metrics_listener
+    listeners = [each for each in (*config.spoken_listeners, *[metrics] * serves_metrics) if each.encrypts]
     if not listeners:
         return {}
     from ottla.security.listener_tls import ListenerTls  # here, since most brokers have none, and start faster
 
-    opened = {each.listener_name for each in (*config.listeners, *config.controller_listeners)}
+    opened = {metrics.name, *(each.listener_name for each in (*config.listeners, *config.controller_listeners))}
     return {each.name: ListenerTls(each.name, config, _read, listens=each.name in opened) for each in listeners}
 
 

@@ -52,6 +52,8 @@ from ottla.common.listener_configs import (
 from ottla.common.suggestion import did_you_mean
 from ottla.common.topic_configs import TOPIC_CONFIGS, describe_topic_config, topic_defaults, topic_properties
 
+METRICS_LISTENER = "METRICS"
+"""Names the endpoint of metrics in the settings of listeners."""
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
@@ -149,7 +151,8 @@ class BrokerConfig:
         _check_roles(config)
         _check_group_timeouts(config)
         _check_authorizer(config, known)
-        if not any(listener.security_protocol != "PLAINTEXT" for listener in config.spoken_listeners):
+        spoken = (*config.spoken_listeners, config.metrics_listener)
+        if not any(listener.security_protocol != "PLAINTEXT" for listener in spoken):
             warnings.extend(f"{name} has no effect: no listener speaks TLS or SASL" for name in of_listeners)
         if not config.clustered:
             warnings.extend(
@@ -220,6 +223,17 @@ class BrokerConfig:
         for name in self.controller_listener_names:
             return ListenerInfo(name, protocol_of("controller.listener.names", name, _security_protocols(self)))
         return ListenerInfo("CONTROLLER", "PLAINTEXT")
+
+    @property
+    def metrics_listener(self) -> ListenerInfo:
+        """How the endpoint of metrics is spoken to: as the map says of METRICS, else plainly. Raises OperatorError."""
+        protocol = _security_protocols(self).get(METRICS_LISTENER, "PLAINTEXT")
+        if protocol not in ("PLAINTEXT", "SSL"):
+            raise OperatorError(
+                f"listener.security.protocol.map maps {METRICS_LISTENER} to {protocol}, and metrics are served over "
+                "HTTP, which has no SASL: map it to SSL or PLAINTEXT"
+            )
+        return ListenerInfo(METRICS_LISTENER, protocol)
 
     def of_listener(self, listener_name: str, setting: str, mechanism: str = "") -> ConfigValue:
         """What a setting of `LISTENER_CONFIGS` is for one listener, and for one mechanism of SASL there."""

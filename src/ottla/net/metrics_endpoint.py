@@ -1,46 +1,76 @@
 """A small HTTP server on the broker's loop: `GET /metrics` for Prometheus, `GET /healthz` for a load balancer.
 
 The text is rendered slice by slice, the loop serving clients in between, and waits for a scraper that reads slowly.
+Who may ask is not decided here: each request is put before a function that knows (`ottla.server.http_access`), with the
+name in the client's certificate, where the endpoint speaks TLS, and the `Authorization` that it sent.
 
 Invariants: a request is at most `MAX_REQUEST_BYTES`, a connection serves one request and lives at most `MAX_LIFE_S`,
 and at most `MAX_CONNECTIONS` exist: then the oldest that has not asked makes room, or else nobody new is served.
 
-Left out: keep-alive, TLS, compression. The endpoint is meant for a private network.
+Left out: keep-alive, compression.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Iterator
 from typing import cast
 
+from ottla.common.acl import ANONYMOUS
+from ottla.common.logs import RATE_LIMITED
 from ottla.metrics.exposition import CONTENT_TYPE, render
 from ottla.metrics.registry import MetricsRegistry
+from ottla.net.wire import Served
+
+logger = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 8 * 1024
 MAX_CONNECTIONS = 32
 MAX_LIFE_S = 30.0
+READ_BYTES = 2 * 1024
+
+Refusal = Callable[[str, str, str, str], str | None]
+"""Of path, principal, value of the header `Authorization` ("" without one) and address: the status of a refusal."""
+_STATUSES = {"401": "401 Unauthorized", "403": "403 Forbidden"}
+
+
+def _nobody_refused(path: str, principal: str, authorization: str, host: str) -> str | None:
+    return None
 
 
 class MetricsEndpoint:
     """Serves one registry on one listening socket. `is_healthy` decides the answer of `/healthz`."""
 
-    __slots__ = ("_connections", "_server", "is_healthy", "loop", "registry")
+    __slots__ = ("_connections", "_encrypt", "_server", "is_healthy", "loop", "refusal", "registry")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, registry: MetricsRegistry, is_healthy: Callable[[], bool]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        registry: MetricsRegistry,
+        is_healthy: Callable[[], bool],
+        *,
+        refusal: Refusal = _nobody_refused,
+        encrypt: Callable[[Served], asyncio.BaseProtocol] | None = None,
     ) -> None:
+        """`refusal` says who is not served; `encrypt` puts TLS below a connection."""
         self.loop = loop
         self.registry = registry
         self.is_healthy = is_healthy
+        self.refusal = refusal
+        self._encrypt = encrypt
         self._server: asyncio.Server | None = None
         self._connections: dict[_ScrapeConnection, None] = {}
         """The oldest first."""
 
     async def start(self, listening: socket.socket) -> None:
         """Take over a listening socket and serve on it."""
-        self._server = await self.loop.create_server(lambda: _ScrapeConnection(self), sock=listening)
+        self._server = await self.loop.create_server(self._connection, sock=listening)
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        connection = _ScrapeConnection(self)
+        return connection if self._encrypt is None else self._encrypt(connection)
 
     def close(self) -> None:
         """Stop serving and drop the connections."""
@@ -65,12 +95,15 @@ class MetricsEndpoint:
         self._connections.pop(connection, None)
 
 
-class _ScrapeConnection(asyncio.Protocol):
+class _ScrapeConnection(Served):
     """One request and its response."""
 
     def __init__(self, endpoint: MetricsEndpoint) -> None:
         self._endpoint = endpoint
         self._transport: asyncio.Transport | None = None
+        self._principal = ANONYMOUS
+        self._host = ""
+        self._buffer = memoryview(bytearray(READ_BYTES))
         self._request = b""
         self._slices: Iterator[bytes] | None = None
         self._paused = False
@@ -84,6 +117,7 @@ class _ScrapeConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._host = str((transport.get_extra_info("peername") or ("",))[0])
         if not self._endpoint.admit(self):
             self._transport.abort()
             return
@@ -101,12 +135,19 @@ class _ScrapeConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def identified(self, principal: str) -> None:
+        self._principal = principal
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[:]
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._slices is not None:
             return  # the response is on its way; what follows the request is not ours
-        self._request += data
+        self._request += self._buffer[:nbytes]
         if b"\r\n\r\n" in self._request:
-            self._serve(self._request.split(b"\r\n", 1)[0])
+            line, *headers = self._request.partition(b"\r\n\r\n")[0].split(b"\r\n")
+            self._serve(line, headers)
         elif len(self._request) > MAX_REQUEST_BYTES:
             self._answer("431 Request Header Fields Too Large", b"the request is too long\n")
 
@@ -117,7 +158,7 @@ class _ScrapeConnection(asyncio.Protocol):
         self._paused = False
         self._endpoint.loop.call_soon(self._write_slice)
 
-    def _serve(self, line: bytes) -> None:
+    def _serve(self, line: bytes, headers: list[bytes]) -> None:
         words = line.decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             self._answer("400 Bad Request", b"not an HTTP/1 request\n")
@@ -126,6 +167,13 @@ class _ScrapeConnection(asyncio.Protocol):
         path = path.partition("?")[0]
         if method not in ("GET", "HEAD"):
             self._answer("405 Method Not Allowed", b"only GET\n")
+        elif (
+            refused := self._endpoint.refusal(path, self._principal, _authorization(headers), self._host)
+        ) is not None:
+            logger.warning(
+                "refusing %s of %s at %s: %s", path, self._principal, self._host, refused, extra=RATE_LIMITED
+            )
+            self._answer(_STATUSES[refused], b"show a token or a certificate of somebody who may ask\n")
         elif path == "/healthz":
             healthy = self._endpoint.is_healthy()
             self._answer("200 OK" if healthy else "503 Service Unavailable", b"ok\n" if healthy else b"stopping\n")
@@ -133,10 +181,10 @@ class _ScrapeConnection(asyncio.Protocol):
             self._answer("404 Not Found", b"there are /metrics and /healthz\n")
         else:
             self._chunked = version != "HTTP/1.0" and method == "GET"
-            headers = f"HTTP/1.1 200 OK\r\nContent-Type: {CONTENT_TYPE}\r\nConnection: close\r\n"
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: {CONTENT_TYPE}\r\nConnection: close\r\n"
             if self._chunked:
-                headers += "Transfer-Encoding: chunked\r\n"
-            self._write(headers.encode("ascii") + b"\r\n")
+                head += "Transfer-Encoding: chunked\r\n"
+            self._write(head.encode("ascii") + b"\r\n")
             self._slices = iter(()) if method == "HEAD" else render(self._endpoint.registry)
             self._write_slice()
 
@@ -154,9 +202,10 @@ class _ScrapeConnection(asyncio.Protocol):
             self._endpoint.loop.call_soon(self._write_slice)
 
     def _answer(self, status: str, body: bytes) -> None:
+        challenge = "WWW-Authenticate: Bearer\r\n" if status == _STATUSES["401"] else ""
         head = (
             f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
-            "Connection: close\r\n\r\n"
+            f"{challenge}Connection: close\r\n\r\n"
         )
         self._write(head.encode("ascii") + body)
         self._slices = iter(())
@@ -166,3 +215,11 @@ class _ScrapeConnection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+
+
+def _authorization(headers: list[bytes]) -> str:
+    for header in headers:
+        name, _, value = header.partition(b":")
+        if name.strip().lower() == b"authorization":
+            return value.strip().decode("latin-1")
+    return ""

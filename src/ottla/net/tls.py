@@ -80,7 +80,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     """The protocol of a plain transport, and the transport of a connection."""
 
     def __init__(self, tls: ListenerTls, room: TlsRoom, descriptor: int, served: Served) -> None:
-        """`descriptor` is the socket's, written to as long as the plain transport is open and holds nothing."""
+        """`descriptor` is the socket's, written to as long as the plain transport is open and holds nothing.
+
+        -1: all goes through the plain transport.
+        """
         super().__init__()
         self._tls = tls
         self._room = room
@@ -263,7 +266,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._closing or not self._outgoing.pending:
             return
         data = self._outgoing.read()
-        if raw.get_write_buffer_size() == 0:
+        if self._descriptor >= 0 and raw.get_write_buffer_size() == 0:
             try:
                 sent = os.write(self._descriptor, data)
             except (BlockingIOError, InterruptedError):
@@ -279,6 +282,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         """Bytes that the socket did not take yet."""
         return 0 if self._raw is None else self._raw.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """What the plain transport knows, as "peername"."""
+        return default if self._raw is None else self._raw.get_extra_info(name, default)
 
     # -- the end
 

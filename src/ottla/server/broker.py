@@ -109,7 +109,8 @@ class Broker:
         self._failures = Failures(machine.clock)
         self._steps = PeriodicSteps(machine.scheduler, self._failures)
         self._publisher = MetadataPublisher()
-        self._authorizer = make_authorizer(config, self._publisher)
+        self.authorizer = make_authorizer(config, self._publisher)
+        """Who says what clients may do; None where everybody may do everything."""
         self._logs = LogManager(
             machine.disk,
             machine.clock,
@@ -207,7 +208,7 @@ class Broker:
                 self.contexts.dispatcher,
                 controller_apis(self.contexts),
                 serves_controller=True,
-                authorizer=self._authorizer,
+                authorizer=self.authorizer,
             )
             metadata_log.listen(control)
             if config.is_controller:
@@ -235,7 +236,7 @@ class Broker:
             self._controller_lifecycle.start(_nothing)
         await (self._join(control) if config.clustered else self._start_alone(control))
         self._dispatcher = RequestDispatcher(
-            self.contexts.dispatcher, broker_apis(self.contexts), authorizer=self._authorizer
+            self.contexts.dispatcher, broker_apis(self.contexts), authorizer=self.authorizer
         )
         self._within_quotas = QuotaDispatcher(self._dispatcher, self.parts.quotas, self._machine.clock)
         register_gauges(self._registry, self.parts, config)
