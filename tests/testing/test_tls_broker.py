@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import datetime
+import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import load_pem_x509_certificate
 from kafka import KafkaConsumer
 
 from ottla.app.main import cli
@@ -115,6 +122,92 @@ def test_who_is_not_known_gets_a_sentence(broker, tmp_path, left_out, words):
         pytest.raises(BrokerUnreachable, match=words),
     ):
         cluster.describe()
+
+
+def test_a_keystore_that_cannot_be_used_is_refused_in_the_answer(broker, keys, tmp_path):
+    bad, foreign = tmp_path / "bad.pem", tmp_path / "foreign.pem"
+    bad.write_text("no key\n")
+    now = datetime.datetime.now(datetime.UTC)
+    foreign.write_bytes(Authority.make("other", now).issue("another", ("localhost", "127.0.0.1"), now))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **library(keys)})
+    name = "listener.name.ssl.ssl.keystore.location"
+    for path, words in ((bad, "PKCS12 needs"), (tmp_path / "none.pem", "no such file"), (foreign, "another subject")):
+        entry = ConfigEntry(name, str(path), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+        (answer,) = admin.incremental_alter_configs([resource]).values()
+        with pytest.raises(KafkaException, match=words) as refused:
+            answer.result(30)
+        assert refused.value.args[0].code() == KafkaError.INVALID_REQUEST
+    (described,) = admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, "1")]).values()
+    assert name not in described.result(30), "nothing was written"
+    admin.list_topics(timeout=30)
+
+
+class Crowd:
+    """Clients that connect one after the other, as fast as they can."""
+
+    def __init__(self, address: str, context: ssl.SSLContext) -> None:
+        host, _, port = address.rpartition(":")
+        self.address = host, int(port)
+        self.context = context
+        self.served: list[bytes] = []
+        self.failures: list[Exception] = []
+        self.stop = threading.Event()
+        self.threads = [threading.Thread(target=self.connect) for _ in range(2)]
+
+    def connect(self) -> None:
+        api_versions = bytes.fromhex("0000000a 0012 0000 00000007 ffff")
+        while not self.stop.is_set():
+            try:
+                with (
+                    socket.create_connection(self.address, 30) as raw,
+                    self.context.wrap_socket(raw, server_hostname="localhost") as client,
+                ):
+                    client.sendall(api_versions)
+                    assert client.recv(8)[4:] == bytes.fromhex("00000007")
+                    self.served.append(client.getpeercert(binary_form=True) or b"")
+            except Exception as error:
+                self.failures.append(error)
+
+    def has_met(self, certificate: bytes) -> bool:
+        return certificate in self.served[-2:] or bool(self.failures)
+
+    def __enter__(self) -> Crowd:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def test_certificates_are_replaced_under_load_without_a_failed_connection(broker, keys):
+    name = "listener.name.ssl.ssl.keystore.location"
+    now = datetime.datetime.now(datetime.UTC)
+    authority = Authority.make("authority of a crowd", now)
+    context = ssl.create_default_context(cafile=str(keys / "ca.pem"))
+    context.load_verify_locations(cadata=authority.pem.decode())
+    context.load_cert_chain(keys / "client.pem")
+    first = (keys / "server.pem").read_bytes()
+    with Cluster(broker.bootstrap_servers, security=read_security(str(broker.client_properties))) as admin:
+        with Crowd(broker.bootstrap_servers, context) as crowd:
+            for content in (authority.issue("server", ("localhost", "127.0.0.1"), now), first) * 3:
+                (keys / "server.pem").write_bytes(content)
+                admin.alter_configs(ResourceType.BROKER, "1", [(name, ConfigOperation.SET, str(keys / "server.pem"))])
+                certificate = load_pem_x509_certificate(content[content.index(b"-----BEGIN CERTIFICATE") :])
+                new = certificate.public_bytes(Encoding.DER)
+                wait_until(partial(crowd.has_met, new))
+        admin.alter_configs(ResourceType.BROKER, "1", [(name, ConfigOperation.DELETE, None)])
+    assert not crowd.failures
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_a_new_certificate_comes_without_a_restart_and_no_connection_is_lost(broker, keys):

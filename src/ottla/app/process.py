@@ -258,6 +258,7 @@ class BrokerProcess:
         broker.follow_dispatcher(connections.use_dispatcher)
         broker.follow_config(lambda config: connections.use_limits(connection_limits(config, most)))
         for tls in self._tls.values():
+            broker.check_config(tls.check)
             broker.follow_config(tls.follow)
         return connections
 

@@ -71,9 +71,7 @@ def handle_incremental_alter_configs(
             resource = _alterable_resource(image, item.resource_type, item.resource_name, context)
             _check_operations(item.configs)
             old = image.configs.get(resource, {})
-            new = dict(old)
-            for config in item.configs:
-                _apply_operation(new, config, resource, context)
+            new = altered(old, item.configs, resource, context.config)
             new_records = _change_records(image, resource, old, new, [config.name for config in item.configs], context)
             check_record_count(len(records) + len(new_records))
             records += new_records
@@ -174,8 +172,18 @@ _TABLES: Mapping[ConfigResourceType, Mapping[str, ConfigKey]] = {
 }
 
 
+def altered(
+    old: Mapping[str, str], configs: Iterable[AlterableConfig], resource: ConfigResource, broker: BrokerConfig
+) -> dict[str, str]:
+    """What the settings of a resource become, which were `old`. Raises KafkaError."""
+    new = dict(old)
+    for config in configs:
+        _apply_operation(new, config, resource, broker)
+    return new
+
+
 def _apply_operation(
-    values: dict[str, str], config: AlterableConfig, resource: ConfigResource, context: ControllerContext
+    values: dict[str, str], config: AlterableConfig, resource: ConfigResource, broker: BrokerConfig
 ) -> None:
     operation = ConfigOperation(config.config_operation)
     if operation is ConfigOperation.DELETE:
@@ -191,7 +199,7 @@ def _apply_operation(
             )
         current = values.get(config.name)
         if current is None:
-            current = _default_text(config.name, resource, context)
+            current = _default_text(config.name, resource, broker)
         parts = [part for part in current.split(",") if part]
         for part in (part.strip() for part in text.split(",")):
             if operation is ConfigOperation.APPEND and part not in parts:
@@ -202,9 +210,9 @@ def _apply_operation(
     values[config.name] = text
 
 
-def _default_text(name: str, resource: ConfigResource, context: ControllerContext) -> str:
+def _default_text(name: str, resource: ConfigResource, broker: BrokerConfig) -> str:
     if resource.type is ConfigResourceType.TOPIC:
-        return render(context.config.topic_defaults[name]) or ""
+        return render(broker.topic_defaults[name]) or ""
     return render(BROKER_CONFIGS[name].default) or ""
 
 

@@ -57,18 +57,30 @@ class ListenerTls:
     def follow(self, config: BrokerConfig) -> None:
         """Settings of the broker changed, perhaps not these: files are read again all the same, as in Apache Kafka."""
         try:
-            settings = self._settings_of(config)
-            material = read_material(settings, self._read)
-            if settings == self._settings and material == self._material:
-                return
-            _refuse_another_identity(self._material, material, config, self.name)
-            client = client_context(settings, material)
-            server = server_context(settings, material) if self._server is not None else None
+            prepared = self._prepared(config)
         except OperatorError as error:
             logger.error("listener %s keeps its certificates, since the new ones can't be used: %s", self.name, error)
             return
-        self._settings, self._material, self._client, self._server = settings, material, client, server
-        logger.info("listener %s has new certificates or settings of TLS", self.name)
+        if prepared is not None:
+            self._settings, self._material, self._client, self._server = prepared
+            logger.info("listener %s has new certificates or settings of TLS", self.name)
+
+    def check(self, config: BrokerConfig) -> None:
+        """Whether settings that somebody proposes could be followed. Raises OperatorError."""
+        self._prepared(config)
+
+    def _prepared(
+        self, config: BrokerConfig
+    ) -> tuple[TlsSettings, Material, ssl.SSLContext, ssl.SSLContext | None] | None:
+        """All that is made of the settings, and of their files as they are now; None where nothing has changed."""
+        settings = self._settings_of(config)
+        material = read_material(settings, self._read)
+        if settings == self._settings and material == self._material:
+            return None
+        _refuse_another_identity(self._material, material, config, self.name)
+        client = client_context(settings, material)
+        server = server_context(settings, material) if self._server is not None else None
+        return settings, material, client, server
 
     def _settings_of(self, config: BrokerConfig) -> TlsSettings:
         return TlsSettings.of(lambda setting: config.of_listener(self.name, setting))

@@ -46,6 +46,12 @@ Guard = Callable[[ContextT_contra, Request, Any], "object | None"]
 Returns the response where nothing is left to handle. Raises KafkaError.
 """
 
+Screen = Callable[[ContextT_contra, Request, Any], "object | None"]
+"""Gets the request message on the broker that was asked, before the controller decides, and takes out what it refuses.
+
+Returns the response where nothing is left.
+"""
+
 Basis = Callable[[ContextT_contra], tuple[object, ...]]
 """The objects that responses depend on beside the request; all immutable."""
 
@@ -89,11 +95,11 @@ class HotApi(Api[ContextT_contra]):
 class DeclaredApi(Api[ContextT_contra]):
     """An API whose messages are declared: the handler sees them alone.
 
-    `forwarded`: the active controller serves it, wherever that is; a broker that is not it hands the request on. With a
-    `basis`, responses without an error are remembered (`response_cache`).
+    `forwarded`: the active controller serves it, wherever that is; a broker that is not it hands the request on, after
+    `screen`. With a `basis`, responses without an error are remembered (`response_cache`).
     """
 
-    __slots__ = ("basis", "error_response", "forwarded", "guard", "handle")
+    __slots__ = ("basis", "error_response", "forwarded", "guard", "handle", "screen")
 
     def __init__(
         self,
@@ -107,12 +113,14 @@ class DeclaredApi(Api[ContextT_contra]):
         guard: Guard[ContextT_contra] | None = None,
         throttled: bool = True,
         forwarded: bool = False,
+        screen: Screen[ContextT_contra] | None = None,
         basis: Basis[ContextT_contra] | None = None,
     ) -> None:
         super().__init__(key, listeners=listeners, needs=needs, item_needs=item_needs, throttled=throttled)
         self.handle = handle
         self.error_response = error_response
         self.forwarded = forwarded
+        self.screen = screen
         self.guard = guard
         self.basis = basis
 

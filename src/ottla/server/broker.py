@@ -450,6 +450,10 @@ class Broker:
         self._config.follow(contexts.use_config)
         self._config.follow(parts.use_config)
 
+    def check_config(self, check: ConfigFollower) -> None:
+        """Ask `check` before settings of this broker are written; it raises OperatorError for those to be refused."""
+        self.contexts.admin.config_checks.append(check)
+
     def follow_config(self, follower: ConfigFollower) -> None:
         """Call `follower` with the effective settings now and after each change of a dynamic one."""
         self._config.follow(follower)

@@ -16,7 +16,7 @@ from ottla.metadata.image import MetadataImage
 from ottla.protocol.registry import ApiKey
 from ottla.quota.mutations import Mutation
 from ottla.replica.manager import ReplicaManager
-from ottla.server.api import DeclaredApi, ErrorResponse, Guard, Listeners
+from ottla.server.api import DeclaredApi, ErrorResponse, Guard, Listeners, Screen
 from ottla.server.authorization import Need
 from ottla.server.enveloped_channel import EnvelopedChannel
 from ottla.server.request import Request
@@ -85,6 +85,7 @@ def decided(
     item_needs: tuple[Need, ...] = (),
     guard: Guard[DecidingContext] | None = None,
     forwarded: bool = False,
+    screen: Screen[Any] | None = None,
     makes_partitions: bool = False,
     refused_from: int | None = None,
 ) -> DeclaredApi[DecidingContext]:
@@ -116,6 +117,7 @@ def decided(
         item_needs=item_needs,
         guard=guard,
         forwarded=forwarded,
+        screen=screen,
     )
 
 

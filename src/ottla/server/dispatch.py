@@ -22,7 +22,8 @@ from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.protocol.codec import read_message
 from ottla.protocol.error_codes import compile_error_codes
-from ottla.protocol.header import REQUEST_FIELDS, encode_response, read_client_id
+from ottla.protocol.framing import SIZE_BYTES
+from ottla.protocol.header import REQUEST_FIELDS, decode_response, encode_request, encode_response, read_client_id
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.registry import API, ApiKey, ApiSpec
 from ottla.replica.purgatory import DelayedOperation, Purgatory
@@ -253,9 +254,14 @@ class RequestDispatcher:
                 return found
         limit = self._element_limit()
         request.message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end, limit)
-        if entry.forwarded and not self.serves_controller and not self._context.controller.local:
-            self._forward(request, bytes(buffer[start:end]))
-            return None
+        if entry.forwarded and not self.serves_controller:
+            if api.screen is not None:
+                refusal = api.screen(entry.context, request, request.message)
+                if refusal is not None:
+                    return list(self._build(entry, request, lambda: refusal))
+            if not self._context.controller.local:
+                self._forward(request, bytes(buffer[start:end]))
+                return None
 
         def build() -> object | None:
             if self.authorizer is not None:
@@ -272,11 +278,19 @@ class RequestDispatcher:
         return list(parts)
 
     def _forward(self, request: Request, data: bytes) -> None:
-        """Hand a request on to the active controller; its answer goes to the client as it is."""
+        """Hand a request on to the active controller; its answer goes to the client as it is.
+
+        Of one that was screened there goes what is left of it, and what is not comes into the answer.
+        """
+        key, version = request.api_key, request.api_version
+        if request.amend is not None:
+            data = encode_request(key, version, request.correlation_id, request.client_id, request.message)[SIZE_BYTES:]
 
         def answered(response: bytes | None, error: BaseException | None) -> None:
             if response is None:
                 self.answer_parked(request, lambda: _raise(error))
+            elif request.amend is not None:
+                self.answer_parked(request, lambda: decode_response(key, version, response)[1])
             elif not request.channel.closed:
                 self.finish_parked(request, [_SIZE.pack(len(response)), response])
 

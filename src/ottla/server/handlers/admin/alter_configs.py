@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.configs import handle_alter_configs
 from ottla.protocol.messages.alter_configs import (
     AlterConfigsRequest,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
@@ -15,6 +18,8 @@ from ottla.server.api import Listeners
 from ottla.server.authorization import Need
 from ottla.server.decisions import DecidingContext, decided
 from ottla.server.guards import Items, guard_configs
+from ottla.server.handlers.admin.context import AdminContext
+from ottla.server.handlers.admin.reconfiguration import screen_configs
 from ottla.server.request import Request
 
 
@@ -38,11 +43,21 @@ def guard(context: DecidingContext, request: Request, message: AlterConfigsReque
     return guard_configs(request, message, AclOperation.ALTER_CONFIGS, Items("resources", "responses", error_response))
 
 
+def screen(context: AdminContext, request: Request, message: AlterConfigsRequest) -> object | None:
+    """What this broker can't follow of its own settings."""
+
+    def proposed(_old: Mapping[str, str], item: AlterConfigsResource) -> Mapping[str, str]:
+        return {config.name: config.value for config in item.configs if config.value is not None}
+
+    return screen_configs(context, request, message, proposed, error_response)
+
+
 ALTER_CONFIGS = decided(
     ApiKey.ALTER_CONFIGS,
     handle_alter_configs,
     error_response,
     guard=guard,
+    screen=screen,
     listeners=Listeners.BOTH,
     item_needs=(
         Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.disk import Disk
 from ottla.replica.manager import ReplicaManager
@@ -19,6 +21,7 @@ class AdminContext:
     __slots__ = (
         "check_partition_count",
         "config",
+        "config_checks",
         "decisions",
         "disk",
         "failures",
@@ -42,6 +45,8 @@ class AdminContext:
         failures: Failures,
     ) -> None:
         self.config = config
+        self.config_checks: list[Callable[[BrokerConfig], None]] = []
+        """Whether settings can be followed that this broker shall have; each raises OperatorError where not."""
         self.metadata = metadata
         self.decisions = decisions
         self.topics = topics

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode
-from ottla.controller.configs import handle_incremental_alter_configs
+from ottla.controller.configs import altered, handle_incremental_alter_configs
+from ottla.metadata.image import ConfigResource
 from ottla.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -15,6 +20,8 @@ from ottla.server.api import Listeners
 from ottla.server.authorization import Need
 from ottla.server.decisions import DecidingContext, decided
 from ottla.server.guards import Items, guard_configs
+from ottla.server.handlers.admin.context import AdminContext
+from ottla.server.handlers.admin.reconfiguration import screen_configs
 from ottla.server.request import Request
 
 
@@ -40,11 +47,22 @@ def guard(context: DecidingContext, request: Request, message: IncrementalAlterC
     return guard_configs(request, message, AclOperation.ALTER_CONFIGS, Items("resources", "responses", error_response))
 
 
+def screen(context: AdminContext, request: Request, message: IncrementalAlterConfigsRequest) -> object | None:
+    """What this broker can't follow of its own settings."""
+
+    def proposed(old: Mapping[str, str], item: AlterConfigsResource) -> Mapping[str, str]:
+        resource = ConfigResource(ConfigResourceType.BROKER, item.resource_name)
+        return altered(old, item.configs, resource, context.config)
+
+    return screen_configs(context, request, message, proposed, error_response)
+
+
 INCREMENTAL_ALTER_CONFIGS = decided(
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     handle_incremental_alter_configs,
     error_response,
     guard=guard,
+    screen=screen,
     listeners=Listeners.BOTH,
     item_needs=(
         Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),

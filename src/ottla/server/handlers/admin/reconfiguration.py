@@ -1,0 +1,67 @@
+"""Settings of this broker that it could not follow are refused before they are written (KIP-226).
+
+The controller checks what a setting may be; whether a keystore opens, or an address can be listened on, only the broker
+knows whose setting it is. It is asked first, as in Apache Kafka, and says why not.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.config_def import ConfigResourceType
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.server.api import ErrorResponse
+from ottla.server.guards import amend
+from ottla.server.handlers.admin.context import AdminContext
+from ottla.server.request import Request
+
+Proposed = Callable[[Mapping[str, str], Any], Mapping[str, str]]
+"""What the dynamic settings of a broker become by one resource of a request, from what they are. Raises KafkaError."""
+
+
+def screen_configs(
+    context: AdminContext, request: Request, message: Any, proposed: Proposed, error_response: ErrorResponse
+) -> object | None:
+    """Take out of `message` what this broker can't follow; the response where nothing is left."""
+    kept, answers = [], []
+    for resource in message.resources:
+        reason = _reason(context, request, resource, proposed)
+        if reason is None:
+            kept.append(resource)
+            continue
+        alone = copy.copy(message)
+        alone.resources = [resource]
+        answered: Any = error_response(alone, ErrorCode.INVALID_REQUEST, reason)
+        answers += answered.responses
+    if not answers:
+        return None
+    if not kept:
+        response: Any = error_response(message, ErrorCode.INVALID_REQUEST, "")
+        response.responses = answers
+        return response  # type: ignore[no-any-return]
+    message.resources = kept
+    amend(request, lambda response: response.responses.extend(answers))
+    return None
+
+
+def _reason(context: AdminContext, request: Request, resource: Any, proposed: Proposed) -> str | None:
+    """Why this broker can't follow; None also for what the controller refuses, and tells why."""
+    config = context.config
+    if resource.resource_type != ConfigResourceType.BROKER or resource.resource_name != str(config.node_id):
+        return None
+    if not request.allowed(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, told=False):
+        return None  # files are opened for nobody else
+    image = context.metadata.image
+    try:
+        own = proposed(image.broker_configs(config.node_id), resource)
+        future = config.with_dynamic(image.default_broker_configs(), own)
+        for check in context.config_checks:
+            check(future)
+    except KafkaError:
+        return None
+    except OperatorError as error:
+        return str(error)
+    return None

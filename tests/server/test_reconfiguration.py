@@ -1,0 +1,118 @@
+"""Settings that the broker itself refuses before the controller hears of them, here or elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.errors import ErrorCode, OperatorError
+from ottla.protocol.messages import alter_configs
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.server.apis import broker_apis
+from ottla.server.dispatch import RequestDispatcher
+
+from .harness import MemoryChannel, join
+
+TOPIC, BROKER = 2, 4
+NAME = "background.threads"
+
+
+def check(config: BrokerConfig) -> None:
+    if config.get_int(NAME) == 7:
+        raise OperatorError("seven is not to be had here")
+
+
+class Elsewhere:
+    """A controller behind a connection: what is forwarded is served by another dispatcher, as it comes."""
+
+    local = False
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+        self.forwarded: list[int] = []
+
+    def forward(self, data: bytes, principal: str, client_host: str, done: Any) -> None:
+        self.forwarded.append(len(data))
+        channel = MemoryChannel(900)
+        parts = self.server.broker.dispatcher.handle(channel, bytearray(data), 0, len(data))
+        if parts is None:
+            self.server.run_until(lambda: bool(channel.answers))
+        answer = channel.answers.pop() if parts is None else join(parts)
+        self.server.loop.call_soon(done, answer[4:], None)
+
+
+@pytest.fixture(params=["here", "elsewhere"])
+def client(request, server) -> Any:
+    server.broker.contexts.admin.config_checks.append(check)
+    client = server.connect()
+    client.create_topic("t")
+    if request.param == "elsewhere":
+        contexts = server.broker.contexts
+        context = contexts.dispatcher._replace(controller=Elsewhere(server))
+        client.elsewhere = context.controller
+        dispatcher = RequestDispatcher(context, broker_apis(contexts))
+        client.dispatcher = lambda: dispatcher
+    return client
+
+
+def row(kind: int, name: str, setting: str, value: str) -> AlterConfigsResource:
+    return AlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=[AlterableConfig(name=setting, value=value)]
+    )
+
+
+def described(response: Any) -> dict[str, tuple[int, str | None]]:
+    return {each.resource_name: (each.error_code, each.error_message) for each in response.responses}
+
+
+REFUSED = (ErrorCode.INVALID_REQUEST, "seven is not to be had here")
+
+
+def test_what_the_broker_refuses_is_not_written_and_the_rest_is(server, client):
+    response = client.ask(
+        IncrementalAlterConfigsRequest(
+            resources=[row(BROKER, "1", NAME, "7"), row(TOPIC, "t", "retention.ms", "5"), row(BROKER, "", NAME, "7")]
+        ),
+        1,
+    )
+    assert described(response) == {"1": REFUSED, "t": (0, None), "": (0, None)}
+    image = server.broker.image
+    assert image.broker_configs(1) == {}
+    assert image.topic_configs("t") == {"retention.ms": "5"}
+
+
+def test_nothing_is_forwarded_of_what_is_refused_as_a_whole(server, client):
+    replacing = alter_configs.AlterConfigsRequest(
+        resources=[
+            alter_configs.AlterConfigsResource(
+                resource_type=BROKER,
+                resource_name="1",
+                configs=[alter_configs.AlterableConfig(name=NAME, value="7")],
+            )
+        ]
+    )
+    for message, version in (
+        (IncrementalAlterConfigsRequest(resources=[row(BROKER, "1", NAME, "7")]), 1),
+        (replacing, 2),
+    ):
+        assert described(client.ask(message, version)) == {"1": REFUSED}
+    if hasattr(client, "elsewhere"):
+        assert client.elsewhere.forwarded == []
+    accepted = IncrementalAlterConfigsRequest(resources=[row(BROKER, "1", NAME, "8")])
+    assert described(client.ask(accepted, 1)) == {"1": (0, None)}
+    assert server.broker.image.broker_configs(1) == {NAME: "8"}
+
+
+def test_what_the_controller_refuses_has_its_words(client):
+    code, text = described(
+        client.ask(IncrementalAlterConfigsRequest(resources=[row(BROKER, "1", "listener.security.x", "many")]), 1)
+    )["1"]
+    assert (code, text) != REFUSED
+    answer = client.ask(IncrementalAlterConfigsRequest(resources=[row(BROKER, "1", NAME, "many")]), 1)
+    assert "seven" not in described(answer)["1"][1]
