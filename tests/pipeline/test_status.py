@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -118,8 +119,8 @@ def test_rows_are_counted_wherever_their_partition_stands(
 def test_tables_are_found_below_a_directory(cluster: MemoryCluster, tmp_path: Path) -> None:
     for name in ("a", "deep/b", "_hidden/c"):
         load(cluster, open_table(tmp_path / name))
-    assert find_tables(tmp_path) == [str(tmp_path / "a"), str(tmp_path / "deep" / "b")]
-    assert find_tables(tmp_path / "a") == [str(tmp_path / "a")]
+    assert list(find_tables(tmp_path)) == [str(tmp_path / "a"), str(tmp_path / "deep" / "b")]
+    assert list(find_tables(tmp_path / "a")) == [str(tmp_path / "a")]
 
 
 def test_a_topic_whose_first_partitions_are_empty(cluster: MemoryCluster, tmp_path: Path) -> None:
@@ -142,6 +143,7 @@ def test_a_table_of_another_tool(tmp_path: Path, cluster: Any) -> None:
         "version": 0,
         "last_load_ms": None,
         "partitions": [],
+        "error": None,
     }
 
 
@@ -172,6 +174,60 @@ def test_the_command_against_a_broker(ottla_broker: Broker, tmp_path: Path) -> N
     lines = CliRunner().invoke(main.cli, arguments).output.splitlines()
     assert lines[0].split()[:4] == ["TABLE", "PIPELINE", "TOPIC", "PARTITION"]
     assert len(lines) == 3
+
+
+def damage(table: Path, kind: str) -> None:
+    """The files by which a table of that format knows what it has become something else's."""
+    where = {"delta": "_delta_log", "parquet": "_ottla_log"}.get(kind)
+    files = [table / "catalog.db"] if where is None else [path for path in (table / where).iterdir() if path.is_file()]
+    for file in files:
+        file.write_bytes(b"not of this format")
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
+def test_one_that_can_not_be_read_keeps_no_other_from_being_shown(
+    ottla_broker: Broker, tmp_path: Path, kind: str
+) -> None:
+    if kind == "iceberg":
+        pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+    bad, good = tmp_path / "bad", tmp_path / "good"
+    for path in (bad, good):
+        load(make_cluster(), open_table(path, format=kind))
+    damage(bad, kind)
+    arguments = ["pipeline", "status", "-b", ottla_broker.bootstrap_servers]
+    printed = CliRunner().invoke(main.cli, [*arguments, str(tmp_path), "--json"])
+    assert printed.exit_code == 1, printed.output
+    first, second = json.loads(printed.stdout)
+    assert (first["table"], first["version"], first["partitions"]) == (str(bad), None, [])
+    assert str(bad) in first["error"]
+    assert printed.stderr == f"ottla: 1 of 2 tables can't be read: {first['error']}\n"
+    assert (second["table"], second["error"], len(second["partitions"])) == (str(good), None, 2)
+    lines = CliRunner().invoke(main.cli, [*arguments, str(tmp_path)]).stdout.splitlines()
+    assert lines[1].split(maxsplit=1)[0] == str(bad)
+    assert lines[1].endswith("can't be read")
+    assert len(lines) == 4
+    alone = CliRunner().invoke(main.cli, [*arguments, str(bad)])
+    assert alone.exit_code == 2
+    assert alone.stderr == f"ottla: {first['error']}\n"
+
+
+def test_a_place_that_can_not_be_looked_at_may_be_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rights say nothing to root, so the system call itself refuses."""
+    load(make_cluster(), open_table(tmp_path / "good"))
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    list_directory = Path.iterdir
+
+    def refused(path: Path) -> Any:
+        if path == locked:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return list_directory(path)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    assert find_tables(tmp_path) == {
+        str(tmp_path / "good"): None,
+        str(locked): f"{locked} can't be searched for tables: permission denied ({locked})",
+    }
 
 
 def test_nothing_there(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.client.cluster import Cluster
+from ottla.client.connection import BrokerUnreachable
 from ottla.client.model import LATEST_TIMESTAMP, Position, TopicInfo
-from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.common.ids import uuid_to_string
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import app_id
@@ -55,39 +56,46 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One table; `last_load_ms` from the epoch."""
+    """One table; `last_load_ms` in milliseconds from the epoch."""
 
     table: str
-    version: int
+    version: int | None
     last_load_ms: int | None
     partitions: list[PartitionStatus] = field(default_factory=list)
+    error: str | None = None
+    """Why it can't be read; then nothing else is known."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def find_tables(location: str | os.PathLike[str]) -> list[str]:
-    """The table in a directory or object store, or all below it that lie in no other; raises OperatorError when there
-    is none."""
+def find_tables(location: str | os.PathLike[str]) -> dict[str, str | None]:
+    """The table in a directory or object store, or all below it that lie in no other, in their order; a place that
+    can't be looked at comes with the reason, as it may be one. Raises OperatorError when there is none."""
     store = open_store(location)
     if not store.exists():
         if os.path.lexists(location):
             raise OperatorError(f"{location} is no directory, as a table is: name another")
         raise OperatorError(f"there is no directory {location}")
-    try:
-        found = list(_tables_below(store))
-    except OSError as error:
-        raise OperatorError(f"{location} can't be searched for tables: {os_reason(error)}") from error
+    found = dict(_tables_below(store))
     if not found:
         raise OperatorError(f"there is no table in {location} or below it; `ottla pipeline load` makes one")
     return found
 
 
-def _tables_below(store: Store) -> Iterable[str]:
-    if found_format(store) is not None:
-        yield store.location
+def _tables_below(store: Store) -> Iterable[tuple[str, str | None]]:
+    try:
+        is_table = found_format(store) is not None
+        names = [] if is_table else store.directories()
+    except OperatorError as error:
+        yield store.location, str(error)
         return
-    for name in store.directories():
+    except OSError as error:
+        yield store.location, f"{store.location} can't be searched for tables: {os_reason(error)}"
+        return
+    if is_table:
+        yield store.location, None
+    for name in names:
         if not name.startswith(("_", ".")):
             yield from _tables_below(store.child(name))
 
@@ -206,15 +214,44 @@ def row_counts(table: Table) -> dict[Position, int] | None:
 
 
 def statuses(
-    tables: Sequence[Table], bootstrap_servers: str, *, client_id: str, isolation: str = "read_committed"
+    found: Mapping[str, str | None],
+    bootstrap_servers: str,
+    *,
+    catalog_url: str | None = None,
+    client_id: str,
+    isolation: str = "read_committed",
 ) -> list[TableStatus]:
-    """All tables against one cluster. Raises OperatorError, KafkaError."""
+    """All tables that `find_tables` found, or names in a catalog, against one cluster; one that can't be read says so
+    and keeps none of the others from being shown. Raises BrokerUnreachable."""
+
+    def status(cluster: Cluster, location: str, reason: str | None) -> TableStatus:
+        try:
+            if reason is None:
+                return table_status(open_table(location, catalog_url=catalog_url), cluster, isolation)
+        except BrokerUnreachable:
+            raise
+        except OttlaError as error:
+            reason = str(error)
+        return TableStatus(location, None, None, error=reason)
+
     with Cluster(bootstrap_servers, client_id=client_id) as cluster:
-        return [table_status(table, cluster, isolation) for table in tables]
+        return [status(cluster, location, reason) for location, reason in found.items()]
 
 
-def open_tables(directories: Sequence[str | os.PathLike[str]], catalog_url: str | None = None) -> list[Table]:
-    """Every table in or below the directories; with a catalog they are names in it. Raises OperatorError."""
+def locate_tables(places: Sequence[str | os.PathLike[str]], catalog_url: str | None = None) -> dict[str, str | None]:
+    """What `find_tables` finds at all of them; with a catalog they are names in it. Raises OperatorError."""
     if catalog_url is not None:
-        return [open_table(name, catalog_url=catalog_url) for name in directories]
-    return [open_table(path) for directory in directories for path in find_tables(directory)]
+        return dict.fromkeys(map(str, places))
+    return {location: reason for place in places for location, reason in find_tables(place).items()}
+
+
+def raise_unreadable(found: Sequence[TableStatus]) -> None:
+    """Raise OttlaError when a table could not be read, OperatorError when none could."""
+    errors = [one.error for one in found if one.error is not None]
+    if not errors:
+        return
+    if len(errors) == len(found) == 1:
+        raise OperatorError(errors[0])
+    raise (OperatorError if len(errors) == len(found) else OttlaError)(
+        f"{len(errors)} of {len(found)} tables can't be read: {'; '.join(errors)}"
+    )

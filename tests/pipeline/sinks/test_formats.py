@@ -77,7 +77,7 @@ def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, placed_tabl
     store = table.layout().store
     found = {file.path for file in store.files() if file.name.startswith("part-")}
     assert {store.relative(path) for path in table.files()} == table.named_files() == found
-    assert find_tables(table.location.removesuffix("/table")) == [table.location]
+    assert list(find_tables(table.location.removesuffix("/table"))) == [table.location]
 
 
 def test_a_table_remembers_its_loads(cluster: MemoryCluster, table: Table) -> None:

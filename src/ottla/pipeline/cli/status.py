@@ -48,19 +48,25 @@ def status(
     """Show how far tables are behind their topics: of TABLES, or of all tables below a directory.
 
     For each partition: the offset that the table holds, the end of the partition, the lag between the two in offsets,
-    how old the first record is that is not loaded, and what the table and its dead letters hold of it.
+    how old the first record is that is not loaded, and what the table and its dead letters hold of it. A table that
+    can't be read is named with the reason and keeps no other from being shown; the exit code is 1 then, 2 when none
+    can.
     """
     require_extra()
-    from ottla.pipeline.status import open_tables, statuses
+    from ottla.pipeline.status import locate_tables, raise_unreadable, statuses
 
-    found = statuses(open_tables(tables, catalog_url), bootstrap_server, client_id=CLIENT_ID, isolation=isolation)
+    located = locate_tables(tables, catalog_url)
+    found = statuses(located, bootstrap_server, catalog_url=catalog_url, client_id=CLIENT_ID, isolation=isolation)
     if as_json:
         print_json([one.to_json() for one in found])
-        return
-    print_table(COLUMNS, [row for one in found for row in _rows(one)], right=NUMERIC)
+    else:
+        print_table(COLUMNS, [row for one in found for row in _rows(one)], right=NUMERIC)
+    raise_unreadable(found)
 
 
 def _rows(one: TableStatus) -> list[list[object]]:
+    if one.error is not None:
+        return [[one.table, *["-"] * (len(COLUMNS) - 2), "can't be read"]]
     if not one.partitions:
         return [[one.table, *["-"] * (len(COLUMNS) - 2), "no load that it remembers"]]
     last = "-" if one.last_load_ms is None else f"{datetime.fromtimestamp(one.last_load_ms / 1000, UTC):%F %T}"
