@@ -21,7 +21,7 @@ deltalake = pytest.importorskip("deltalake")
 
 from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.client.transactional_producer import ProducerHung, TransactionalProducer  # noqa: E402
-from ottla.common.errors import OttlaError  # noqa: E402
+from ottla.common.errors import OperatorError, OttlaError  # noqa: E402
 from ottla.pipeline.cli import pipeline  # noqa: E402
 from ottla.pipeline.push import Observe  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
@@ -123,11 +123,12 @@ def test_a_table_gives_its_records_back(bootstrap: str, topic: str, tmp_path: Pa
             "rows.jsonl",
             b'{"a": 1}\nnonsense\n',
             ("--key-column", "a"),
-            "line 2 of .* is no JSON, so it has no field 'a'",
+            "line 2 of .* is no JSON: .*; nothing of it is in topic",
         ),
         ("rows.jsonl", b'{"b": 1}\n', ("--key-column", "a"), "line 1 of .* has no field 'a' for the key"),
         ("rows.csv", b"a,b\n1,2\n", ("--value-column", "c"), "has no column `c`, only: a, b"),
-        ("rows.csv", b"", (), "rows.csv can't be read: "),
+        ("rows.csv", b"", (), "rows.csv is empty, and its first line should name the columns; nothing of it is in"),
+        ("rows.csv", b'a\n1\n"2\n', (), "line 3 of .*rows.csv begins a row in which a quote is never closed"),
         ("rows.csv", b"a,value,a\n1,2,3\n", (), "rows.csv has two columns of the name 'a'; rename one of them"),
         ("rows.txt", b"1\n", (), "can't be told by its name"),
         ("rows.csv", b"a\n1\n", ("--push-id", "a b"), "the id 'a b' must be 1 to 100 letters"),
@@ -151,6 +152,24 @@ def test_what_cannot_be_pushed_is_told_and_leaves_nothing(
         raise result.exception
     assert "\n" not in str(result.exception)
     assert records(bootstrap, topic) == []
+
+
+def test_what_was_pushed_before_a_malformed_line_is_told(
+    bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]
+) -> None:
+    """Also by a second run, which goes on behind it."""
+    monkeypatch.setattr("ottla.pipeline.push.TRANSACTION_ROWS", 10_000)
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{row}\n" for row in range(25_000)) + "{")
+    for _ in range(2):
+        result = run(path)
+        assert isinstance(result.exception, OperatorError)
+        assert str(result.exception) == (
+            f"line 25,001 of {path} is no JSON: mend or remove it; a document over several lines becomes one by "
+            f"`jq -c .`; the first 20,000 rows are in topic '{topic}' and stay there: push the others as a file of "
+            "their own, since one that was mended is another source"
+        )
+        assert len(records(bootstrap, topic, 20_000)) == 20_000
 
 
 def test_a_pipe_is_refused(bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]) -> None:

@@ -26,6 +26,7 @@ from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import uuid_to_string
 from ottla.pipeline.sinks.topic import LIBRARYS_END, RowWriter, TopicTarget
 from ottla.pipeline.sources.rows import RowSource
+from ottla.pipeline.sources.text_rows import UnreadableRows
 
 TRANSACTION_ROWS = 50_000
 TRANSACTION_S = 5.0
@@ -64,8 +65,9 @@ def group_name(push_id: str) -> str:
 def push(target: TopicTarget, source: RowSource, push_id: str, observe: Observe | None = None) -> PushSummary:
     """Copy what `source` has behind the positions that are committed under `push_id`.
 
-    Raises OperatorError when the id was another source's and when the topic is made again meanwhile, ProducerFenced
-    when the same push was begun elsewhere, TopicNotFound and KafkaError.
+    Raises OperatorError when the id was another source's, when the topic is made again meanwhile, and when the source
+    can't be read, with what is committed of it; ProducerFenced when the same push was begun elsewhere, TopicNotFound
+    and KafkaError.
     """
     started = time.monotonic()
     rows = transactions = 0
@@ -79,6 +81,9 @@ def push(target: TopicTarget, source: RowSource, push_id: str, observe: Observe 
             try:
                 _copy(producer, source, progress, done, _behind(observe, rows))
                 is_done = True
+            except UnreadableRows as error:
+                producer.end(ABORT_S)
+                raise OperatorError(f"{error}; {_what_is_there(target, sum(done.values()))}") from error
             except ProducerHung:  # it is lost, and can't be ended: the next one fences it
                 is_done = False
             except BaseException:
@@ -101,6 +106,15 @@ def _outage_told() -> Iterator[None]:
         raise OperatorError(
             f"{error.message}; when the cluster answers again, the same command goes on behind what is committed"
         ) from error
+
+
+def _what_is_there(target: TopicTarget, rows: int) -> str:
+    if rows == 0:
+        return f"nothing of it is in topic {target.topic!r}"
+    return (
+        f"the first {rows:,} rows are in topic {target.topic!r} and stay there: push the others as a file of their "
+        "own, since one that was mended is another source"
+    )
 
 
 def _behind(observe: Observe | None, rows: int) -> Observe | None:
@@ -152,20 +166,22 @@ def _copy(
     producer: TransactionalProducer,
     source: RowSource,
     progress: _Progress,
-    done: Mapping[Position, int],
+    done: dict[Position, int],
     observe: Observe | None,
 ) -> None:
+    """`done` is moved with each commit."""
     writer = RowWriter(producer, progress.target.topic)
     pending: dict[Position, int] = {}
 
     def commit() -> None:
         if producer.open_count:  # positions without rows are passed again
             progress.commit(producer, pending)
+            done.update(pending)
             if observe is not None:
                 observe(pending, producer.committed_count)
 
     begun = time.monotonic()
-    for batch, positions in source.batches(done):
+    for batch, positions in source.batches(dict(done)):
         if producer.open_count == 0:
             begun = time.monotonic()
         writer.write(batch)

@@ -80,6 +80,7 @@ def push(
 
     A table that `load` made gives its records back: key, value and headers. Lines of JSON go as they are; rows of other
     files become JSON objects, those of CSV with text only. Readers of committed records see runs of up to 50,000 rows.
+    A malformed line ends the push with its number, and with how many rows before it are in the topic.
     """
     require_extra()
     from ottla.pipeline import push as pushing

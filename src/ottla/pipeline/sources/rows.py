@@ -7,8 +7,6 @@ that whoever keeps the positions goes on where it was. Memory is bounded by one 
 from __future__ import annotations
 
 import hashlib
-import io
-import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,29 +16,24 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ottla.client.model import Position
-from ottla.common.errors import OperatorError
 from ottla.pipeline.decode import HEADERS_TYPE
 from ottla.pipeline.plan import ClusterView, OffsetRange
 from ottla.pipeline.results import printable
 from ottla.pipeline.row_bounds import RowBounds
 from ottla.pipeline.sources.fetch import read_range
+from ottla.pipeline.sources.text_rows import UnreadableRows, csv_rows, json_lines
 from ottla.pipeline.stores.store import Store
 
 BATCH_ROWS = 10_000
-MAX_LINE_BYTES = 64 << 20
 FORMATS: Mapping[str, tuple[str, ...]] = {
     "parquet": (".parquet",),
     "json": (".json", ".jsonl", ".ndjson"),
     "csv": (".csv",),
 }
 """Format -> the suffixes of its files."""
-
-LINES = 1_000
-"""Of a JSON file in a batch: they may be long."""
 RECORD_COLUMNS = ["partition", "offset", "key", "value", "headers"]
 
 T = TypeVar("T")
@@ -61,7 +54,7 @@ class RowSource(Protocol):
     def batches(self, done: Mapping[Position, int]) -> Iterator[Batch]:
         """The rows behind the positions that are done (none: all), each batch with the positions behind it.
 
-        Raises OperatorError for what can't be read.
+        Raises UnreadableRows for what can't be read.
         """
 
 
@@ -103,7 +96,7 @@ class FileRows:
     """The rows of files, one after another, counted at `position`."""
 
     def __init__(self, store: Store, paths: Sequence[str], format: str, shape: Shape, position: Position) -> None:
-        """`paths` in the store, in the order in which they are read. Raises OperatorError for a file that is not
+        """`paths` in the store, in the order in which they are read. Raises UnreadableRows for a file that is not
         there."""
         filesystem, names = store.arrow(paths)
         self._files = [_File(store.locate(path), filesystem, name) for path, name in zip(paths, names, strict=True)]
@@ -114,7 +107,7 @@ class FileRows:
         for path, file in zip(paths, self._files, strict=True):
             found = _read(file, partial(store.find, path))
             if found is None:
-                raise OperatorError(f"{file} can't be read: it is not there")
+                raise UnreadableRows(f"{file} can't be read: it is not there")
             digest.update(f"{file} {found.size_bytes} {found.modified_ms}\n".encode("utf-8", "replace"))
         self.identity = digest.hexdigest()
 
@@ -140,7 +133,7 @@ class FileRows:
         shape, names = self._shape, batch.schema.names
         for name in (shape.key_column, shape.value_column):
             if name is not None and name not in names:
-                raise OperatorError(f"{path} has no column `{name}`, only: {', '.join(names)}")
+                raise UnreadableRows(f"{path} has no column `{name}`, only: {', '.join(names)}")
         if shape.bounds is not None:
             batch = shape.bounds.within(batch, str(path))
         columns: dict[str, Any] = {}
@@ -219,16 +212,13 @@ def format_of(path: Path) -> str | None:
 
 
 def _file_batches(path: _File, format: str, key_column: str | None) -> Iterator[pa.RecordBatch]:
-    """Raises OperatorError for a file that is none of that format."""
-    if format == "json":
-        batches = _line_batches(path, key_column)
-    else:
-        batches = _parquet_batches(path) if format == "parquet" else _csv_batches(path)
+    """Raises UnreadableRows for a file that is none of that format."""
+    batches = _parquet_batches(path) if format == "parquet" else _text_batches(path, format, key_column)
     while (batch := _read(path, lambda: next(batches, None))) is not None:
         names = batch.schema.names
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise OperatorError(f"{path} has two columns of the name {twice!r}; rename one of them")
+            raise UnreadableRows(f"{path} has two columns of the name {twice!r}; rename one of them")
         yield batch
 
 
@@ -237,48 +227,16 @@ def _parquet_batches(path: _File) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(BATCH_ROWS)
 
 
-def _csv_batches(path: _File) -> Iterator[pa.RecordBatch]:
-    """With a line of names; every value is text, so that no later line contradicts what an earlier one looked like."""
-    with path.open_stream() as stream, pyarrow.csv.open_csv(stream) as reader:
-        names = reader.schema.names
-    options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-    with path.open_stream() as stream, pyarrow.csv.open_csv(stream, convert_options=options) as reader:
-        for block in reader:
-            for start in range(0, block.num_rows, BATCH_ROWS):
-                yield block.slice(start, BATCH_ROWS)
-
-
-def _line_batches(path: _File, key_column: str | None) -> Iterator[pa.RecordBatch]:
-    """Each line as it is the value, empty ones left out; the key is looked up in it."""
-    with path.open_stream() as stream, io.BufferedReader(stream) as reader:
-        lines = itertools.takewhile(bool, iter(lambda: reader.readline(MAX_LINE_BYTES + 1), None))
-        numbered = ((number, line.rstrip(b"\r\n")) for number, line in enumerate(lines, 1))
-        filled = ((number, line) for number, line in numbered if line)
-        while some := list(itertools.islice(filled, LINES)):
-            for number, line in some:
-                if len(line) > MAX_LINE_BYTES:
-                    raise OperatorError(f"line {number} of {path} is longer than {MAX_LINE_BYTES:,} bytes")
-            columns = {"value": pa.array([line for _, line in some], pa.large_binary())}
-            if key_column is not None:
-                columns[key_column] = pa.array([_key_of(path, *each, key_column) for each in some], pa.string())
-            yield pa.record_batch(columns)
-
-
-def _key_of(path: _File, number: int, line: bytes, key_column: str) -> str | None:
-    try:
-        value = json.loads(line)[key_column]
-    except (KeyError, TypeError) as error:
-        raise OperatorError(f"line {number} of {path} has no field {key_column!r} for the key") from error
-    except (ValueError, RecursionError) as error:
-        raise OperatorError(f"line {number} of {path} is no JSON, so it has no field {key_column!r}") from error
-    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _text_batches(path: _File, format: str, key_column: str | None) -> Iterator[pa.RecordBatch]:
+    with path.open_stream() as stream:
+        yield from json_lines(str(path), stream, key_column) if format == "json" else csv_rows(str(path), stream)
 
 
 def _read(path: _File, read: Callable[[], T]) -> T:
     try:
         return read()
     except (OSError, pa.ArrowException) as error:
-        raise OperatorError(f"{path} can't be read: {str(error).splitlines()[0]}") from error
+        raise UnreadableRows(f"{path} can't be read: {str(error).splitlines()[0]}") from error
 
 
 def _bytes(path: _File, batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -1,0 +1,187 @@
+"""Files of text as batches: lines of JSON, and CSV with a line of names.
+
+**Invariants:** what is malformed ends the reading with its file, its line and the way out, before any row of its batch
+is given; a line, and a row of CSV that goes over several, is bounded by MAX_ROW_CHARS, and a batch by LINES and
+BATCH_CHARS. Text is UTF-8.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from ottla.common.errors import OperatorError
+
+LINES = 1_000
+BATCH_CHARS = 8 << 20
+MAX_ROW_CHARS = 64 << 20
+
+T = TypeVar("T")
+
+
+class UnreadableRows(OperatorError):
+    """A file of rows is not there, or not what its name says."""
+
+
+class TextLines:
+    """The lines of a stream of bytes, with their ends and counted from 1. Raises UnreadableRows.
+
+    `newline` as `open` has it.
+    """
+
+    def __init__(self, name: str, stream: Any, newline: str) -> None:
+        self._name = name
+        self._text = io.TextIOWrapper(io.BufferedReader(stream), "utf-8-sig", "surrogateescape", newline)
+        self.number = 0
+        """Of the line that was read last."""
+        self.row_chars = 0
+        """Of the row that is read; whoever has read it sets this to 0."""
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._text.readline(MAX_ROW_CHARS + 1):
+            self.number += 1
+            self.row_chars += len(line)
+            if self.row_chars > MAX_ROW_CHARS:
+                raise self.malformed(self.number, f"makes a row longer than {MAX_ROW_CHARS:,} characters")
+            if not _is_text(line):
+                raise self.malformed(
+                    self.number,
+                    "is not UTF-8: make it that first, as by `iconv -f latin1 -t utf-8` where it is Latin-1",
+                )
+            yield line
+
+    def malformed(self, number: int, what: str) -> UnreadableRows:
+        """The error that says what is wrong with a line."""
+        return UnreadableRows(f"line {number:,} of {self._name} {what}")
+
+
+def _is_text(line: str) -> bool:
+    """Bytes that are no UTF-8 came as surrogates, which can't be encoded; JSON may name them as well."""
+    if line.isascii():
+        return True
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def json_lines(name: str, stream: Any, key_column: str | None) -> Iterator[pa.RecordBatch]:
+    """Each line as it is in the column `value`, empty ones left out; the key is looked up in it. Raises
+    UnreadableRows."""
+    lines = TextLines(name, stream, "\n")
+    for some in _batches(_json_rows(lines, key_column), lines):
+        values, keys = zip(*some, strict=True)
+        columns = {"value": pa.array(values, pa.large_string())}
+        if key_column is not None:
+            columns[key_column] = pa.array(keys, pa.string())
+        yield pa.record_batch(columns)
+
+
+def _json_rows(lines: TextLines, key_column: str | None) -> Iterator[tuple[str, str | None]]:
+    for line in lines:
+        value = line.rstrip("\r\n")
+        if value and not value.isspace():
+            yield value, _key(lines, value, key_column)
+        else:
+            lines.row_chars = 0
+
+
+def _key(lines: TextLines, line: str, key_column: str | None) -> str | None:
+    """None where no column is named; the line must be JSON all the same."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise lines.malformed(
+            lines.number, "is no JSON: mend or remove it; a document over several lines becomes one by `jq -c .`"
+        ) from error
+    if key_column is None:
+        return None
+    try:
+        key = found[key_column]
+    except (LookupError, TypeError) as error:
+        raise lines.malformed(lines.number, f"has no field {key_column!r} for the key") from error
+    text = key if key is None or isinstance(key, str) else json.dumps(key, ensure_ascii=False)
+    if text is not None and not _is_text(text):
+        raise lines.malformed(lines.number, f"has half a character in its field {key_column!r}: mend it")
+    return text
+
+
+def csv_rows(name: str, stream: Any) -> Iterator[pa.RecordBatch]:
+    """Every value is text, so that no later line contradicts what an earlier one looked like. Raises UnreadableRows."""
+    lines = TextLines(name, stream, "")
+    rows = _csv_rows(lines)
+    with _large_cells():
+        _, names = next(rows, (0, None))
+    if names is None:
+        raise UnreadableRows(f"{name} is empty, and its first line should name the columns")
+    lines.row_chars = 0
+    batches = _batches(_of_width(rows, lines, len(names)), lines)
+    while True:
+        with _large_cells():
+            some = next(batches, None)
+        if some is None:
+            return
+        columns = [pa.array(cells, pa.string()) for cells in zip(*(row for _, row in some), strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, names)
+
+
+def _csv_rows(lines: TextLines) -> Iterator[tuple[int, list[str]]]:
+    """Where a row begins, and its cells; empty lines are left out."""
+    reader = csv.reader(iter(lines), strict=True)
+    first = 1
+    try:
+        for row in reader:
+            if row:
+                yield first, row
+            else:
+                lines.row_chars = 0
+            first = lines.number + 1
+    except csv.Error as error:
+        if "unexpected end of data" in str(error):
+            raise lines.malformed(first, "begins a row in which a quote is never closed: close it") from error
+        raise lines.malformed(lines.number, f"is no CSV: {error}; mend that") from error
+
+
+def _of_width(rows: Iterator[tuple[int, list[str]]], lines: TextLines, width: int) -> Iterator[tuple[int, list[str]]]:
+    for first, row in rows:
+        if len(row) != width:
+            raise lines.malformed(
+                first, f"begins a row of {_cells(len(row))}, and the first line names {width}: mend that"
+            )
+        yield first, row
+
+
+def _cells(count: int) -> str:
+    return f"{count:,} cell{'' if count == 1 else 's'}"
+
+
+@contextmanager
+def _large_cells() -> Iterator[None]:
+    """A cell may be as long as a row: the library's limit is the whole process's, so it is put back."""
+    before = csv.field_size_limit(MAX_ROW_CHARS)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _batches(rows: Iterator[T], lines: TextLines) -> Iterator[list[T]]:
+    """Rows in lists of LINES, or fewer that reach BATCH_CHARS."""
+    some: list[T] = []
+    chars = 0
+    for row in rows:
+        some.append(row)
+        chars += lines.row_chars
+        lines.row_chars = 0
+        if len(some) >= LINES or chars >= BATCH_CHARS:
+            yield some
+            some, chars = [], 0
+    if some:
+        yield some
