@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.app.ports import HOST, free_ports
 from ottla.client.connection import Connection
 from ottla.common.ids import uuid_from_string, uuid_to_string
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumPartition,
@@ -25,6 +26,8 @@ from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumTopic,
 )
+from ottla.protocol.messages.raft_endpoints import RaftEndpoint
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.registry import ApiKey
 from ottla.storage.names import METADATA_TOPIC
 
@@ -135,6 +138,20 @@ def quorum(port: int) -> DescribeQuorumPartitionResponse:
     return found
 
 
+def all_fetch(found: DescribeQuorumPartitionResponse) -> bool:
+    return all(each.log_end_offset >= found.high_watermark for each in found.current_voters)
+
+
+def directory_of(node: Process) -> bytes:
+    lines = (node.data_dir / "meta.properties").read_text().splitlines()
+    return uuid_from_string(dict(line.split("=", 1) for line in lines if "=" in line)["directory.id"])
+
+
+def run_tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ottla", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+
+
 def replicated(ports: list[int], replicas: int) -> bool:
     """Whether a topic with so many replicas can be made."""
     client = AdminClient({"bootstrap.servers": ",".join(f"{HOST}:{port}" for port in ports)})
@@ -153,7 +170,9 @@ def replicated(ports: list[int], replicas: int) -> bool:
 class TestConfiguredVoters:
     """`controller.quorum.voters`, as most files of Apache Kafka's users have it."""
 
-    def test_three_nodes_form_a_cluster_that_outlives_its_leader(self, make_node: MakeNode) -> None:
+    def test_three_nodes_form_a_cluster_that_outlives_its_leader_and_comes_into_the_log(
+        self, make_node: MakeNode
+    ) -> None:
         ports = free_ports(6)
         voters = ",".join(f"{number + 1}@{HOST}:{ports[3 + number]}" for number in range(3))
         nodes = [
@@ -174,7 +193,35 @@ class TestConfiguredVoters:
             lambda: (found := quorum(other)).leader_epoch > before.leader_epoch and found.error_code == 0,
             "another leader",
         )
+        # Voters get into the log once all of them are there to tell their directories (kraft.version 1).
+        raising = ("cluster", "features", "upgrade", "--feature", "kraft.version=1", "--bootstrap-server")
+        refused = run_tool(*raising, f"{HOST}:{other}")
+        assert refused.returncode == 1
+        assert f"no directory is known of {leader.node_id}," in refused.stderr + refused.stdout
         start_all(leader)
+        eventually(lambda: run_tool(*raising, f"{HOST}:{other}").returncode == 0, "voters in the log")
+        second = quorum(other)
+        nodes[second.leader_id - 1].end(signal.SIGKILL)
+        port = ports[second.leader_id % 3]
+        eventually(lambda: quorum(port).leader_epoch > second.leader_epoch, "a leader by the log")
+        start_all(nodes[second.leader_id - 1])
+        eventually(lambda: quorum(port).error_code == 0 and all_fetch(quorum(port)), "all fetch")
+        moved = next(each for each in quorum(port).current_voters if each.replica_id != quorum(port).leader_id)
+        assert bytes(moved.replica_directory_id) == directory_of(nodes[moved.replica_id - 1])
+        removal = RemoveRaftVoterRequest(
+            cluster_id=CLUSTER_ID, voter_id=moved.replica_id, voter_directory_id=moved.replica_directory_id
+        )
+        assert ask(port, ApiKey.REMOVE_RAFT_VOTER, removal).error_code == 0
+        assert moved.replica_id not in {each.replica_id for each in quorum(port).current_voters}
+        addition = AddRaftVoterRequest(
+            cluster_id=CLUSTER_ID,
+            timeout_ms=10_000,
+            voter_id=moved.replica_id,
+            voter_directory_id=moved.replica_directory_id,
+            listeners=[RaftEndpoint(name="CONTROLLER", host=HOST, port=ports[2 + moved.replica_id])],
+        )
+        eventually(lambda: ask(port, ApiKey.ADD_RAFT_VOTER, addition).error_code == 0, "voted in again")
+        assert sorted(each.replica_id for each in quorum(port).current_voters) == [1, 2, 3]
 
     def test_formatting_takes_the_voters_from_one_place_only(self, make_node: MakeNode) -> None:
         ports = free_ports(2)

@@ -69,6 +69,7 @@ def make_context() -> MakeContext:
             now_ms=0,
             next_offset=1000,
             kraft_version=1,
+            check_voters=lambda: None,
         )
 
     return make

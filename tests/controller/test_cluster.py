@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,14 @@ def update(image: MetadataImage, feature: str, level: int, version: int = 2, **o
     return update_all(image, FeatureUpdateKey(feature=feature, max_version_level=level, **options), version=version)
 
 
-def update_all(image: MetadataImage, *keys: FeatureUpdateKey, version: int = 2, kraft_version: int = 1) -> Any:
+def update_all(
+    image: MetadataImage,
+    *keys: FeatureUpdateKey,
+    version: int = 2,
+    kraft_version: int = 1,
+    check_voters: Callable[[], None] = lambda: None,
+    validate_only: bool = False,
+) -> Any:
     config, _ = BrokerConfig.parse({MIN_ISR: "2"})
     context = ControllerContext(
         config=config,
@@ -53,8 +60,10 @@ def update_all(image: MetadataImage, *keys: FeatureUpdateKey, version: int = 2, 
         now_ms=0,
         next_offset=0,
         kraft_version=kraft_version,
+        check_voters=check_voters,
     )
-    return handle_update_features(image, UpdateFeaturesRequest(feature_updates=list(keys)), version, context)
+    request = UpdateFeaturesRequest(feature_updates=list(keys), validate_only=validate_only)
+    return handle_update_features(image, request, version, context)
 
 
 def test_metadata_version_is_final(image: MetadataImage) -> None:
@@ -179,19 +188,39 @@ def test_eligible_leader_replicas_need_the_level_whose_records_name_them(image: 
     assert update_all(image, *keys).response.error_code == 0
 
 
-def test_the_level_of_the_voters_is_what_formatting_made_it(image: MetadataImage) -> None:
+def voters_unknown() -> None:
+    raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "no directory is known of 3")
+
+
+def test_the_level_of_the_voters_is_raised_once_all_are_known(image: MetadataImage) -> None:
     """`kafka-features upgrade --release-version` names it, too: where it is so already, that is no change."""
-    keys = [
-        FeatureUpdateKey(feature="kraft.version", max_version_level=1),
-        FeatureUpdateKey(feature="metadata.version", max_version_level=26),
-    ]
-    result = update_all(image, *keys)
-    assert [record.message.name for record in result.records] == ["metadata.version"]
-    refused = update_all(image, *keys, kraft_version=0)
-    assert (refused.records, refused.response.error_code) == ([], ErrorCode.INVALID_UPDATE_VERSION)
-    assert "whose directory ids are not known" in refused.response.error_message
-    keys[0].max_version_level = 0
+    kraft = FeatureUpdateKey(feature="kraft.version", max_version_level=1)
+    keys = [kraft, FeatureUpdateKey(feature="metadata.version", max_version_level=26)]
+    result = update_all(image, *keys, check_voters=voters_unknown)
+    assert ([record.message.name for record in result.records], result.names_voters) == (["metadata.version"], False)
+    # The image has one broker, which does not say that it supports the level.
+    assert "Broker 1 does not support" in update_all(image, *keys, kraft_version=0).response.error_message
+    image = replace(image, brokers={})
+    refused = update_all(image, *keys, kraft_version=0, check_voters=voters_unknown)
+    assert (refused.records, refused.names_voters) == ([], False)
+    assert refused.response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "no directory is known of 3" in refused.response.error_message
+    raised = update_all(image, *keys, kraft_version=0)
+    assert ([record.message.name for record in raised.records], raised.names_voters) == (["metadata.version"], True)
+    assert not update_all(image, *keys, kraft_version=0, validate_only=True).names_voters
+    kraft.upgrade_type = 2
+    assert "Can't downgrade to a newer" in update_all(image, *keys, kraft_version=0).response.error_message
+    kraft.max_version_level, kraft.upgrade_type = 0, 1
     assert update_all(image, *keys, kraft_version=0).response.error_code == 0
+
+
+@pytest.mark.parametrize(("upgrade_type", "problem"), [(1, "without setting"), (2, "feature."), (3, "feature.")])
+def test_the_level_of_the_voters_is_never_left(image: MetadataImage, upgrade_type: int, problem: str) -> None:
+    key = FeatureUpdateKey(feature="kraft.version", max_version_level=0, upgrade_type=upgrade_type)
+    response = update_all(image, key).response
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "Can't downgrade the version of this feature" in response.error_message
+    assert problem in response.error_message
 
 
 def settings_of(records: Sequence[ApiMessageAndVersion]) -> list[tuple[str, str, str | None]]:

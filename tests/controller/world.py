@@ -116,6 +116,7 @@ class World:
             now_ms=self.now_ms,
             next_offset=self.image.offset + 1,
             kraft_version=1,
+            check_voters=lambda: None,
         )
 
     def run(self, operation: Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]) -> Any:

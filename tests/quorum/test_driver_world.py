@@ -89,6 +89,113 @@ def test_configured_voters_stand_in_no_file_and_never_change() -> None:
     assert remove(world, voter_of(1)) is ErrorCode.UNSUPPORTED_VERSION
 
 
+def name_voters(world: World) -> KafkaError | None:
+    """Have the log name the voters, as `kafka-features upgrade --feature kraft.version=1`; what is in the way."""
+    node = world.active()
+    if node is None or node.process is None or node.driver is None:
+        return KafkaError(ErrorCode.NOT_CONTROLLER, "nobody leads")
+    try:
+        node.driver.name_voters()
+    except KafkaError as error:
+        return error
+    return None
+
+
+def are_named(world: World) -> bool:
+    return all(node.driver is not None and node.driver.kraft_version == 1 for node in world.nodes.values())
+
+
+def test_configured_voters_are_named_once_all_told_their_directories() -> None:
+    world = World(16, 3, observers=1, configured=True)
+    world.run(8.0)
+    away = next(node for node in world.nodes.values() if node is not active(world) and node.node_id < 4)
+    away.kill()
+    active(world).kill()  # the next leader has heard of nobody yet
+    world.run(1.0)
+    for node in world.nodes.values():
+        if node is not away:
+            node.start()
+    world.run(10.0)
+    refused = name_voters(world)
+    assert refused is not None
+    assert refused.code is ErrorCode.INVALID_UPDATE_VERSION
+    assert f"no directory is known of {away.node_id}, " in refused.message
+    away.start()
+    world.calm()
+    assert until_named(world) is None
+    leader = active(world).driver
+    assert leader is not None
+    named_at = leader.raft.voter_sets.latest_offset
+    while leader.log.snapshots()[-1].end_offset <= named_at:
+        world.run(1.0)
+    world.calm()
+    assert leader.raft.voters == tuple(map(voter_of, (1, 2, 3)))
+    assert leader.log.read_snapshot(leader.log.snapshots()[-1]).voters == leader.raft.voters
+    assert describe(active(world)) == ([1, 2, 3], [4])
+    assert add(world, voter_of(4)) is ErrorCode.NONE
+    assert remove(world, voter_of(1)) is ErrorCode.NONE
+    world.run(5.0)
+    for node in world.nodes.values():  # the configuration says what it said, and the log wins
+        node.kill()
+    world.calm()
+    assert sorted(describe(active(world))[0]) == [2, 3, 4]
+
+
+def until_named(world: World) -> KafkaError | None:
+    error = name_voters(world)
+    until = world.loop.time() + 10.0
+    while error is not None and world.loop.time() < until:
+        world.run(0.5)
+        error = name_voters(world)
+    return error
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_acknowledged_is_lost_while_configured_voters_are_named(seed: int) -> None:
+    world = World(seed, 3, observers=seed % 2, configured=True)
+    world.run(10.0, faults=True)
+    for _ in range(10):
+        name_voters(world)
+        world.run(2.0, faults=True)
+    world.calm()
+    assert until_named(world) is None
+    world.run(1.0)
+    world.calm()
+    assert are_named(world)
+    missing = set(world.acknowledged) - set(active(world).publisher.image.topics)
+    assert not missing
+    assert world.acknowledged
+
+
+def test_a_record_that_names_voters_and_is_lost_leaves_them_configured() -> None:
+    """The leader alone has it; the others elect one of them, and all three vote on."""
+    world = World(17, 3, configured=True)
+    world.run(8.0)
+    first = active(world)
+    for other in world.nodes.values():
+        world.network.block(first.host, other.host)
+        world.network.block(other.host, first.host)
+    assert name_voters(world) is None
+    assert first.driver is not None
+    assert first.driver.kraft_version == 1
+    world.loop.run_until(world.loop.time() + 20.0, lambda: world.active() not in (None, first))
+    second = active(world)
+    first.kill()  # with the record in its log
+    second.kill()
+    first.start()
+    world.network.unblock_all()
+    # Of two that are left one has the record and the other a newer epoch: it is elected.
+    world.loop.run_until(world.loop.time() + 20.0, lambda: world.active() is not None)
+    assert world.active() is not None
+    world.run(1.0)
+    world.calm()
+    assert not any(node.driver is None or node.driver.kraft_version for node in world.nodes.values())
+    assert until_named(world) is None
+    world.run(1.0)
+    world.calm()
+    assert are_named(world)
+
+
 def test_configured_voters_that_were_away_for_long_vote_again() -> None:
     """A snapshot that names no voters does not take them away."""
     world = World(14, 3, configured=True)

@@ -715,9 +715,18 @@ def test_configured_voters_are_known_by_their_ids_alone() -> None:
     assert raft.local == ReplicaKey(1)
     assert raft.key(2, b"D" * 16) == raft.key(2, b"E" * 16) == ReplicaKey(2)
     first, second = raft.key(2, b"D" * 16), raft.key(3, b"E" * 16)
-    assert raft.vote(0.0, raft.key(1, ZERO_UUID), first, 1, OffsetAndEpoch(0, 0), pre_vote=False)[1]
-    assert raft.vote(0.0, raft.key(1, ZERO_UUID), first, 1, OffsetAndEpoch(0, 0), pre_vote=False)[1]
-    assert not raft.vote(0.0, raft.key(1, ZERO_UUID), second, 1, OffsetAndEpoch(0, 0), pre_vote=False)[1]
+    assert raft.vote(0.0, ReplicaKey(1), first, 1, OffsetAndEpoch(0, 0), pre_vote=False)[1]
+    assert raft.vote(0.0, ReplicaKey(1), first, 1, OffsetAndEpoch(0, 0), pre_vote=False)[1]
+    assert not raft.vote(0.0, ReplicaKey(1), second, 1, OffsetAndEpoch(0, 0), pre_vote=False)[1]
+
+
+def test_an_empty_directory_gives_no_vote_for_the_one_that_a_record_names() -> None:
+    """It may hear of the record only later; with its own directory named it is meant."""
+    raft = configured_replica()
+    asked, place = ReplicaKey(1, b"D" * 16), OffsetAndEpoch(0, 0)
+    assert raft.vote(0.0, asked, ReplicaKey(2), 1, place, pre_vote=False) == (ErrorCode.INVALID_VOTER_KEY, False)
+    assert raft.begin_quorum_epoch(0.0, asked, LeaderAndEpoch(2, 1), None) is ErrorCode.INVALID_VOTER_KEY
+    assert raft.vote(0.0, raft.replica, ReplicaKey(2), 1, place, pre_vote=False) == (ErrorCode.NONE, True)
 
 
 def test_a_record_that_names_voters_ends_the_configured_ones() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla.common.endpoint import Endpoint
-from ottla.common.errors import ErrorCode
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.metadata.delta import MetadataDelta, all_changes
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.log import LeaderAndEpoch, LeadershipListener, MetadataLog, SubmitDone
@@ -54,6 +54,11 @@ class MemoryLog:
     @property
     def kraft_version(self) -> int:
         return 0
+
+    def check_voters(self) -> None:
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "nobody votes here")
+
+    name_voters = check_voters
 
     @property
     def bootstrap(self) -> Sequence[ApiMessageAndVersion]:

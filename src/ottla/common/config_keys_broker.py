@@ -124,7 +124,7 @@ _IDENTITY = [
         "controller.quorum.voters",
         ConfigType.LIST,
         (),
-        "Voters as id@host:port, for a cluster whose voters never change (kraft.version 0); without effect, but for "
+        "Voters as id@host:port, for a cluster whose log does not name them (kraft.version 0); without effect, but for "
         "asking who leads, where the metadata log names the voters.",
         importance=Importance.HIGH,
     ),

@@ -214,6 +214,7 @@ class Controller:
             now_ms=self._now_ms(),
             next_offset=self._metadata_log.next_offset,
             kraft_version=self._metadata_log.kraft_version,
+            check_voters=self._metadata_log.check_voters,
         )
 
     def submit(self, operation: Operation[Response], done: Done[Response]) -> None:
@@ -228,6 +229,8 @@ class Controller:
             return
         try:
             result = operation(self._metadata_log.latest, self.context())
+            if result.names_voters:
+                self._metadata_log.name_voters()
         except KafkaError as error:
             done(None, error)
             return

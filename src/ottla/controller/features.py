@@ -96,12 +96,13 @@ def handle_update_features(
     decides how an update asks for a downgrade and whether a success lists its features.
     """
     records: list[ApiMessageAndVersion] = []
+    names_voters = False
     updates = {update.feature: update for update in request.feature_updates}
     proposed = {**image.features, **{name: update.max_version_level for name, update in updates.items()}}
     for update in updates.values():
         try:
             if update.feature == KRAFT_VERSION:
-                _check_kraft_version(update, _upgrade_type(update, version), context.kraft_version)
+                names_voters = _check_kraft_version(image, update, _upgrade_type(update, version), context)
                 continue
             changed = _check_update(image, update, _upgrade_type(update, version))
             _check_metadata_version(image, update, _upgrade_type(update, version))
@@ -115,7 +116,10 @@ def handle_update_features(
     if ELIGIBLE_LEADER_REPLICAS_VERSION in updates and updates[ELIGIBLE_LEADER_REPLICAS_VERSION].max_version_level > 0:
         records += elr_safety_records(image, context.config.get_int(MIN_ISR))
     results = [] if version > 1 else [UpdatableFeatureResult(feature=name) for name in updates]
-    return ControllerResult([] if request.validate_only else records, UpdateFeaturesResponse(results=results))
+    response = UpdateFeaturesResponse(results=results)
+    if request.validate_only:
+        return ControllerResult([], response)
+    return ControllerResult(records, response, names_voters=names_voters)
 
 
 def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
@@ -124,27 +128,42 @@ def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
     return update.upgrade_type
 
 
-def _check_kraft_version(update: FeatureUpdateKey, upgrade_type: int, current: int) -> None:
-    """Raise KafkaError INVALID_UPDATE_VERSION unless `current`, that of the metadata log, is asked for.
+def _check_kraft_version(
+    image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int, context: ControllerContext
+) -> bool:
+    """Whether the metadata log shall name the voters now; raises KafkaError INVALID_UPDATE_VERSION when it can't be.
 
-    Apache Kafka raises 0 to 1 once each voter has told its directory id. Here a voter that the configuration names has
-    none, from its votes to what it writes down, and stays so.
+    That is no record of a feature: who leads the metadata log writes it (KIP-853), once each voter that the
+    configuration names has told its directory. Nothing takes it back.
     """
-    new, supported = update.max_version_level, REGISTERED_FEATURES[KRAFT_VERSION]
-    problem = None
+    new, current = update.max_version_level, context.kraft_version
+    supported = REGISTERED_FEATURES[KRAFT_VERSION]
+    problem = _type_problem(new, current, upgrade_type)
     if not supported.low <= new <= supported.high:
         problem = f"Local controller only supports versions {supported.low}-{supported.high}"
-    elif new < current:
+    elif problem is None and new > current:
+        problem = _node_without(image, KRAFT_VERSION, new)
+    elif problem is None and new < current:
         problem = "Can't downgrade the version of this feature."
-    elif new > current:
-        problem = (
-            "The voters are those of controller.quorum.voters, whose directory ids are not known; a cluster that is "
-            "formatted with --standalone or --initial-controllers has level 1."
-        )
-    elif upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        problem = "The controller does not support the given upgrade type."
     if problem is not None:
         raise _invalid(update, problem)
+    if new > current:
+        context.check_voters()
+    return new > current
+
+
+def _type_problem(new: int, current: int, upgrade_type: int) -> str | None:
+    """What is wrong with how the update says that it goes up or down."""
+    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return "The controller does not support the given upgrade type."
+    if new < current and upgrade_type == UPGRADE:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade."
+        )
+    if new > current and upgrade_type != UPGRADE:
+        return "Can't downgrade to a newer version."
+    return None
 
 
 def _invalid(update: FeatureUpdateKey, problem: str) -> KafkaError:
@@ -167,13 +186,8 @@ def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: 
         problem = f"Local controller only supports versions {supported.low}-{supported.high}"
     elif (unable := _node_without(image, update.feature, new)) is not None:
         problem = unable
-    elif new < current and upgrade_type == UPGRADE:
-        problem = (
-            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
-            "downgrade."
-        )
-    elif new > current and upgrade_type != UPGRADE:
-        problem = "Can't downgrade to a newer version."
+    else:
+        problem = _type_problem(new, current, upgrade_type)
     if problem is not None:
         raise _invalid(update, problem)
     return new != current

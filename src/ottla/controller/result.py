@@ -43,6 +43,8 @@ class ControllerContext(NamedTuple):
     """Where the first record of the result will stand."""
     kraft_version: int
     """Of the metadata log, which no record of a feature sets."""
+    check_voters: Callable[[], None]
+    """Raises KafkaError INVALID_UPDATE_VERSION unless the metadata log could name the voters."""
     mutation: Mutation = UNCHARGED
     """Who is charged for partitions that come and go."""
 
@@ -66,6 +68,8 @@ class ControllerResult(NamedTuple, Generic[Response]):
     response: Response
     again: bool = False
     """The records are only a slice: once they are committed the operation runs again, this response is nobody's."""
+    names_voters: bool = False
+    """Before the records the metadata log shall name the voters."""
 
 
 def check_record_count(count: int, problem: str = "Unable to perform excessively large batch operation.") -> None:

@@ -65,6 +65,17 @@ class MetadataLog(Protocol):
         """1 where the log names the voters, 0 where the configuration of each node does (KIP-853)."""
         ...
 
+    def check_voters(self) -> None:
+        """Raises KafkaError INVALID_UPDATE_VERSION unless the log could name the voters, and NOT_CONTROLLER."""
+        ...
+
+    def name_voters(self) -> None:
+        """Name the voters in the log from now on, unless it does (kraft.version 1); what is submitted next comes after.
+
+        Raises KafkaError as `check_voters`, and for a disk that refuses.
+        """
+        ...
+
     @property
     def next_offset(self) -> int:
         """The offset that the next submitted record gets; brokers take their epochs from it."""

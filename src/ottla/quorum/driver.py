@@ -263,8 +263,7 @@ class QuorumDriver:
 
     def _snapshot_source(self) -> tuple[MetadataImage, tuple[Voter, ...]]:
         image = self._publisher.image
-        sets = self.raft.voter_sets
-        return image, sets.before(image.offset + 1) or sets.recorded
+        return image, self.raft.voter_sets.before(image.offset + 1)
 
     # -- after every event -----------------------------------------------------------------------------------------
 
@@ -417,6 +416,18 @@ class QuorumDriver:
                 return
         leader_log.await_commit(done)
         self._act()
+
+    def check_voters(self) -> None:
+        """See `MetadataLog`."""
+        self._started.leader_log.check_voters()
+
+    def name_voters(self) -> None:
+        """See `MetadataLog`."""
+        if self._state.tenure is not LEADING:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+        if self.kraft_version < KRAFT_VERSION:
+            self._started.leader_log.name_voters(self._state.led_epoch)
+            self._act()
 
     def submit_start(self, batches: Sequence[Sequence[ApiMessageAndVersion]], done: SubmitDone) -> None:
         """Submit the records of a single node's start; the first image published is the one with all of them.

@@ -194,7 +194,7 @@ class Fetcher:
         raft, log = self._raft, self._log
         message = fetch_request(
             self._cluster_id,
-            raft.local,
+            raft.replica,
             raft.epoch,
             OffsetAndEpoch(log.end_offset, log.last_epoch),
             raft.high_watermark,
@@ -206,7 +206,7 @@ class Fetcher:
     def _ask_for_snapshot(self, download: _Download, address: Address) -> None:
         message = snapshot_request(
             self._cluster_id,
-            self._raft.local,
+            self._raft.replica,
             self._raft.epoch,
             OffsetAndEpoch(*download.snapshot),
             len(download.data),

@@ -91,6 +91,19 @@ class LeaderLog:
         self._append(voter_records(voters, self._clock.time_ms())[1:], epoch, is_control=True)
         self._raft.voters_appended(self._clock.monotonic(), self._log.end_offset - 1, voters)
 
+    def name_voters(self, epoch: int) -> None:
+        """Append the voters of the configuration with their directories (kraft.version 1), which count from now on.
+
+        Raises KafkaError as `Raft.named_voters`, and when the disk refuses.
+        """
+        voters = self._raft.named_voters(self._own)
+        self._append(voter_records(voters, self._clock.time_ms()), epoch, is_control=True)
+        self._raft.voters_appended(self._clock.monotonic(), self._log.end_offset - 1, voters)
+
+    def check_voters(self) -> None:
+        """Raises KafkaError as `Raft.named_voters`."""
+        self._raft.named_voters(self._own)
+
     def await_commit(self, done: SubmitDone) -> None:
         """Call `done` once all that was appended is committed and published."""
         self._replay.await_commit(self._log.end_offset, self._raft.epoch, done)

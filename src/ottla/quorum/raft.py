@@ -24,13 +24,16 @@ Invariants:
 - The high watermark is the leader's word (`raft_leader`), bounded by the own log.
 
 Voters of the configuration (kraft.version 0) have no directory ids: every key that comes from outside goes through
-`key`, so that there only node ids are compared, and a voter with a new directory votes as the old one did.
+`key`, so that there only node ids are compared, and a voter with a new directory votes as the old one did. But what is
+sent names the own directory at every level, and a request that names another one is refused: whoever sends it may know
+of voters of the log that this replica has yet to hear of. The first record that names voters (`named_voters`) has the
+same nodes, so majorities of both sets meet while one replica has the record and another has not.
 """
 
 from __future__ import annotations
 
 from ottla.common.clock import Rng
-from ottla.common.errors import ErrorCode, InvariantError
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.common.peer import Address
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
@@ -173,8 +176,13 @@ class Raft:
 
     @property
     def local(self) -> ReplicaKey:
-        """This replica."""
+        """This replica, as it is known among the voters."""
         return self.voter_sets.key_of(self._replica)
+
+    @property
+    def replica(self) -> ReplicaKey:
+        """This replica, as others are told of it: with its directory, also where voters have none."""
+        return self._replica
 
     def key(self, node_id: int, directory_id: Uuid) -> ReplicaKey:
         """A replica that a request names."""
@@ -440,8 +448,8 @@ class Raft:
 
     def _is_addressed(self, asked: ReplicaKey) -> bool:
         """A request names whom it is for, so that a node with a new directory doesn't answer for its old self."""
-        same_node = asked.node_id in (NO_NODE, self.local.node_id)
-        return same_node and asked.directory_id in (ZERO_UUID, self.local.directory_id)
+        same_node = asked.node_id in (NO_NODE, self._replica.node_id)
+        return same_node and asked.directory_id in (ZERO_UUID, self._replica.directory_id)
 
     def vote(
         self,
@@ -453,7 +461,10 @@ class Raft:
         *,
         pre_vote: bool,
     ) -> tuple[ErrorCode, bool]:
-        """A Vote request of `candidate`, whose log ends at `last`; (error, whether the vote is given)."""
+        """A Vote request of `candidate`, whose log ends at `last`; (error, whether the vote is given).
+
+        `asked` is the voter that the request names, word for word.
+        """
         if not self._is_addressed(asked):
             return ErrorCode.INVALID_VOTER_KEY, False
         if candidate.node_id < 0 or candidate == self.local:
@@ -494,7 +505,7 @@ class Raft:
 
     def _may_know_less(self, asked: ReplicaKey) -> bool:
         """Whether the sender, unknown here, may be a voter by a newer record: then it knows this replica (KIP-853)."""
-        return asked == self.local and not self.voter_sets.are_configured
+        return asked == self._replica and not self.voter_sets.are_configured
 
     def _may_vote_for(self, candidate: ReplicaKey) -> bool:
         election = self.election
@@ -506,7 +517,7 @@ class Raft:
     def begin_quorum_epoch(
         self, now: float, asked: ReplicaKey, leader: LeaderAndEpoch, address: Address | None
     ) -> ErrorCode:
-        """A new leader introduces itself."""
+        """A new leader introduces itself; `asked` is the voter that the request names, word for word."""
         if not self._is_addressed(asked):
             return ErrorCode.INVALID_VOTER_KEY
         error = self._check_leader(leader)
@@ -680,7 +691,7 @@ class Raft:
         """A record at `offset` names other voters: they count from now on."""
         self.voter_sets.add(offset, voters)
         leader = self.leading
-        if leader is not None and leader.set_voters(voters, now):
+        if leader is not None and leader.set_voters(voters, now, self.local):
             self._advanced(now, leader)
 
     def truncated(self, end_offset: int) -> None:
@@ -693,6 +704,25 @@ class Raft:
         self.high_watermark = leader.high_watermark
         if not self.is_voter and self.high_watermark > self.voter_sets.latest_offset:
             self.resign(now)  # its own removal is committed
+
+    def named_voters(self, own: Voter) -> tuple[Voter, ...]:
+        """The voters of the configuration as the log would name them (kraft.version 1), `own` being this replica.
+
+        Raises KafkaError: INVALID_UPDATE_VERSION unless each told its directory in this epoch, and that it takes part
+        in such a quorum; NOT_CONTROLLER where this replica does not lead.
+        """
+        leader = self.leading
+        if leader is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum")
+        told = {**leader.directories, own.voter_id: own}
+        missing = [voter.voter_id for voter in self.voters if voter.voter_id not in told]
+        if missing:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                "Invalid upgrade of kraft.version to 1 because not all of the voters support it: no directory is known "
+                f"of {', '.join(map(str, missing))}, which have to run, and to support it",
+            )
+        return tuple(told[voter.voter_id] for voter in self.voters)
 
     def voter_change_error(self) -> ErrorCode:
         """Whether the voters may be changed: one change at a time, not before the epoch's first commit, and never

@@ -50,7 +50,16 @@ class Progress:
 class LeaderState:
     """One epoch of a leader."""
 
-    __slots__ = ("_asked_s", "_local", "_observers", "_voters", "epoch", "epoch_start_offset", "high_watermark")
+    __slots__ = (
+        "_asked_s",
+        "_local",
+        "_observers",
+        "_voters",
+        "directories",
+        "epoch",
+        "epoch_start_offset",
+        "high_watermark",
+    )
 
     def __init__(
         self,
@@ -67,6 +76,9 @@ class LeaderState:
         self.high_watermark = high_watermark
         self._voters = {voter.key: Progress(now_s) for voter in voters}
         self._observers: dict[ReplicaKey, Progress] = {}
+        self.directories: dict[int, Voter] = {}
+        """Where the configuration names the voters: those that told in this epoch which directory they have, and that
+        the log may name them."""
         self._asked_s = now_s
 
     def asks_again(self, now_s: float, interval_s: float) -> bool:
@@ -76,9 +88,14 @@ class LeaderState:
         self._asked_s = now_s
         return True
 
-    def set_voters(self, voters: Sequence[Voter], now_s: float) -> bool:
-        """The newest record names other voters; whether the high watermark moved."""
-        known = self._observers | self._voters
+    def set_voters(self, voters: Sequence[Voter], now_s: float, local: ReplicaKey) -> bool:
+        """The newest record names other voters; whether the high watermark moved.
+
+        `local` is this replica among them. Where it was known by its id alone, so were all others: what they have is
+        counted anew, by directories, and the high watermark rests meanwhile.
+        """
+        known = self._observers | self._voters if local == self._local else {}
+        self._local = local
         self._voters = {voter.key: known.get(voter.key) or Progress(now_s) for voter in voters}
         self._observers = {key: progress for key, progress in known.items() if key not in self._voters}
         self._observers.pop(self._local, None)

@@ -49,6 +49,7 @@ class EffectSender:
         "_raft",
         "_scheduler",
         "_times",
+        "_told_epoch",
         "_updating",
     )
 
@@ -76,6 +77,7 @@ class EffectSender:
         self._times = times
         self._endpoints = endpoints
         self._updating = False
+        self._told_epoch = -1
 
     def send(self, effect: SendVote | SendBegin | SendEnd) -> None:
         """Send it; one that is not answered is the rules' or a retry's to mend."""
@@ -89,15 +91,14 @@ class EffectSender:
             self._send_epoch(effect.to, request)
 
     def _own_voter(self) -> Voter:
-        local = self._raft.local
-        return Voter(local.node_id, local.directory_id, self._endpoints)
+        return Voter(*self._raft.replica, self._endpoints)
 
     def _send_vote(self, asked: SendVote) -> None:
         address = address_of(asked.to)
         if address is None:
             return
         place = OffsetAndEpoch(self._log.end_offset, self._log.last_epoch)
-        message = vote_request(self._cluster_id, self._raft.local, asked, place)
+        message = vote_request(self._cluster_id, self._raft.replica, asked, place)
 
         def answered(response: Any, error: BaseException | None) -> None:
             if error is not None:
@@ -137,20 +138,21 @@ class EffectSender:
     # -- the own address in the set of voters ------------------------------------------------------------------------
 
     def update_own_voter(self) -> None:
-        """A voter that is found elsewhere than the voters record says tells the leader, until the record is right."""
+        """A voter that is found elsewhere than the voters record says tells the leader, until the record is right.
+
+        One of the configuration tells each leader where it is and which directory it has: a record may name it so.
+        """
         raft = self._raft
-        if self._updating or not isinstance(raft.role, Follower):
-            return
-        known = next((voter for voter in raft.voter_sets.recorded if voter.key == raft.local), None)
         address = raft.leader_address
-        if known is None or known.endpoints == self._endpoints or not self._endpoints or address is None:
+        if self._updating or not isinstance(raft.role, Follower) or address is None or not self._is_outdated():
             return
         self._updating = True
+        epoch, configured = raft.epoch, raft.voter_sets.are_configured
         message = UpdateRaftVoterRequest(
             cluster_id=self._cluster_id,
-            current_leader_epoch=raft.epoch,
-            voter_id=raft.local.node_id,
-            voter_directory_id=raft.local.directory_id,
+            current_leader_epoch=epoch,
+            voter_id=raft.replica.node_id,
+            voter_directory_id=raft.replica.directory_id,
             listeners=[RaftEndpoint(name=name, host=host, port=port) for name, host, port in self._endpoints],
             k_raft_version_feature=KRaftVersionFeature(min_supported_version=0, max_supported_version=KRAFT_VERSION),
         )
@@ -159,9 +161,21 @@ class EffectSender:
             code = ErrorCode.for_code(response.error_code) if error is None else None
             if code is not ErrorCode.NONE:
                 logger.debug("the leader does not take the new address: %s", error or code)
+            if configured and code in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
+                self._told_epoch = epoch  # an older leader has no use for it
             self._scheduler.call_later(_RETRY_UPDATE_S, self._update_again)
 
         self._network.send(address, message, answered, self._times.request_s)
+
+    def _is_outdated(self) -> bool:
+        """Whether the leader has to be told where this voter is."""
+        raft = self._raft
+        if not self._endpoints:
+            return False
+        if raft.voter_sets.are_configured:
+            return raft.is_voter and self._told_epoch != raft.epoch
+        known = next((voter for voter in raft.voters if voter.key == raft.local), None)
+        return known is not None and known.endpoints != self._endpoints
 
     def _update_again(self) -> None:
         self._updating = False

@@ -38,6 +38,7 @@ from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, Re
 from ottla.protocol.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from ottla.protocol.messages.vote import VoteRequest, VoteResponse
 from ottla.quorum.announcer import announce_vote
+from ottla.quorum.control import KRAFT_VERSION
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_leader import LeaderState, Progress
@@ -154,7 +155,7 @@ class QuorumService:
         candidate = raft.key(asked.replica_id, asked.replica_directory_id)
         error, granted = raft.vote(
             self._clock.monotonic(),
-            raft.key(request.voter_id, asked.voter_directory_id),
+            ReplicaKey(request.voter_id, asked.voter_directory_id),
             candidate,
             asked.replica_epoch,
             OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch),
@@ -171,7 +172,7 @@ class QuorumService:
         endpoints = request.leader_endpoints
         error = raft.begin_quorum_epoch(
             self._clock.monotonic(),
-            raft.key(request.voter_id, told.voter_directory_id),
+            ReplicaKey(request.voter_id, told.voter_directory_id),
             LeaderAndEpoch(told.leader_id, told.leader_epoch),
             (endpoints[0].host, endpoints[0].port) if endpoints else None,
         )
@@ -394,7 +395,7 @@ class QuorumService:
             self._change(rest, ended, 0.0, wait=True)
 
     def update_voter(self, request: UpdateRaftVoterRequest, respond: Callable[[UpdateRaftVoterResponse], None]) -> None:
-        """A voter is reached elsewhere now."""
+        """A voter is reached elsewhere now; of the configuration's, which have no record, one tells its directory."""
         raft = self._open_to_replica(request.cluster_id)
 
         def ended(error: ErrorCode, text: str) -> None:
@@ -410,6 +411,12 @@ class QuorumService:
             return
         key = ReplicaKey(request.voter_id, request.voter_directory_id)
         endpoints = tuple((item.name, item.host, item.port) for item in request.listeners)
+        leading = raft.leading
+        if leading is not None and raft.voter_sets.are_configured:
+            supported = request.k_raft_version_feature
+            named = supported.min_supported_version <= KRAFT_VERSION <= supported.max_supported_version
+            self._note_directory(leading, Voter(*key, endpoints), ended, named=named)
+            return
         known = next((voter for voter in raft.voters if voter.key == key), None)
         if known is None:
             ended(ErrorCode.VOTER_NOT_FOUND, "")
@@ -422,6 +429,27 @@ class QuorumService:
             voters = tuple(moved if voter is known else voter for voter in raft.voters)
             self._change_once_found(moved, ended, lambda: self._change(voters, ended, 0.0, wait=True))
 
+    def _note_directory(self, leading: LeaderState, voter: Voter, ended: Outcome, *, named: bool) -> None:
+        """Keep in mind, for this epoch, what a record would name `voter` as; `named`: whether it can be named."""
+        raft = self._replica.raft
+        node_id = voter.voter_id
+        if node_id == raft.replica.node_id or all(node_id != known.voter_id for known in raft.voters):
+            ended(ErrorCode.VOTER_NOT_FOUND, "")
+        elif voter.directory_id == ZERO_UUID or not _are_usable(voter.endpoints):
+            ended(ErrorCode.INVALID_REQUEST, "")
+        elif not named:
+            leading.directories.pop(node_id, None)
+            ended(ErrorCode.NONE, "")
+        elif leading.directories.get(node_id) == voter:
+            ended(ErrorCode.NONE, "")
+        else:
+
+            def found() -> None:
+                leading.directories[node_id] = voter
+                ended(ErrorCode.NONE, "")
+
+            self._once_found(voter, ended, found)
+
     def _changeable(self, raft: Raft, ended: Outcome) -> LeaderState | None:
         """The leader's state when the voters may be changed now; otherwise `ended` is called."""
         error = raft.voter_change_error()
@@ -430,13 +458,25 @@ class QuorumService:
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             ended(error, "this node does not lead the metadata quorum")
         elif error is ErrorCode.UNSUPPORTED_VERSION:
-            ended(error, "the voters are those of controller.quorum.voters (kraft.version 0), which never change")
+            ended(error, "the voters are those of controller.quorum.voters; they can be changed at kraft.version 1")
         else:
             ended(error, "another change of voters is under way")
         return None
 
     def _change_once_found(self, voter: Voter, ended: Outcome, change: Callable[[], None]) -> None:
-        """Call `change` when the voter answers where it is said to be: voters that nobody reaches elect nobody."""
+        """Call `change` when the voter was found and voters may be changed still."""
+
+        def found() -> None:
+            if self._changeable(self._replica.raft, ended) is not None:
+                try:
+                    change()
+                except KafkaError as refused:
+                    ended(refused.code, refused.message)
+
+        self._once_found(voter, ended, found)
+
+    def _once_found(self, voter: Voter, ended: Outcome, then: Callable[[], None]) -> None:
+        """Call `then` when the voter answers where it is said to be: voters that nobody reaches elect nobody."""
         replica, raft = self._replica, self._replica.raft
         if self._probing:
             ended(ErrorCode.REQUEST_TIMED_OUT, "another change of voters is under way")
@@ -454,11 +494,8 @@ class QuorumService:
                 ended(ErrorCode.INVALID_REQUEST, f"{host}:{port} is not node {voter.voter_id} with that directory")
             elif replica.failure is not None or raft.epoch != epoch or raft.voters != before:
                 ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the quorum changed meanwhile")
-            elif self._changeable(raft, ended) is not None:
-                try:
-                    change()
-                except KafkaError as refused:
-                    ended(refused.code, refused.message)
+            else:
+                then()
 
         replica.introduce_leader(voter, answered)
 
