@@ -14,6 +14,7 @@ from ottla.coordinator.group.offsets.committed_offset import unpack
 from ottla.coordinator.group.records import OffsetPlace, decode_record, encode_record
 from ottla.coordinator.runtime import CoordinatorState
 from ottla.coordinator.runtime.key_hash import partition_for
+from ottla.protocol.header import decode_response, encode_response
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -37,6 +38,7 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReques
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.record.batch import iter_batches
 from ottla.replica.partition import Partition
+from ottla.server.handlers.groups.describe_groups import DESCRIBE_GROUPS
 
 from .harness import Connection, Server
 
@@ -172,6 +174,14 @@ def test_before_there_is_a_coordinator(client: Connection) -> None:
     assert client.ask(HeartbeatRequest(group_id="g", member_id="m"), 4).error_code == (
         ErrorCode.COORDINATOR_NOT_AVAILABLE
     )
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_a_description_that_fails_as_a_whole_is_an_answer_in_each_version(version: int) -> None:
+    failed = DESCRIBE_GROUPS.error_response(DescribeGroupsRequest(groups=["g"]), ErrorCode.NOT_COORDINATOR, "words")
+    frame = encode_response(DESCRIBE_GROUPS.key, version, 1, failed)
+    (group,) = decode_response(DESCRIBE_GROUPS.key, version, frame[4:])[1].groups
+    assert (group.group_id, group.error_code) == ("g", ErrorCode.NOT_COORDINATOR)
 
 
 def test_the_life_of_a_member(make_server: Callable[..., Server]) -> None:

@@ -25,12 +25,9 @@ def handle(context: GroupContext, request: Request, message: DescribeGroupsReque
 
 
 def error_response(message: DescribeGroupsRequest, code: ErrorCode, text: str) -> DescribeGroupsResponse:
-    """The same error for every group."""
+    """The same error for every group, without words, for which versions below 6 have no place."""
     return DescribeGroupsResponse(
-        groups=[
-            DescribedGroup(group_id=group_id, error_code=code, error_message=text or None)
-            for group_id in message.groups
-        ]
+        groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in message.groups]
     )
 
 
@@ -39,8 +36,7 @@ def guard(context: GroupContext, request: Request, message: DescribeGroupsReques
     return guard_items(
         request,
         message,
-        # Versions below 6 have no place for words.
-        Items("groups", "groups", lambda refused, code, _text: error_response(refused, code, "")),
+        Items("groups", "groups", error_response),
         lambda group_id: request.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, group_id),
         group_denied,
     )
