@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from ottla import __version__
+from ottla.app.process import connection_limits
 from ottla.app.start import COLLECT_AFTER, StartOptions, choose_loop, read_token
+from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
@@ -132,6 +134,23 @@ def test_a_token_that_protects_nothing_is_refused(tmp_path, content, port, words
     options = StartOptions(None, {}, None, None, None, port, "info", "text", metrics_token_file=str(path))
     with pytest.raises(OperatorError, match=words):
         read_token(options)
+
+
+def test_limits_of_single_addresses():
+    config, warnings = BrokerConfig.parse(
+        {"max.connections.per.ip.overrides": "localhost:3, 10.0.0.1:0,[2001:db8::1]:7"}
+    )
+    assert not warnings
+    overrides = dict(connection_limits(config, 100).per_ip_overrides)
+    assert overrides.pop("127.0.0.1") == 3
+    assert {name: count for name, count in overrides.items() if count != 3} == {
+        "10.0.0.1": 0,
+        "::ffff:10.0.0.1": 0,
+        "2001:db8::1": 7,
+    }
+    for text in ("localhost", "localhost:", ":3", "a:-1", "a:many", "a:99999999999"):
+        with pytest.raises(OperatorError, match=r"host:count.*max\.connections\.per\.ip\.overrides"):
+            BrokerConfig.parse({"max.connections.per.ip.overrides": text})
 
 
 def test_several_listeners_and_all_addresses(ottla):

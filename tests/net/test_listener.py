@@ -112,6 +112,8 @@ def test_address_above_its_limit_is_refused(network, make_frame):
         assert await net.response(again) == b"hello"
 
     network.run(body, ConnectionLimits(max_connections_per_ip=2))
+    overridden = ConnectionLimits(max_connections_per_ip=100, per_ip_overrides={"127.0.0.1": 2, "127.0.0.2": 1})
+    network.run(body, overridden)
 
 
 def test_clients_without_a_free_descriptor_wait_and_others_go_on(network, make_frame, monkeypatch, caplog):

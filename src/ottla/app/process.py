@@ -31,6 +31,7 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, OperatorError
+from ottla.common.ip_overrides import parse_ip_overrides
 from ottla.common.machine import Machine
 from ottla.common.peer import Peers
 from ottla.metrics.registry import MetricsRegistry
@@ -450,8 +451,27 @@ def connection_limits(config: BrokerConfig, max_sockets: int) -> ConnectionLimit
         socket_request_max_bytes=config.get_int("socket.request.max.bytes"),
         max_connections=min(config.get_int("max.connections"), max_sockets),
         max_connections_per_ip=config.get_int("max.connections.per.ip"),
+        per_ip_overrides=_limits_of_addresses(config.get_str("max.connections.per.ip.overrides") or ""),
         connections_max_idle_ms=config.get_int("connections.max.idle.ms"),
     )
+
+
+def _limits_of_addresses(text: str) -> dict[str, int]:
+    """`max.connections.per.ip.overrides` by the addresses that connections come from; names are looked up now."""
+    limits = {}
+    for host, count in parse_ip_overrides(text).items():
+        try:
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError:
+            logger.warning(
+                "max.connections.per.ip.overrides names %s, which can't be resolved, and does not count", host
+            )
+            continue
+        for family, *_, address in found:
+            limits[str(address[0])] = count
+            if family == socket.AF_INET:
+                limits[f"::ffff:{address[0]}"] = count  # on a socket for both
+    return limits
 
 
 def _cleaner_process(loop: asyncio.AbstractEventLoop, pool: ThreadPool) -> Worker:

@@ -177,10 +177,6 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
             "there are no streams groups yet",
             "group.streams.assignment.interval.ms group.streams.assignor.offload.enable",
         ),
-        (
-            "connections of every address have the same limit, max.connections.per.ip",
-            "max.connections.per.ip.overrides",
-        ),
         ("buffers of the group coordinator are not kept", "group.coordinator.cached.buffer.max.bytes"),
         ("there is no Java virtual machine to load classes", "config.providers"),
         ("metrics are served for Prometheus by --metrics-port", "metric.reporters"),

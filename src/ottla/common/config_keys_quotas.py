@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.common.config_def import MAX_INT, ConfigKey, ConfigType, Importance, UpdateMode, at_least
+from ottla.common.ip_overrides import IpOverrides
 
 
 def _window(name: str, default: int, doc: str) -> ConfigKey:
@@ -17,6 +18,15 @@ QUOTA_CONFIGS = [
         "New connections a second, over all listeners, or with `listener.name.<name>.` before it to that one; above it "
         "the others wait to be accepted (KIP-612).",
         at_least(0),
+        Importance.MEDIUM,
+        UpdateMode.CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "max.connections.per.ip.overrides",
+        ConfigType.STRING,
+        "",
+        "Other limits than `max.connections.per.ip` for single hosts, as host:count with commas between them.",
+        IpOverrides(),
         Importance.MEDIUM,
         UpdateMode.CLUSTER_WIDE,
     ),

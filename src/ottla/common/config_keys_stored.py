@@ -38,7 +38,6 @@ _ROWS: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...] = (
     ("group.streams.assignment.interval.ms", _INT, 1000, at_least(0)),
     ("log.remote.copy.lag.bytes", _LONG, -1, at_least(-1)),
     ("log.remote.copy.lag.ms", _LONG, 0, at_least(-1)),
-    ("max.connections.per.ip.overrides", _STRING, "", None),
     ("metric.reporters", _LIST, (), None),
     ("num.io.threads", _INT, 8, at_least(1)),
     ("num.network.threads", _INT, 3, at_least(1)),

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from ottla.common.channel import Dispatcher
@@ -42,6 +43,8 @@ class ConnectionLimits(NamedTuple):
     socket_request_max_bytes: int = 100 * 1024 * 1024
     max_connections: int = 2**31 - 1
     max_connections_per_ip: int = 2**31 - 1
+    per_ip_overrides: Mapping[str, int] = MappingProxyType({})
+    """By address, other limits than `max_connections_per_ip`."""
     connections_max_idle_ms: int = 600_000
     """Negative: never."""
 
@@ -200,7 +203,8 @@ class ConnectionSet:
         Each admission ends with `dismiss`, or with `remove` once there was a connection.
         """
         count = self._per_host.get(host, 0)
-        if count >= self.limits.max_connections_per_ip:
+        limits = self.limits
+        if count >= limits.per_ip_overrides.get(host, limits.max_connections_per_ip):
             return False
         self._per_host[host] = count + 1
         self._admitted += 1
