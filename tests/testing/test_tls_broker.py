@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import load_pem_x509_certificate
 from kafka import KafkaConsumer
@@ -241,12 +241,45 @@ def test_keys_and_settings_from_one_command(tmp_path):
     free = {"listeners": "SSL://localhost:0", "advertised.listeners": "SSL://localhost:0"}
     with (
         Broker(arguments=("--config", str(folder / "server.properties")), configs=free) as broker,
-        Cluster(broker.bootstrap_servers, security=read_security(str(folder / "alice.properties"))) as cluster,
+        Cluster(broker.bootstrap_servers, security=read_security(str(folder / "admin.properties"))) as admin,
+        Cluster(broker.bootstrap_servers, security=read_security(str(folder / "alice.properties"))) as alice,
     ):
-        cluster.describe()
+        admin.create_topic("t", partitions=1, replication_factor=1)
+        assert "t" in admin.topics()
+        assert "t" not in alice.topics(), "nothing is allowed that no ACL allows"
     again = CliRunner().invoke(cli, ["security", "init", str(folder)])
     assert again.exit_code == 2
     assert "already" in again.output
+
+
+@pytest.mark.parametrize("name", ["admin", "cluster", "ca-key"])
+def test_names_that_are_taken_are_refused(tmp_path, name):
+    refused = CliRunner().invoke(cli, ["security", "init", str(tmp_path / "keys"), "--client", name])
+    assert refused.exit_code == 2
+    assert "taken" in refused.output
+
+
+def test_a_cluster_that_asks_for_passwords(tmp_path):
+    with Broker(security="sasl_ssl", brokers=2) as cluster:
+        login = {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "client",
+            "sasl.password": cluster.client_password,
+            "ssl.ca.location": str(cluster.client_properties.parent / "ca.pem"),
+        }
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **login})
+        admin.create_topics([NewTopic("t", 2, 2)])["t"].result(30)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", **login})
+        for number in range(RECORDS):
+            producer.produce("t", str(number).encode(), partition=number % 2)
+        assert producer.flush(30) == 0
+        with Cluster(cluster.bootstrap_servers, security=read_security(str(cluster.client_properties))) as tool:
+            assert all(len(partition.isr) == 2 for partition in tool.topic("t").partitions)
+        stranger = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **login, "sasl.password": "wrong"})
+        with pytest.raises(KafkaException):
+            stranger.list_topics(timeout=2)
+        assert cluster.client_password not in cluster.logs()
 
 
 def test_tools_are_told_what_sasl_needs(tmp_path):

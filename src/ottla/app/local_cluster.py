@@ -101,14 +101,18 @@ class LocalCluster(NamedTuple):
         """The settings of one broker: `base` for all of them, and what the plan says.
 
         The rack is the machine, so that in a larger cluster replicas are kept apart by host; `broker.rack` in `base`
-        wins.
+        wins. All listeners, those of the controllers too, speak as `security.inter.broker.protocol` says, unless `base`
+        maps them itself.
         """
         voter = broker in self.voters
-        listeners = f"PLAINTEXT://{broker.address}"
+        protocol = base.get("security.inter.broker.protocol", "").strip().upper() or "PLAINTEXT"
+        listeners = f"{protocol}://{broker.address}"
         if voter:
             listeners += f",CONTROLLER://{HOST}:{broker.controller_port}"
+        protocols = {"listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:{protocol}"}
         return {
             "broker.rack": socket.gethostname(),
+            **(protocols if protocol != "PLAINTEXT" else {}),
             **base,
             "node.id": str(broker.node_id),
             "process.roles": "broker,controller" if voter else "broker",

@@ -111,7 +111,7 @@ def run_cluster(options: StartOptions, count: int) -> int:
         arguments += ["--metrics-port", "0"]
     if options.metrics_token_file is not None:
         arguments += ["--metrics-token-file", os.path.abspath(options.metrics_token_file)]
-    supervisor = Supervisor(formatted, arguments, prepare_ready_file(options.ready_file))
+    supervisor = Supervisor(formatted, arguments, prepare_ready_file(options.ready_file), options.stop_with_pipe)
     try:
         with _interrupts_heard():
             return asyncio.run(supervisor.run())

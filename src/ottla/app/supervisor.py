@@ -45,11 +45,16 @@ class Supervisor:
         plan: LocalCluster,
         arguments: Sequence[str],
         ready_file: str | None,
+        stop_pipe: int | None = None,
     ) -> None:
-        """`arguments` are appended to each broker's command line; `ready_file` is absolute."""
+        """`arguments` are appended to each broker's command line; `ready_file` is absolute.
+
+        The end of file of `stop_pipe` means that nobody needs the cluster any more (`ottla.testing`).
+        """
         self._plan = plan
         self._arguments = tuple(arguments)
         self._ready_file = ready_file
+        self._stop_pipe = stop_pipe
         self._disk = RealDisk()
         self._clock = SystemClock()
         self._stopping = asyncio.Event()
@@ -61,6 +66,8 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        if self._stop_pipe is not None:
+            loop.add_reader(self._stop_pipe, self._on_stop_pipe, self._stop_pipe)
         read_end, write_end = os.pipe()
         watches = [
             asyncio.create_task(self._watch(broker, read_end), name=f"broker {broker.node_id}")
@@ -83,6 +90,11 @@ class Supervisor:
 
     def _on_signal(self, number: int) -> None:
         logger.info("%s: stopping %d brokers", signal.Signals(number).name, len(self._plan.brokers))
+        self._stopping.set()
+
+    def _on_stop_pipe(self, descriptor: int) -> None:
+        asyncio.get_running_loop().remove_reader(descriptor)
+        logger.info("stopping %d brokers, since the process that started them is gone", len(self._plan.brokers))
         self._stopping.set()
 
     def _fail(self, reason: str) -> None:

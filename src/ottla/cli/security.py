@@ -10,10 +10,14 @@ from pathlib import Path
 import click
 
 from ottla.cli.command import Group
+from ottla.common.config_keys_authorizer import STANDARD_AUTHORIZER
 from ottla.common.errors import OperatorError
 from ottla.common.properties import format_properties
 from ottla.security.authority import Authority, key_pem
 
+ADMIN = "admin"
+"""Who may do everything."""
+_TAKEN = frozenset({"server", "cluster", "ca", "ca-key", ADMIN})
 AUTHORITY_NAME = "ottla authority"
 MAPPING_RULES = "RULE:^CN=([^,]+).*$/$1/,DEFAULT"
 """Users are called by the common name of their certificate."""
@@ -29,7 +33,8 @@ def security() -> None:
         "ottla security init ./keys",
         "ottla security init ./keys --host log1.example.com --port 9093 --client alice --client bob",
         "ottla start --config ./keys/server.properties",
-        "ottla topic list -b localhost:9093 --command-config ./keys/client.properties",
+        "ottla start --brokers 3 --port 9093 --config ./keys/cluster.properties",
+        "ottla topic list -b localhost:9093 --command-config ./keys/admin.properties",
     )
 )
 @click.argument("directory", type=click.Path())
@@ -51,7 +56,10 @@ def security() -> None:
     help="Name of a user to make a certificate for; may be repeated.",
 )
 def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, ...]) -> None:
-    """Make an authority, a server's and clients' certificates, and the settings that use them."""
+    """Make an authority, certificates of a server, an admin and clients, and the settings that use them.
+
+    The admin may do everything, and clients what ACLs allow.
+    """
     folder = Path(directory).resolve()
     for name in clients:
         if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
@@ -60,32 +68,41 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
             )
     authority, now = Authority.make(AUTHORITY_NAME, datetime.now(UTC)), datetime.now(UTC)
     everywhere = not {"localhost", "127.0.0.1"}.intersection(hosts)
+    cluster = {
+        "security.inter.broker.protocol": "SSL",
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": MAPPING_RULES,
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": f"User:server;User:{ADMIN}",
+        **_stores(folder, "server"),
+    }
     server = {
         "listeners": f"SSL://{'' if everywhere else hosts[0]}:{port}",
         "advertised.listeners": f"SSL://{hosts[0]}:{port}",
-        "inter.broker.listener.name": "SSL",
-        "ssl.client.auth": "required",
-        "ssl.principal.mapping.rules": MAPPING_RULES,
-        **_stores(folder, "server"),
+        **cluster,
     }
     files = {
         "ca.pem": authority.pem,
         "ca-key.pem": key_pem(authority.key),
         "server.pem": authority.issue("server", hosts, now),
         "server.properties": format_properties(server).encode(),
+        "cluster.properties": format_properties(cluster).encode(),
     }
-    for name in clients:
+    for name in (ADMIN, *clients):
         files[f"{name}.pem"] = authority.issue(name, (), now)
         properties = {"security.protocol": "SSL", **_stores(folder, name)}
         files[f"{name}.properties"] = format_properties(properties).encode()
-    if len(files) != 4 + 2 * len(set(clients) - {"server", "ca", "ca-key"}):
-        raise click.BadParameter("server, ca and ca-key are taken, and each name counts once", param_hint="--client")
+    if _TAKEN.intersection(clients) or len(set(clients)) < len(clients):
+        raise click.BadParameter(
+            f"{', '.join(sorted(_TAKEN))} are taken, and each name counts once", param_hint="--client"
+        )
     _write(folder, files)
     click.echo(
-        f"{folder} has an authority (ca.pem), server.properties and {', '.join(clients)}.properties; begin with:"
+        f"{folder} has an authority (ca.pem), server.properties (cluster.properties with --brokers), and "
+        f"{', '.join(f'{name}.properties' for name in (ADMIN, *clients))}; begin with:"
     )
     click.echo(f"ottla start --config {folder / 'server.properties'}")
-    click.echo(f"ottla topic list -b {hosts[0]}:{port} --command-config {folder / f'{clients[0]}.properties'}")
+    click.echo(f"ottla topic list -b {hosts[0]}:{port} --command-config {folder / f'{ADMIN}.properties'}")
 
 
 def _stores(folder: Path, name: str) -> dict[str, str]:

@@ -6,14 +6,14 @@ since its input is a pipe that ends then (or with the last process that was fork
 and data directory, so clients that were connected resume by themselves. Everything the broker logs over all its lives
 goes to one file.
 
-Left out on purpose: several brokers as one cluster (they come with replication), any use of broker code in this
-process. Not thread-safe.
+Left out on purpose: any use of broker code in this process. Not thread-safe.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -28,8 +28,9 @@ from types import TracebackType
 from typing import Any
 
 from ottla.common.errors import OttlaError
-from ottla.common.properties import format_properties
+from ottla.common.properties import format_properties, load_properties
 from ottla.security.authority import Authority
+from ottla.security.sasl.jaas import PLAIN_MODULE, parse_jaas
 
 READY_POLL_S = 0.005
 LOG_TAIL_CHARS = 4_000
@@ -68,8 +69,9 @@ class Broker:
     `configs` are broker settings by their Kafka names; without them, the first rebalance of a group does not wait for
     further members, and no record goes for its age (`TEST_CONFIGS`). `data_dir` is kept when given; otherwise the
     broker gets a temporary one that `close` removes. `arguments` are appended to the command line of `ottla start`.
-    With `security` "ssl" its one listener speaks TLS and asks clients for a certificate of an authority of its own; see
-    `client_properties`.
+    With `security` "ssl" its listeners speak TLS and ask clients for a certificate of an authority of its own; with
+    "sasl_ssl" they ask for a name and a password by SASL/PLAIN; see `client_properties`. `brokers` is how many form a
+    cluster (`ottla start --brokers N`), which starts, stops and ends as one.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Broker:
         port: int = 0,
         arguments: Sequence[str] = (),
         security: str = "plaintext",
+        brokers: int | None = None,
         python: str = sys.executable,
         start_timeout_s: float = 30.0,
         stop_timeout_s: float = 30.0,
@@ -88,9 +91,9 @@ class Broker:
         self._data_dir = Path(data_dir) if data_dir is not None else Path(self._work_dir, "data")
         self._log_path = Path(self._work_dir, "broker.log")
         self._ready_path = Path(self._work_dir, "ready.json")
-        self._keys = _make_keys(Path(self._work_dir), security)
-        secured = {} if self._keys is None else _secured(self._keys)
-        chosen = {**TEST_CONFIGS, **secured, **(configs or {})}
+        self._brokers = brokers
+        self._keys = _make_keys(Path(self._work_dir), security, alone=brokers is None)
+        chosen = {**TEST_CONFIGS, **(configs or {})}
         self._configs = {name: _config_text(value) for name, value in chosen.items()}
         self._port = port
         self._arguments = tuple(arguments)
@@ -120,14 +123,23 @@ class Broker:
 
     @property
     def client_properties(self) -> Path:
-        """With security "ssl": Kafka's client properties, for `--command-config`, of the user `client`.
+        """With security: Kafka's client properties, for `--command-config`, of the user `client`.
 
-        Its folder has the certificate of the authority in `ca.pem` and key and certificate of the user in `client.pem`.
-        Raises BrokerFailure for a plaintext broker.
+        Its folder has the certificate of the authority in `ca.pem` and key and certificate of the user in `client.pem`,
+        which with "sasl_ssl" nobody asks for: there the name is `client` and the password `client_password`. Raises
+        BrokerFailure for a plaintext broker.
         """
         if self._keys is None:
-            raise BrokerFailure('the broker speaks plaintext: make it with security="ssl"')
+            raise BrokerFailure('the broker speaks plaintext: make it with security="ssl" or "sasl_ssl"')
         return self._keys / "client.properties"
+
+    @property
+    def client_password(self) -> str:
+        """With security "sasl_ssl": what `client` says by SASL/PLAIN."""
+        options = parse_jaas(
+            "sasl.jaas.config", load_properties(str(self.client_properties)).get("sasl.jaas.config", "")
+        )
+        return options.options["password"]
 
     @property
     def ready(self) -> Mapping[str, Any]:
@@ -138,8 +150,8 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """The port of the first listener; it stays the same over restarts."""
-        return int(self.bootstrap_servers.rpartition(":")[2])
+        """The port of the first listener of the first broker; it stays the same over restarts."""
+        return int(self.bootstrap_servers.partition(",")[0].rpartition(":")[2])
 
     @property
     def pid(self) -> int:
@@ -198,6 +210,10 @@ class Broker:
         command = [self._python, "-m", "ottla", "start"]
         command += ["--port", str(self._port), "--data-dir", str(self._data_dir), "--ready-file", str(self._ready_path)]
         command += ["--stop-with-pipe", "0"]
+        if self._brokers is not None:
+            command += ["--brokers", str(self._brokers)]
+        if self._keys is not None:
+            command += ["--config", str(self._keys / "server.properties")]
         for name, value in self._configs.items():
             command += ["--set", f"{name}={value}"]
         return [*command, *self._arguments]
@@ -277,21 +293,46 @@ class Broker:
         return BrokerFailure(f"{reason}; the end of its log:\n{tail}" if tail else f"{reason} and wrote no log")
 
 
-def _make_keys(work_dir: Path, security: str) -> Path | None:
-    """The folder of keys that `security` asks for, with an authority of this broker's own."""
+def _make_keys(work_dir: Path, security: str, *, alone: bool) -> Path | None:
+    """The folder of keys and settings that `security` asks for, with an authority of its own."""
     if security == "plaintext":
         return None
-    if security != "ssl":
-        raise BrokerFailure(f"security is plaintext or ssl, not {security!r}")
+    if security not in ("ssl", "sasl_ssl"):
+        raise BrokerFailure(f"security is plaintext, ssl or sasl_ssl, not {security!r}")
+    protocol = security.upper()
     authority, now = Authority.make("authority of a test", datetime.now(UTC)), datetime.now(UTC)
     folder = work_dir / "keys"
     folder.mkdir(mode=0o700)
     (folder / "ca.pem").write_bytes(authority.pem)
     (folder / "server.pem").write_bytes(authority.issue("server", ("localhost", "127.0.0.1"), now))
     (folder / "client.pem").write_bytes(authority.issue("client", (), now))
-    properties = {"security.protocol": "SSL", **_stores(folder, "client")}
-    (folder / "client.properties").write_text(format_properties(properties))
+    client = {"security.protocol": protocol, **_stores(folder, "client")}
+    server = {
+        **({"listeners": f"{protocol}://localhost:0"} if alone else {}),
+        "security.inter.broker.protocol": protocol,
+        "ssl.client.auth": "required" if security == "ssl" else "none",
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+        **_stores(folder, "server"),
+    }
+    if security == "sasl_ssl":
+        words = {name: secrets.token_hex(16) for name in ("server", "client")}
+        users = " ".join(f'user_{name}="{word}"' for name, word in words.items())
+        client |= {"sasl.mechanism": "PLAIN", "sasl.jaas.config": _login("client", words["client"])}
+        of_node = _login("server", words["server"], users)
+        server |= {
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "sasl.mechanism.controller.protocol": "PLAIN",
+            f"listener.name.{security}.plain.sasl.jaas.config": of_node,
+            **({} if alone else {"listener.name.controller.plain.sasl.jaas.config": of_node}),
+        }
+    (folder / "client.properties").write_text(format_properties(client))
+    (folder / "server.properties").write_text(format_properties(server))
     return folder
+
+
+def _login(name: str, password: str, users: str = "") -> str:
+    return f'{PLAIN_MODULE} required username="{name}" password="{password}" {users};'
 
 
 def _stores(folder: Path, name: str) -> dict[str, str]:
@@ -300,15 +341,6 @@ def _stores(folder: Path, name: str) -> dict[str, str]:
         "ssl.keystore.location": str(folder / f"{name}.pem"),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(folder / "ca.pem"),
-    }
-
-
-def _secured(folder: Path) -> dict[str, str]:
-    return {
-        "listeners": "SSL://localhost:0",
-        "ssl.client.auth": "required",
-        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
-        **_stores(folder, "server"),
     }
 
 
