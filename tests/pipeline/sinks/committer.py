@@ -1,6 +1,6 @@
-"""A commit in a process of its own that is killed on the way: `committer.py FORMAT TABLE STEP`.
+"""A commit in a process of its own that is killed on the way, see `forks.py`.
 
-STEP is the number of a step of the commit (a file opened to be written, linked, renamed or removed) before which it
+`step` is the number of a step of the commit (a file opened to be written, linked, renamed or removed) before which it
 dies, "log" for the moment in which another process sees the table's directory change, or "after".
 """
 
@@ -18,8 +18,8 @@ from tests.pipeline.sinks.loads import commit, make_cluster, plan_load, write_fi
 
 from ottla.pipeline.sinks.open_table import open_table
 
-if __name__ == "__main__":
-    kind, directory, step = sys.argv[1:]
+
+def main(kind: str, directory: str, step: str) -> None:
     cluster, table = make_cluster(), open_table(directory, format=kind)
     plan = plan_load(cluster, table)
     files = write_files(cluster, table, plan, "killed")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ..forks import Forks
 from ..memory_cluster import MemoryCluster
 from ..s3_server import BUCKET
 
@@ -43,6 +45,14 @@ def placed_table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
         request.getfixturevalue("s3_server")
         return open_table(f"s3://{BUCKET}/{tmp_path.name}/table", format=kind)
     return open_table(tmp_path / "table", format=kind)
+
+
+@pytest.fixture(scope="session")
+def committer() -> Iterator[Forks]:
+    """`committer.py`, with a process for each of its commits."""
+    forks = Forks(Path(__file__).with_name("committer.py"))
+    yield forks
+    forks.close()
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -29,11 +27,11 @@ from ottla.pipeline.status import find_tables, row_counts  # noqa: E402
 from ottla.pipeline.stores.object_store import is_url  # noqa: E402
 from ottla.pipeline.stores.open_store import open_store  # noqa: E402
 
+from ..forks import Forks  # noqa: E402
 from ..memory_cluster import MemoryCluster  # noqa: E402
 from .loads import commit, load, make_cluster, plan_load, topic_rows, write_files  # noqa: E402
 from .test_delta import ODD_NAMES  # noqa: E402
 
-COMMITTER = Path(__file__).with_name("committer.py")
 RACERS = 4
 
 
@@ -206,17 +204,10 @@ def test_a_commit_of_a_load_that_was_killed_and_began_again(cluster: MemoryClust
     assert rows(table) == topic_rows(cluster)
 
 
-def kill(kind: str, table: Table, step: str) -> int:
-    command = [sys.executable, str(COMMITTER), kind, table.location, step]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert run.returncode == -signal.SIGKILL, run.stderr
-    return run.returncode
-
-
 @pytest.mark.parametrize("step", ["0", "1", "2", "3", "4", "5", "6", "log", "after"])
-def test_a_kill_while_committing(kind: str, table: Table, step: str) -> None:
+def test_a_kill_while_committing(committer: Forks, kind: str, table: Table, step: str) -> None:
     """Whatever is there then, the next load brings the rest: nothing lost, nothing twice."""
-    kill(kind, table, step)
+    assert committer.run(kind, table.location, step) == -signal.SIGKILL
     cluster = make_cluster()
     before = rows(table) if table.files() else []
     assert before in ([], topic_rows(cluster))

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import itertools
 import signal
-import subprocess
-import sys
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -28,10 +27,10 @@ from ottla.pipeline.stores.object_store import ObjectStore
 from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.vacuum import vacuum
 
+from ..forks import Forks
 from ..memory_cluster import MemoryCluster
 from ..s3_server import BUCKET, S3Server
 from .loads import commit, load, make_cluster, plan_load, topic_rows, write_files
-from .test_formats import COMMITTER
 
 numbers = itertools.count()
 
@@ -47,14 +46,11 @@ def rows(table: Table) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("put", range(4))
-def test_a_kill_while_committing(s3_server: S3Server, table: Table, put: int) -> None:
+def test_a_kill_while_committing(s3_server: S3Server, committer: Forks, table: Table, put: int) -> None:
     """Whatever was put by then, the next load brings the rest."""
     kind = type(table).__name__.removesuffix("Target").lower()
-    command = [sys.executable, str(COMMITTER), kind, table.location, "after"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        s3_server.kill_at_put(process.pid, put)
-        _, words = process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL, words
+    kill = partial(s3_server.kill_at_put, number=put)
+    assert committer.run(kind, table.location, "after", before=kill) == -signal.SIGKILL
     cluster = make_cluster()
     before = rows(table) if table.exists() and table.files() else []
     assert before in ([], topic_rows(cluster))

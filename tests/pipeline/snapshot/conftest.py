@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ..forks import Forks
 from ..s3_server import BUCKET
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ def kind(request: pytest.FixtureRequest) -> str:
         pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
         pytest.importorskip("sqlalchemy", reason="needs the extra `iceberg`")
     return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def killed() -> Iterator[Forks]:
+    """`killed.py`, with a process for each of its runs."""
+    forks = Forks(Path(__file__).with_name("killed.py"))
+    yield forks
+    forks.close()
 
 
 @pytest.fixture

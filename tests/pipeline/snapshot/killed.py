@@ -1,6 +1,6 @@
-"""A run with a history in a process of its own that is killed: `killed.py KIND TABLE STEP`.
+"""A run with a history in a process of its own that is killed, see `forks.py`.
 
-STEP is a step that the run tells its observer of, or the number of a file operation of Python's before which it dies.
+`step` is a step that the run tells its observer of, or the number of a file operation of Python's before which it dies.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-if __name__ == "__main__":
-    kind, path, step = sys.argv[1:]
+def main(kind: str, path: str, step: str) -> None:
     world = World(path, kind, history=True)
     world.cluster.create(TOPIC, 2)
     first_records(world)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,18 +13,15 @@ pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
 from ottla.pipeline.stores.open_store import open_store
 
+from ..forks import Forks
+
 if TYPE_CHECKING:
     from .world import World
 
-KILLED = Path(__file__).with_name("killed.py")
-PLACES = (("delta", "disk"), ("iceberg", "disk"), ("parquet", "disk"), ("delta", "s3"), ("parquet", "s3"))
 STEPS = ("landing", "landed", "merging", "merged", "committed")
-
-
-def kill(world: World, step: str) -> int:
-    """How a second run ended."""
-    command = [sys.executable, str(KILLED), world.kind, str(world.path), step]
-    return subprocess.run(command, check=False, capture_output=True).returncode
+PLACED_STEPS = [(kind, "disk", step) for kind in ("delta", "iceberg", "parquet") for step in STEPS]
+PLACED_STEPS += [("delta", "s3", "landed"), ("delta", "s3", "committed"), ("parquet", "s3", "merged")]
+"""In a bucket, what one of the two stages leaves, and a commit that is found again."""
 
 
 def files_there(world: World) -> set[str]:
@@ -59,10 +54,14 @@ def check_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.snapshot().version is None
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize(("kind", "place"), PLACES)
+@pytest.mark.parametrize(("kind", "place", "step"), PLACED_STEPS)
 def test_killed_at_each_step(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, kind: str, place: str, step: str
+    make_world: Callable[..., World],
+    killed: Forks,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    place: str,
+    step: str,
 ) -> None:
     from .world import first_records
 
@@ -72,7 +71,7 @@ def test_killed_at_each_step(
     first_records(world)
     world.snapshot()
     before = world.rows()
-    assert kill(world, step) == -signal.SIGKILL
+    assert killed.run(kind, str(world.path), step) == -signal.SIGKILL
     if step != "committed":
         assert world.rows() == before
     check_goes_on(world, monkeypatch)
@@ -80,14 +79,14 @@ def test_killed_at_each_step(
 
 @pytest.mark.parametrize("operation", range(0, 12, 2))
 def test_killed_before_an_operation_on_files(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, operation: int
+    make_world: Callable[..., World], killed: Forks, monkeypatch: pytest.MonkeyPatch, operation: int
 ) -> None:
     from .world import first_records
 
     world = make_world("parquet", history=True)
     first_records(world)
     world.snapshot()
-    assert kill(world, str(operation)) == -signal.SIGKILL
+    assert killed.run("parquet", str(world.path), str(operation)) == -signal.SIGKILL
     check_goes_on(world, monkeypatch)
 
 
