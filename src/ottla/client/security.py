@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ottla.client.login import Login, read_login
@@ -16,6 +16,9 @@ from ottla.security.contexts import Material, TlsSettings, client_context, read_
 
 OPTION = "--command-config"
 _KEYS = {key.name: key for key in TLS_CONFIGS}
+PROPERTIES = frozenset(("security.protocol", "sasl.mechanism", "sasl.jaas.config", *_KEYS))
+"""What `parse_security` reads."""
+_OF_FILES = frozenset(name for name in _KEYS if name.startswith(("ssl.keystore.", "ssl.truststore.", "ssl.key.")))
 _CERTIFICATE = b"-----BEGIN CERTIFICATE"
 
 
@@ -26,6 +29,20 @@ class ClientSecurity(NamedTuple):
     library: Mapping[str, str] = {}
     """The same for librdkafka, by its own names."""
     login: Login | None = None
+    portable: Mapping[str, str] = {}
+    """The properties it was made of, with what their files held in place of these: another machine can do with it."""
+
+    def __reduce__(self) -> tuple[Callable[[Mapping[str, str]], ClientSecurity], tuple[Mapping[str, str]]]:
+        """Travels to Spark's workers by what it was made of: a context of OpenSSL can't."""
+        return _arrived, (self.portable,)
+
+    def __repr__(self) -> str:
+        """Without secrets."""
+        return f"<ClientSecurity {self.portable.get('security.protocol', 'PLAINTEXT')}>"
+
+
+def _arrived(portable: Mapping[str, str]) -> ClientSecurity:
+    return parse_security(portable, "the properties of the job")
 
 
 PLAINTEXT = ClientSecurity()
@@ -33,29 +50,49 @@ PLAINTEXT = ClientSecurity()
 
 def read_security(path: str) -> ClientSecurity:
     """From a file of client properties. Raises OperatorError."""
-    properties = load_properties(path, OPTION)
+    return parse_security(load_properties(path, OPTION), path)
+
+
+def parse_security(properties: Mapping[str, str], place: str) -> ClientSecurity:
+    """From client properties; `place` says in messages where they are. Raises OperatorError."""
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol not in SECURITY_PROTOCOLS:
         raise OperatorError(
-            f"security.protocol in {path} is {protocol}, which is none of {', '.join(SECURITY_PROTOCOLS)}"
+            f"security.protocol in {place} is {protocol}, which is none of {', '.join(SECURITY_PROTOCOLS)}"
         )
     if protocol == "PLAINTEXT":
         return PLAINTEXT
-    login, library = read_login(properties, path) if protocol.startswith("SASL_") else (None, {})
+    login, library = read_login(properties, place) if protocol.startswith("SASL_") else (None, {})
     library["security.protocol"] = protocol.lower()
     if protocol == "SASL_PLAINTEXT":
-        return ClientSecurity(None, library, login)
+        return ClientSecurity(None, library, login, _portable(properties, None))
 
     def get(name: str) -> ConfigValue:
         key, text = _KEYS[name], properties.get(name)
         try:
             return key.default if text is None else key.parse(text)
         except KafkaError as error:
-            raise OperatorError(f"{error.message} (in {path})") from error
+            raise OperatorError(f"{error.message} (in {place})") from error
 
     settings = TlsSettings.of(get)
     material = read_material(settings, _read)
-    return ClientSecurity(client_context(settings, material), _for_library(settings, material) | library, login)
+    context, of_library = client_context(settings, material), _for_library(settings, material) | library
+    return ClientSecurity(context, of_library, login, _portable(properties, material))
+
+
+def _portable(properties: Mapping[str, str], material: Material | None) -> dict[str, str]:
+    found = {name: text for name, text in properties.items() if name in PROPERTIES and name not in _OF_FILES}
+    if material is not None and material.identity is not None:
+        found["ssl.keystore.key"], found["ssl.keystore.certificate.chain"] = _parted(material.identity.pem)
+    if material is not None and material.trusted is not None:
+        found["ssl.truststore.certificates"] = material.trusted
+    return found
+
+
+def _parted(pem: bytes) -> tuple[str, str]:
+    """The key and the certificates."""
+    key, begin, certificates = pem.partition(_CERTIFICATE)
+    return key.decode(), (begin + certificates).decode()
 
 
 def _for_library(settings: TlsSettings, material: Material) -> dict[str, str]:
@@ -65,9 +102,7 @@ def _for_library(settings: TlsSettings, material: Material) -> dict[str, str]:
     if material.trusted is not None:
         properties["ssl.ca.pem"] = material.trusted
     if material.identity is not None:
-        key, begin, certificates = material.identity.pem.partition(_CERTIFICATE)
-        properties["ssl.key.pem"] = key.decode()
-        properties["ssl.certificate.pem"] = (begin + certificates).decode()
+        properties["ssl.key.pem"], properties["ssl.certificate.pem"] = _parted(material.identity.pem)
     return properties
 
 

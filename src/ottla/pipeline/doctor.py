@@ -27,6 +27,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
 from ottla.client.failure import TopicNotFound
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.pipeline.extras import require_packages
 from ottla.pipeline.failure import os_reason, spark_reason
@@ -86,6 +87,7 @@ class Subject:
     topics: Sequence[str] = ()
     registry_url: str | None = None
     registry_ca: Path | None = None
+    security: ClientSecurity = PLAINTEXT
 
 
 def examine(subject: Subject) -> Iterator[Finding]:
@@ -102,8 +104,8 @@ def examine(subject: Subject) -> Iterator[Finding]:
             if not finding.ok and not (finding.check == "java" and subject.master.startswith("sc://")):
                 needed.append(finding.check)
             yield finding
-    yield from brokers(subject.bootstrap_servers)
-    yield from topics(subject.bootstrap_servers, subject.topics)
+    yield from brokers(subject.bootstrap_servers, subject.security)
+    yield from topics(subject.bootstrap_servers, subject.topics, subject.security)
     location, catalog_url, registry_url = subject.table, subject.catalog_url, subject.registry_url
     if catalog_url is not None:
         yield from _one("catalog", lambda: catalog(catalog_url, location))
@@ -208,10 +210,10 @@ def available_bytes() -> int:
     return available
 
 
-def brokers(bootstrap_servers: str) -> Iterator[Finding]:
+def brokers(bootstrap_servers: str, security: ClientSecurity = PLAINTEXT) -> Iterator[Finding]:
     """Every broker under the address that it tells clients, with the versions in which it and a load can talk."""
     try:
-        with Cluster(bootstrap_servers, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S) as cluster:
+        with _open(bootstrap_servers, security) as cluster:
             live = cluster.describe().brokers
     except OttlaError as error:
         yield Finding("brokers", False, f"{error}; --bootstrap-server names the cluster")
@@ -219,7 +221,7 @@ def brokers(bootstrap_servers: str) -> Iterator[Finding]:
     for broker in sorted(live, key=lambda each: each.node_id):
         name = f"broker {broker.node_id}"
         try:
-            versions = _versions(broker.host, broker.port)
+            versions = _versions(broker.host, broker.port, security)
         except OttlaError as error:
             way = "its setting advertised.listeners is what clients and workers connect to"
             yield Finding(name, False, f"{error}; {way}")
@@ -227,19 +229,31 @@ def brokers(bootstrap_servers: str) -> Iterator[Finding]:
             yield Finding(name, True, f"{broker.host}:{broker.port}, {versions}")
 
 
-def _versions(host: str, port: int) -> str:
-    connection = Connection(host, port, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S, software_version=__version__)
+def _open(bootstrap_servers: str, security: ClientSecurity) -> Cluster:
+    return Cluster(bootstrap_servers, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S, security=security)
+
+
+def _versions(host: str, port: int, security: ClientSecurity) -> str:
+    connection = Connection(
+        host,
+        port,
+        client_id=CLIENT_ID,
+        timeout_s=BROKER_TIMEOUT_S,
+        software_version=__version__,
+        tls=security.tls,
+        login=security.login,
+    )
     try:
         return ", ".join(f"{API[key].name} v{connection.version_for(key)}" for key in BROKER_APIS)
     finally:
         connection.close()
 
 
-def topics(bootstrap_servers: str, names: Sequence[str]) -> Iterator[Finding]:
+def topics(bootstrap_servers: str, names: Sequence[str], security: ClientSecurity = PLAINTEXT) -> Iterator[Finding]:
     """Each topic: that it is there, and that this user may read it."""
     if not names:
         return
-    with Cluster(bootstrap_servers, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S) as cluster:
+    with _open(bootstrap_servers, security) as cluster:
         for name in dict.fromkeys(names):
             yield from _one(f"topic {name}", partial(topic, cluster, name))
 

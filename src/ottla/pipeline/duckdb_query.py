@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.pipeline.extras import require_packages
 from ottla.pipeline.query import DEFAULT_VIEW, READS_ONLY, view_names
@@ -126,14 +127,16 @@ class Query:
             if len(targets) == 1:
                 self._connection.register(DEFAULT_VIEW, dataset)
 
-    def register_topics(self, topics: Sequence[str], bootstrap_servers: str) -> None:
+    def register_topics(
+        self, topics: Sequence[str], bootstrap_servers: str, security: ClientSecurity = PLAINTEXT
+    ) -> None:
         """Make topics visible in the schema DATABASE. Raises OperatorError, KafkaError."""
-        self._in_thread(lambda: self._register_topics(topics, bootstrap_servers))
+        self._in_thread(lambda: self._register_topics(topics, bootstrap_servers, security))
 
-    def _register_topics(self, topics: Sequence[str], bootstrap_servers: str) -> None:
+    def _register_topics(self, topics: Sequence[str], bootstrap_servers: str, security: ClientSecurity) -> None:
         self._connection.execute(f"CREATE SCHEMA {DATABASE}")
         for topic in topics:
-            dataset = TopicDataset(topic, bootstrap_servers)
+            dataset = TopicDataset(topic, bootstrap_servers, security)
             self._topics.append(dataset)
             self._connection.register(f"{DATABASE}.{topic}", dataset)
             self._connection.execute(f'CREATE VIEW {DATABASE}."{topic}" AS FROM "{DATABASE}.{topic}"')

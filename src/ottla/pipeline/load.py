@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.client.cluster import Cluster
+from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.land import Counters, Landed, land, make_counters
@@ -80,6 +81,7 @@ def load(
     *,
     group: str = "",
     planner: Planner = make_plan,
+    security: ClientSecurity = PLAINTEXT,
 ) -> LoadSummary:
     """Load what is new in `topics` into `target`; the session is opened only when there is something.
 
@@ -91,7 +93,7 @@ def load(
         raise OperatorError("name at least one topic with --topics")
     observer = observer or Observer()
     require_no_snapshot(target)
-    open_cluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID)
+    open_cluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID, security=security)
     started = time.monotonic()
     reading = find_reading(topics, target, open_cluster, settings, value_format, planner=planner)
     summary = LoadSummary(table=target.location, topics=list(dict.fromkeys(topics)), pipeline_id=settings.pipeline_id)

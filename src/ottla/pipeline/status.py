@@ -19,6 +19,7 @@ import pyarrow as pa
 from ottla.client.cluster import Cluster
 from ottla.client.connection import BrokerUnreachable
 from ottla.client.model import LATEST_TIMESTAMP, Position, TopicInfo
+from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.common.ids import uuid_to_string
 from ottla.pipeline.failure import os_reason
@@ -220,6 +221,7 @@ def statuses(
     catalog_url: str | None = None,
     client_id: str,
     isolation: str = "read_committed",
+    security: ClientSecurity = PLAINTEXT,
 ) -> list[TableStatus]:
     """All tables that `find_tables` found, or names in a catalog, against one cluster; one that can't be read says so
     and keeps none of the others from being shown. Raises BrokerUnreachable."""
@@ -234,7 +236,7 @@ def statuses(
             reason = str(error)
         return TableStatus(location, None, None, error=reason)
 
-    with Cluster(bootstrap_servers, client_id=client_id) as cluster:
+    with Cluster(bootstrap_servers, client_id=client_id, security=security) as cluster:
         return [status(cluster, location, reason) for location, reason in found.items()]
 
 

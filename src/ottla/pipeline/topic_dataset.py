@@ -18,6 +18,7 @@ import pyarrow.fs
 
 from ottla.cli.command import CLIENT_ID
 from ottla.client.cluster import Cluster
+from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.pipeline.datasource.bounds import GREATEST, LEAST, UNBOUNDED, Bounds
 from ottla.pipeline.datasource.options import for_batch, parse_options
 from ottla.pipeline.datasource.ranges import bounded_ranges, plan_ranges
@@ -32,11 +33,11 @@ _FILESYSTEM = pyarrow.fs.LocalFileSystem()
 class TopicDataset(ds.Dataset):
     """Scanned by DuckDB as any dataset of Arrow: by `schema` and `scanner`."""
 
-    def __init__(self, topic: str, bootstrap_servers: str) -> None:
+    def __init__(self, topic: str, bootstrap_servers: str, security: ClientSecurity = PLAINTEXT) -> None:
         """Raises OperatorError, KafkaError."""
         self._topic = topic
         self._options = for_batch(parse_options(read_options(topic, bootstrap_servers)))
-        self._open: OpenCluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID)
+        self._open: OpenCluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID, security=security)
         with self._open() as cluster:
             self._ranges = plan_ranges(cluster, self._options, Bounds())
         self.failure: Exception | None = None

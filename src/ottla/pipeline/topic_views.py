@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
 
 DATABASE = "topic"
@@ -56,14 +57,22 @@ def _unquoted(name: str) -> str:
     return name[1:-1].replace(quote * 2, quote) if quote in '`"' else name
 
 
-def register_topics(spark: Any, topics: Iterable[str], bootstrap_servers: str) -> None:
+def register_topics(
+    spark: Any, topics: Iterable[str], bootstrap_servers: str, security: ClientSecurity = PLAINTEXT
+) -> None:
     """Make topics visible as views of DATABASE: what is committed, up to the ends of their partitions."""
     from ottla.pipeline.datasource.provider import NAME, OttlaDataSource
 
     spark.dataSource.register(OttlaDataSource)
     for topic in topics:
-        reader = spark.read.format(NAME).options(**read_options(topic, bootstrap_servers))
+        options = read_options(topic, bootstrap_servers) | security_options(security)
+        reader = spark.read.format(NAME).options(**options)
         reader.load().selectExpr(*COLUMNS).createOrReplaceGlobalTempView(f"`{topic}`")
+
+
+def security_options(security: ClientSecurity) -> dict[str, str]:
+    """The same as options of the source, which name no file."""
+    return {f"kafka.{name}": text for name, text in security.portable.items()}
 
 
 def read_options(topic: str, bootstrap_servers: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ottla.cli.command import Command, bootstrap_option, counted, json_option, print_json
+from ottla.cli.command import Command, connection_options, counted, json_option, print_json, security
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import (
     TableLocation,
@@ -42,7 +42,7 @@ from ottla.pipeline.doctor import Finding, Subject, examine
 @master_option
 @conf_option
 @json_option
-@bootstrap_option
+@connection_options
 def doctor(
     table: Path | str | None,
     catalog_url: str | None,
@@ -63,7 +63,9 @@ def doctor(
     """
     findings = []
     names = split_names(topics)
-    subject = Subject(bootstrap_server, master, conf, table, catalog_url, names, schema_registry, schema_registry_ca)
+    subject = Subject(
+        bootstrap_server, master, conf, table, catalog_url, names, schema_registry, schema_registry_ca, security()
+    )
     for finding in examine(subject):
         findings.append(finding)
         if not as_json:

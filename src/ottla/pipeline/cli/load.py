@@ -14,10 +14,11 @@ import click
 
 from ottla.cli.command import (
     Command,
-    bootstrap_option,
+    connection_options,
     counted,
     json_option,
     print_json,
+    security,
     size_text,
 )
 from ottla.pipeline.cli.options import (
@@ -82,7 +83,7 @@ if TYPE_CHECKING:
 @conf_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress line and no summary.")
 @json_option
-@bootstrap_option
+@connection_options
 def load(
     topics: tuple[str, ...],
     table: Path | str,
@@ -140,7 +141,15 @@ def load(
         with progress_line(quiet or as_json) as progress:
             observer = progress or loading.Observer()
             summary = loading.load(
-                names, target, bootstrap_server, session, settings, observer, value_format, group=shown_group
+                names,
+                target,
+                bootstrap_server,
+                session,
+                settings,
+                observer,
+                value_format,
+                group=shown_group,
+                security=security(),
             )
         settings = replace(settings, start=None)  # the next one goes on
         if as_json:

@@ -13,12 +13,13 @@ import click
 
 from ottla.cli.command import (
     Command,
-    bootstrap_option,
     complete_topic,
+    connection_options,
     counted,
     json_option,
     open_cluster,
     print_json,
+    security,
     settings_option,
 )
 from ottla.common.errors import OperatorError
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 @settings_option("--property", "-X", "properties", help_text="A property of librdkafka, such as compression.type=zstd.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
 @json_option
-@bootstrap_option
+@connection_options
 def push(
     sources: tuple[Path | str, ...],
     catalog_url: str | None,
@@ -93,7 +94,7 @@ def push(
     rows = FileRows(*files, Shape(key_column, value_column, keep_timestamps=keep_timestamps), (topic, 0))
     with open_cluster(bootstrap_server) as cluster:
         cluster.topic(topic)
-    target = TopicTarget(bootstrap_server, topic, properties)
+    target = TopicTarget(bootstrap_server, topic, properties, security=security())
     with progress_bar(rows, silent=quiet or as_json) as observe:
         summary = pushing.push(target, rows, name, observe)
     print_summary(summary, as_json=as_json, quiet=quiet)

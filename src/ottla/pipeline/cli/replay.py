@@ -13,12 +13,13 @@ import click
 
 from ottla.cli.command import (
     Command,
-    bootstrap_option,
     complete_topic,
+    connection_options,
     counted,
     json_option,
     open_cluster,
     print_json,
+    security,
     settings_option,
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
@@ -130,7 +131,7 @@ class Replay:
 @conf_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress bar and no summary.")
 @json_option
-@bootstrap_option
+@connection_options
 def replay(
     selection: Selection,
     table: Path | str | None,
@@ -188,7 +189,7 @@ def replay(
     _require_there(source)
     asked = Replay(selection, source, start, end, name)
     if to_table is None:
-        target = TopicTarget(bootstrap_server, to_topic, properties)
+        target = TopicTarget(bootstrap_server, to_topic, properties, security=security())
         pushed = _into_topic(asked, target, keep_timestamps=keep_timestamps, silent=quiet or as_json)
         print_summary(pushed, as_json=as_json, quiet=quiet)
         return
@@ -290,7 +291,16 @@ def _topic_into_table(
     with open_cluster(bootstrap_server) as cluster:
         planner = TopicReplay(find_positions(cluster, asked.selection), *bounds)
     topics = list(asked.selection)
-    return load(topics, target, bootstrap_server, session, settings, value_format=value_format, planner=planner)
+    return load(
+        topics,
+        target,
+        bootstrap_server,
+        session,
+        settings,
+        value_format=value_format,
+        planner=planner,
+        security=security(),
+    )
 
 
 def _table_into_table(asked: Replay, source: Table, target: Table, session: OpenSession) -> CopySummary:

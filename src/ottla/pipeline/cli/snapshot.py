@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.command import Command, bootstrap_option, counted, json_option, print_json, size_text
+from ottla.cli.command import Command, connection_options, counted, json_option, print_json, security, size_text
 from ottla.pipeline.cli.load import progress_line, tell
 from ottla.pipeline.cli.options import (
     TableLocation,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 @conf_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress line and no summary.")
 @json_option
-@bootstrap_option
+@connection_options
 def snapshot(
     topics: tuple[str, ...],
     table: Path | str,
@@ -125,7 +125,16 @@ def snapshot(
     def run() -> None:
         with progress_line(quiet or as_json) as progress:
             summary = running.snapshot(
-                names, target, bootstrap_server, session, settings, shape, progress, value_format, group=shown_group
+                names,
+                target,
+                bootstrap_server,
+                session,
+                settings,
+                shape,
+                progress,
+                value_format,
+                group=shown_group,
+                security=security(),
             )
         if as_json:
             print_json(summary.to_json(), indent=None if schedule else 2)

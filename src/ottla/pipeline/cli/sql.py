@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import CLIENT_ID, Command, bootstrap_option, json_option, print_json, print_table
-from ottla.client.cluster import Cluster
+from ottla.cli.command import Command, connection_options, json_option, open_cluster, print_json, print_table, security
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import GivenPath, TableLocation, catalog_option, conf_option, master_option
 from ottla.pipeline.engines import DUCKDB, ENGINES, SPARK
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 @master_option
 @conf_option
 @json_option
-@bootstrap_option
+@connection_options
 def sql(
     statement: str,
     tables: tuple[Path | str, ...],
@@ -135,7 +134,7 @@ def _by_spark(
         conf = {**conf, DATABASE_SETTING: DATABASE}
     with open_session(master, "ottla pipeline sql", conf) as spark:
         register_tables(spark, targets)
-        register_topics(spark, topics, bootstrap_server)
+        register_topics(spark, topics, bootstrap_server, security())
         return run_sql(spark, statement, reads_topics=bool(topics))
 
 
@@ -144,7 +143,7 @@ def _by_duckdb(statement: str, targets: Sequence[Table], topics: Sequence[str], 
 
     with open_query() as query:
         query.register_tables(targets)
-        query.register_topics(topics, bootstrap_server)
+        query.register_topics(topics, bootstrap_server, security())
         return query.run(statement)
 
 
@@ -157,7 +156,7 @@ def _named_topics(statement: str, bootstrap_server: str, master: str, *, alone: 
         if alone:
             raise click.UsageError("Name a table with --table, or a topic as topic.NAME in the statement.")
         return []
-    with Cluster(bootstrap_server, client_id=CLIENT_ID) as cluster:
+    with open_cluster(bootstrap_server) as cluster:
         topics = topics_in(statement, cluster.topics())
     if not topics and alone:
         raise OperatorError(f"topic {names[0]!r} does not exist on {bootstrap_server}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import CLIENT_ID, Command, bootstrap_option, json_option, print_json, print_table
+from ottla.cli.command import CLIENT_ID, Command, connection_options, json_option, print_json, print_table, security
 from ottla.cli.times import duration_text
 from ottla.pipeline.cli.options import TableLocation, catalog_option
 from ottla.pipeline.session import require_extra
@@ -41,7 +41,7 @@ NUMERIC = ("partition", "committed", "end", "lag", "behind", "rows", "dead lette
 )
 @catalog_option
 @json_option
-@bootstrap_option
+@connection_options
 def status(
     tables: tuple[Path | str, ...], isolation: str, catalog_url: str | None, as_json: bool, bootstrap_server: str
 ) -> None:
@@ -56,7 +56,14 @@ def status(
     from ottla.pipeline.status import locate_tables, raise_unreadable, statuses
 
     located = locate_tables(tables, catalog_url)
-    found = statuses(located, bootstrap_server, catalog_url=catalog_url, client_id=CLIENT_ID, isolation=isolation)
+    found = statuses(
+        located,
+        bootstrap_server,
+        catalog_url=catalog_url,
+        client_id=CLIENT_ID,
+        isolation=isolation,
+        security=security(),
+    )
     if as_json:
         print_json([one.to_json() for one in found])
     else:

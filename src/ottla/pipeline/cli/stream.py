@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import Command, bootstrap_option, counted, json_option, print_json, tell
+from ottla.cli.command import Command, connection_options, counted, json_option, print_json, security, tell
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import GivenPath, conf_option, master_option
 from ottla.pipeline.session import is_local, open_session, parallelism, require_extra
@@ -40,7 +40,7 @@ PARTITIONS_SETTING = "spark.sql.shuffle.partitions"
 @conf_option
 @click.option("--quiet", "-q", is_flag=True, help="No line for a batch and no summary.")
 @json_option
-@bootstrap_option
+@connection_options
 def stream(
     file: Path,
     checkpoint: Path | None,
@@ -73,7 +73,9 @@ def stream(
     if is_local(master):  # each partition of a state costs every batch
         settings = {PARTITIONS_SETTING: str(max(parallelism(master), 2)), **settings}
     session = partial(open_session, master, f"ottla pipeline stream {definition.name}", settings)
-    job = StreamJob(definition, bootstrap_server, checkpoint or default_checkpoint(definition), once=once)
+    job = StreamJob(
+        definition, bootstrap_server, checkpoint or default_checkpoint(definition), once=once, security=security()
+    )
     summary = run_stream(job, session, _observer(once=once, quiet=quiet, as_json=as_json))
     if as_json and once:
         print_json(summary.to_json())

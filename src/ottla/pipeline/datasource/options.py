@@ -18,8 +18,10 @@ from typing import Any, Literal, NoReturn, TypeGuard
 
 from ottla.client.cluster import DEFAULT_TIMEOUT_S
 from ottla.client.model import EARLIEST_TIMESTAMP, ISOLATION_LEVELS, LATEST_TIMESTAMP, Position
+from ottla.client.security import PLAINTEXT, PROPERTIES, ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.common.suggestion import did_you_mean
+from ottla.pipeline.datasource.security_options import option_security
 from ottla.pipeline.plan import OnDataLoss
 
 CLIENT_ID = "ottla-spark"
@@ -57,7 +59,7 @@ _CONSUMER_EFFECTIVE = (
     "group.id",
     "isolation.level",
     "request.timeout.ms",
-    "security.protocol",
+    *sorted(PROPERTIES),
 )
 _CONSUMER_IDLE = (
     "allow.auto.create.topics",
@@ -103,7 +105,6 @@ _CONSUMER_REFUSED = {
     "key.deserializer": "the column `key` has the bytes; decode them with DataFrame functions",
     "value.deserializer": "the column `value` has the bytes; decode them with DataFrame functions",
 }
-_SECURITY_PREFIXES = ("ssl.", "sasl.", "security.")
 
 _TIME_UNITS_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TIME = re.compile(r"(\d{1,15})\s*([a-z]*)", re.ASCII)
@@ -154,6 +155,7 @@ class SourceOptions:
     group_id: str | None = None
     client_id: str = CLIENT_ID
     timeout_s: float = DEFAULT_TIMEOUT_S
+    security: ClientSecurity = PLAINTEXT
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
@@ -164,9 +166,6 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     servers = kafka.get("bootstrap.servers", "")
     if not servers:
         raise OperatorError("the option kafka.bootstrap.servers is missing: name one or more brokers as HOST:PORT,...")
-    protocol = kafka.get("security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise OperatorError(f"kafka.security.protocol {protocol!r} is not supported: this source speaks PLAINTEXT only")
     least = _count(options, "minOffsetsPerTrigger")
     most = _count(options, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
@@ -192,6 +191,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         group_id=kafka.get("group.id") or None,
         client_id=kafka.get("client.id") or CLIENT_ID,
         timeout_s=DEFAULT_TIMEOUT_S if timeout is None else timeout / 1000,
+        security=option_security(kafka),
     )
 
 
@@ -233,8 +233,6 @@ def _refuse_unknown(given: Iterable[str]) -> None:
             continue
         if setting in _CONSUMER_REFUSED:
             raise OperatorError(f"the option {name!r} can't be given: {_CONSUMER_REFUSED[setting]}")
-        if setting.startswith(_SECURITY_PREFIXES):
-            raise OperatorError(f"the option {name!r} can't be given: this source speaks PLAINTEXT only")
         raise OperatorError(f"unknown option {name!r}{did_you_mean(name, [f'kafka.{one}' for one in settings])}")
 
 

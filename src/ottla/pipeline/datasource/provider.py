@@ -64,4 +64,10 @@ class OttlaDataSource(DataSource):
 
 
 def _open(options: SourceOptions) -> OpenCluster:
-    return partial(Cluster, options.bootstrap_servers, client_id=options.client_id, timeout_s=options.timeout_s)
+    return partial(
+        Cluster,
+        options.bootstrap_servers,
+        client_id=options.client_id,
+        timeout_s=options.timeout_s,
+        security=options.security,
+    )

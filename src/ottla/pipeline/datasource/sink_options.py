@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ottla.client.security import PLAINTEXT, PROPERTIES, ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.common.suggestion import did_you_mean
+from ottla.pipeline.datasource.security_options import option_security
 from ottla.pipeline.sinks.topic import TopicTarget
 
 KAFKA_PREFIX = "kafka."
@@ -57,7 +59,16 @@ def parse_sink_options(options: Mapping[str, str]) -> tuple[TopicTarget, str]:
         raise OperatorError(f"{GUARANTEE_OPTION}={EXACTLY_ONCE} needs `kafka.acks` to be all")
     client_id = properties.pop("client.id", "ottla")
     topic = named.get("topic", named.get("path"))
-    return TopicTarget(servers, topic, _library_properties(properties), client_id), guarantee
+    security = _security(properties)
+    return TopicTarget(servers, topic, _library_properties(properties), client_id, security=security), guarantee
+
+
+def _security(properties: dict[str, str]) -> ClientSecurity:
+    """Kafka's properties of it, which are taken out; those by the library's own names alone are the producer's."""
+    if "sasl.username" in properties:
+        return PLAINTEXT
+    named = {name: properties.pop(name) for name in PROPERTIES & properties.keys()}
+    return option_security(named)
 
 
 def _library_properties(properties: Mapping[str, str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from crc32c import crc32c
 from ottla.client.cluster import Cluster
 from ottla.client.model import CommittedOffset, Position
 from ottla.client.producer import NOW, UNASSIGNED, RecordProducer
+from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.client.transactional_producer import ProducerFenced, TransactionalProducer
 from ottla.common.errors import KafkaError, OperatorError
 
@@ -82,6 +83,7 @@ class TopicTarget:
     properties: Mapping[str, str] = field(default_factory=dict)
     client_id: str = "ottla"
     delivery_timeout_s: float = DELIVERY_TIMEOUT_S
+    security: ClientSecurity = PLAINTEXT
 
     def check(self, schema: pa.Schema) -> None:
         """Raise OperatorError unless rows of that schema can be written here."""
@@ -101,7 +103,7 @@ class TopicTarget:
             client_id=self.client_id,
             acks=_acks(self.properties),
             delivery_timeout_s=self.delivery_timeout_s,
-            properties=self.properties,
+            properties={**self.security.library, **self.properties},
         )
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
@@ -111,7 +113,11 @@ class TopicTarget:
             transactional_id,
             client_id=self.client_id,
             delivery_timeout_s=self.delivery_timeout_s,
-            properties={"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS), **self.properties},
+            properties={
+                "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
+                **self.security.library,
+                **self.properties,
+            },
         )
 
     def committed_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
@@ -122,7 +128,12 @@ class TopicTarget:
 
     def open_cluster(self) -> Cluster:
         """One that waits as long for a cluster that is gone as a producer does."""
-        return Cluster(self.bootstrap_servers, client_id=self.client_id, timeout_s=self.delivery_timeout_s)
+        return Cluster(
+            self.bootstrap_servers,
+            client_id=self.client_id,
+            timeout_s=self.delivery_timeout_s,
+            security=self.security,
+        )
 
 
 def _acks(properties: Mapping[str, str]) -> str:

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from ottla.client.cluster import Cluster
 from ottla.client.model import Position
+from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.pipeline.decode import SCHEMA
 from ottla.pipeline.land import (
@@ -99,6 +100,7 @@ def snapshot(
     value_format: ValueFormat | None = None,
     *,
     group: str = "",
+    security: ClientSecurity = PLAINTEXT,
 ) -> SnapshotSummary:
     """Bring the latest values of the keys of `topics` up to date; the session is opened only when there is something.
 
@@ -107,7 +109,7 @@ def snapshot(
     """
     if not topics:
         raise OperatorError("name at least one topic with --topics")
-    open_cluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID)
+    open_cluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID, security=security)
     run = Run(target, open_cluster, settings, shape, observer or SnapshotObserver())
     summary, plan = run.run(topics, open_session, value_format)
     return show_offsets(summary, plan, open_cluster, group) if group else summary

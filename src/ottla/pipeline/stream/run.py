@@ -24,6 +24,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from ottla.cli.command import uninterrupted
 from ottla.client.cluster import Cluster
+from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.datasource.provider import OttlaDataSource
 from ottla.pipeline.failure import refusal, spark_reason
@@ -39,6 +40,7 @@ from ottla.pipeline.stream.state import DEFAULT_DIRECTORY, StreamState, held_sta
 from ottla.pipeline.stream.table_results import TableResults, pipeline_id
 from ottla.pipeline.stream.topic_results import TopicResults
 from ottla.pipeline.stream.views import open_formats, register_views, require_topics, settle
+from ottla.pipeline.topic_views import security_options
 from ottla.pipeline.transform.value_format import ValueFormat
 
 logger = logging.getLogger(__name__)
@@ -63,6 +65,7 @@ class StreamJob:
     """End when all is read that is there at the start."""
     open_table: OpenTable | None = None
     """The table of the results, in place of the definition's."""
+    security: ClientSecurity = PLAINTEXT
 
 
 def default_checkpoint(definition: StreamDefinition) -> Path:
@@ -83,7 +86,8 @@ def run_stream(job: StreamJob, open_session: OpenSession, observe: Observe | Non
         letters = DeadLetters(state.letters, _letter_table(table, state), pipeline_id(definition.name))
         progress = state.progress()
         results.require_fit(progress.planned, progress.ended)
-        with Cluster(job.bootstrap_servers, client_id=f"ottla-stream-{definition.name}") as cluster:
+        client_id = f"ottla-stream-{definition.name}"
+        with Cluster(job.bootstrap_servers, client_id=client_id, security=job.security) as cluster:
             require_topics(definition, cluster)
             if progress.planned < 0:
                 state.settle(definition, settle(definition, formats, cluster))
@@ -103,7 +107,8 @@ def _run_query(
 ) -> StreamSummary:
     definition = job.definition
     spark.dataSource.register(OttlaDataSource)
-    views = register_views(spark, definition, formats, state.fields, state.letters, job.bootstrap_servers)
+    options = {"kafka.bootstrap.servers": job.bootstrap_servers, **security_options(job.security)}
+    views = register_views(spark, definition, formats, state.fields, state.letters, options)
     frame = _query(spark, definition.query, views)
     empty = spark.createDataFrame([], frame.schema)
     runner.results.open(shape(empty, runner.sql) if runner.sql else empty)
@@ -150,7 +155,8 @@ def _results(job: StreamJob, table: Table | None, state: StreamState) -> Results
     definition = job.definition
     if table is not None:
         return TableResults(table, definition.name, definition.query.output, definition.result.keys, state)
-    target = TopicTarget(job.bootstrap_servers, definition.result.topic, client_id=f"ottla-stream-{definition.name}")
+    client_id = f"ottla-stream-{definition.name}"
+    target = TopicTarget(job.bootstrap_servers, definition.result.topic, client_id=client_id, security=job.security)
     return TopicResults(target, definition.name, definition.result.key, state)
 
 

@@ -50,7 +50,8 @@ class TopicResults:
         return f"topic {self._target.topic}"
 
     def require_fit(self, planned: int, ended: int) -> None:
-        with Cluster(self._target.bootstrap_servers, client_id=self._target.client_id) as cluster:
+        target = self._target
+        with Cluster(target.bootstrap_servers, client_id=target.client_id, security=target.security) as cluster:
             cluster.topic(str(self._target.topic))
             of_task = re.compile(re.escape(_TASK_GROUP.format(self._stream)) + r"\d+")
             groups = [one.group_id for one in cluster.groups() if of_task.fullmatch(one.group_id)]

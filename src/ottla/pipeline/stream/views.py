@@ -70,14 +70,17 @@ def register_views(
     formats: Mapping[str, ValueFormat],
     fields: Mapping[str, pa.Schema],
     letters: Path,
-    bootstrap_servers: str,
+    cluster_options: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Make each source a temporary view; returns them as DataFrames. Raises OperatorError."""
+    """Make each source a temporary view; returns them as DataFrames.
+
+    `cluster_options`: those of a source that say where the cluster is and how to get in. Raises OperatorError.
+    """
     from pyspark.errors import PySparkException
 
     found = {}
     for view, source in definition.sources.items():
-        frame = _read(spark, f"{definition.name}.{view}", source, bootstrap_servers)
+        frame = _read(spark, f"{definition.name}.{view}", source, cluster_options)
         try:
             if view in formats:
                 frame = _decoded(frame, formats[view], fields[view], letters, view)
@@ -107,7 +110,7 @@ def _ranges(source: SourceDefinition, cluster: Cluster) -> list[OffsetRange]:
     ]
 
 
-def _read(spark: Any, name: str, source: SourceDefinition, bootstrap_servers: str) -> Any:
+def _read(spark: Any, name: str, source: SourceDefinition, cluster_options: Mapping[str, str]) -> Any:
     """`name` tells brokers and lag tools who reads."""
     chosen = (
         {"subscribePattern": source.topic_pattern} if source.topic_pattern else {"subscribe": ",".join(source.topics)}
@@ -115,8 +118,7 @@ def _read(spark: Any, name: str, source: SourceDefinition, bootstrap_servers: st
     limit = {} if source.max_records is None else {"maxOffsetsPerTrigger": str(source.max_records)}
     return (
         spark.readStream.format(NAME)
-        .options(**chosen, **limit)
-        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .options(**chosen, **limit, **cluster_options)
         .option("kafka.client.id", f"ottla-stream.{name}")
         .option("kafka.group.id", f"ottla-stream.{name}")
         .option("kafka.isolation.level", source.isolation)
