@@ -18,6 +18,8 @@ import ottla
 from ottla.client.cluster import Cluster
 from ottla.client.failure import response_error
 from ottla.client.model import FetchResult
+from ottla.client.security import read_security
+from ottla.common.acl import ANONYMOUS, Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.common.errors import ErrorCode, OperatorError
 from ottla.pipeline import doctor
 from ottla.pipeline.leases import LEASE_DIRECTORY
@@ -133,6 +135,43 @@ def test_topics_that_are_read_missing_or_forbidden(ottla_broker: Broker) -> None
     forbidding.create("clicks", 1)
     with pytest.raises(OperatorError, match=r"authorization failed; a load needs READ and DESCRIBE"):
         doctor.topic(forbidding, "clicks")
+
+
+def test_rights_that_acls_leave_out(tmp_path: Path) -> None:
+    """Those of who comes without a login; what is asked leaves nothing behind."""
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    configs = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ann",
+        "listeners": "PLAINTEXT://127.0.0.1:0,ASKING://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,ASKING:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.asking.plain.sasl.jaas.config": f'{login} user_ann="secret";',
+    }
+    jaas = f'sasl.jaas.config={login} username="ann" password="secret";'
+    (tmp_path / "ann").write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n{jaas}\n")
+    ann = read_security(str(tmp_path / "ann"))
+    asked = [
+        (ResourceType.GROUP, AclOperation.DESCRIBE),
+        (ResourceType.GROUP, AclOperation.READ),
+        (ResourceType.TRANSACTIONAL_ID, AclOperation.DESCRIBE),
+        (ResourceType.TRANSACTIONAL_ID, AclOperation.WRITE),
+    ]
+    names = {ResourceType.GROUP: "g x", ResourceType.TRANSACTIONAL_ID: "i"}
+    with Broker(configs=configs) as broker, Cluster(broker.ready["listeners"]["ASKING"], security=ann) as cluster:
+        subject = doctor.Subject(broker.bootstrap_servers, "local", {}, groups=["g x"], transactional_ids=["i"])
+        first = list(doctor.rights(subject))
+        found = []
+        for kind, operation in asked:
+            acl = Acl(kind, names[kind], PatternType.LITERAL, ANONYMOUS, "*", operation, Permission.ALLOW)
+            cluster.create_acls([acl])
+            found.append([finding.ok for finding in doctor.rights(subject)])
+        assert (cluster.groups(), cluster.transactions()) == ([], [])
+    assert [finding.ok for finding in first] == [False, False]
+    assert found == [[False, False], [True, False], [True, False], [True, True]]
+    way = "`ottla acl add --allow-principal User:NAME --operation"
+    assert first[0].detail.endswith(f"need READ on it: {way} Read --group 'g x'`")
+    assert first[1].detail.endswith(f"{way} Write --transactional-id i`")
 
 
 def test_a_catalog_and_where_its_tables_are(tmp_path: Path) -> None:

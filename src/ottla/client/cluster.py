@@ -504,6 +504,10 @@ class Cluster:
         """
         return self._retry(lambda: groups.fetch_offsets(self._group_connection(group_id), group_id, stable=stable))
 
+    def group_operations(self, group_id: str) -> frozenset[int]:
+        """What this user may do with a group, by the numbers of ACLs. Raises KafkaError GROUP_AUTHORIZATION_FAILED."""
+        return self._retry(lambda: groups.authorized_operations(self._group_connection(group_id), group_id))
+
     def commit_group_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None:
         """Set offsets of a group without members; one that doesn't exist comes into being. Safe to repeat.
 
@@ -603,6 +607,18 @@ class Cluster:
             transactions.fence(self._connection(coordinator.node_id), transactional_id, timeout_ms)
 
         self._retry(attempt, FENCE_ERRORS)
+
+    def check_transactional_id(self, transactional_id: str) -> None:
+        """Ask whether this user may write under an id, and leave it as it is: a timeout of nothing is refused, but only
+        to who may.
+
+        Raises KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+        """
+        try:
+            self.terminate_transaction(transactional_id, 0)
+        except KafkaError as error:
+            if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                raise
 
     # Routing
 

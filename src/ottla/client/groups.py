@@ -50,6 +50,8 @@ from ottla.protocol.messages.offset_fetch import (
 )
 from ottla.protocol.registry import ApiKey
 
+TELLING_OF_MISSING_GROUPS = 5
+"""The last version of DescribeGroups in which a group that is not there is no error."""
 NAMED_TOPICS_VERSION = 9
 """The last version of OffsetCommit and OffsetFetch that names topics."""
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -116,6 +118,21 @@ def _describe_consumer_group(connection: Connection, group_id: str, coordinator:
             members=members,
         )
     raise group_not_found(group_id)
+
+
+def authorized_operations(connection: Connection, group_id: str) -> frozenset[int]:
+    """What this user may do with a group that need not be there (KIP-430); none where the broker tells nobody.
+
+    Raises KafkaError GROUP_AUTHORIZATION_FAILED.
+    """
+    request = DescribeGroupsRequest(groups=[group_id], include_authorized_operations=True)
+    response: DescribeGroupsResponse = connection.request(
+        ApiKey.DESCRIBE_GROUPS, request, max_version=TELLING_OF_MISSING_GROUPS
+    )
+    (group,) = response.groups
+    raise_for(group.error_code, f"group {group_id!r}")
+    bits = max(group.authorized_operations, 0)
+    return frozenset(number for number in range(bits.bit_length()) if bits >> number & 1)
 
 
 def _assignment(assignment: Assignment) -> dict[str, tuple[int, ...]]:

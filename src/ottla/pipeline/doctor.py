@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from ottla.client.connection import Connection
 from ottla.client.failure import TopicNotFound
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.client.security import PLAINTEXT, ClientSecurity
+from ottla.common.acl import AclOperation
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.pipeline.extras import require_packages
 from ottla.pipeline.failure import os_reason, spark_reason
@@ -88,6 +90,8 @@ class Subject:
     registry_url: str | None = None
     registry_ca: Path | None = None
     security: ClientSecurity = PLAINTEXT
+    groups: Sequence[str] = ()
+    transactional_ids: Sequence[str] = ()
 
 
 def examine(subject: Subject) -> Iterator[Finding]:
@@ -106,6 +110,7 @@ def examine(subject: Subject) -> Iterator[Finding]:
             yield finding
     yield from brokers(subject.bootstrap_servers, subject.security)
     yield from topics(subject.bootstrap_servers, subject.topics, subject.security)
+    yield from rights(subject)
     location, catalog_url, registry_url = subject.table, subject.catalog_url, subject.registry_url
     if catalog_url is not None:
         yield from _one("catalog", lambda: catalog(catalog_url, location))
@@ -278,6 +283,48 @@ def topic(cluster: ClusterView, name: str) -> str:
             raise
         raise OperatorError(f"{error}; a load needs READ and DESCRIBE on its topics: have them allowed") from error
     return f"{counted(len(keys), 'partition')}, {counted(sum(held.values()), 'offset')}, and they can be read"
+
+
+def rights(subject: Subject) -> Iterator[Finding]:
+    """Each group and transactional id: whether this user may do with it what a load or a push does."""
+    if not subject.groups and not subject.transactional_ids:
+        return
+    with _open(subject.bootstrap_servers, subject.security) as cluster:
+        for name in dict.fromkeys(subject.groups):
+            yield from _one(f"group {name}", partial(group, cluster, name))
+        for name in dict.fromkeys(subject.transactional_ids):
+            yield from _one(f"transactional id {name}", partial(transactional_id, cluster, name))
+
+
+def group(cluster: Cluster, name: str) -> str:
+    """Whether offsets can be committed to a group, which need not be there. Raises OperatorError, KafkaError."""
+    needed = f"offsets in group {name!r} need READ on it: {_allow('Read', '--group', name)}"
+    try:
+        allowed = cluster.group_operations(name)
+    except KafkaError as error:
+        if error.code != ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            raise
+        raise OperatorError(f"{error}; {needed}") from error
+    if AclOperation.READ not in allowed:
+        raise OperatorError(needed)
+    return "offsets can be committed to it"
+
+
+def transactional_id(cluster: Cluster, name: str) -> str:
+    """Whether a producer may take the id, which stays as it is. Raises OperatorError, KafkaError."""
+    try:
+        cluster.check_transactional_id(name)
+    except KafkaError as error:
+        if error.code != ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            raise
+        way = _allow("Write", "--transactional-id", name)
+        raise OperatorError(f"{error}; exactly-once writes need WRITE on the transactional id: {way}") from error
+    return "transactions can be written under it"
+
+
+def _allow(operation: str, option: str, name: str) -> str:
+    """What an administrator types."""
+    return f"`ottla acl add --allow-principal User:NAME --operation {operation} {option} {shlex.quote(name)}`"
 
 
 def table(path: Path) -> str:

@@ -28,6 +28,7 @@ from ottla.pipeline.doctor import Finding, Subject, examine
         "ottla pipeline doctor",
         "ottla pipeline doctor --table lake/clicks --json",
         "ottla pipeline doctor --master spark://host:7077 -b broker:9092",
+        "ottla pipeline doctor --topics clicks --group ottla-load.clicks.default",
         "ottla pipeline doctor --topics clicks --table lake.clicks --catalog http://catalog:8181",
     ),
 )
@@ -38,6 +39,10 @@ from ottla.pipeline.doctor import Finding, Subject, examine
 )
 @catalog_option
 @topics_option("Topics of which to try whether they can be read; may be repeated.", required=False)
+@click.option("--group", "groups", multiple=True, help="Of which to try whether offsets can be committed to it.")
+@click.option(
+    "--transactional-id", "transactional_ids", multiple=True, help="Of which to try whether it can be written under."
+)
 @registry_options
 @master_option
 @conf_option
@@ -47,6 +52,8 @@ def doctor(
     table: Path | str | None,
     catalog_url: str | None,
     topics: tuple[str, ...],
+    groups: tuple[str, ...],
+    transactional_ids: tuple[str, ...],
     schema_registry: str | None,
     schema_registry_ca: Path | None,
     master: str,
@@ -58,13 +65,26 @@ def doctor(
 
     That is the packages of 'ottla[pipeline]', Java, the master, memory, every broker under the address that it gives to
     clients, and at last a Spark session in which a Python worker imports what a load does. Where options name them:
-    topics (may this user read them?), the table's place, the catalog, the schema registry. The exit code is 2 when
-    something is wrong.
+    topics (may this user read them?), groups and transactional ids (may it commit, may it write?), the table's place,
+    the catalog, the schema registry. The exit code is 2 when something is wrong.
+
+    A load shows its offsets in the group ottla-load.TABLE.default, a push keeps its own in ottla-push-ID, which is also
+    its transactional id.
     """
     findings = []
     names = split_names(topics)
     subject = Subject(
-        bootstrap_server, master, conf, table, catalog_url, names, schema_registry, schema_registry_ca, security()
+        bootstrap_server,
+        master,
+        conf,
+        table,
+        catalog_url,
+        names,
+        schema_registry,
+        schema_registry_ca,
+        security(),
+        groups,
+        transactional_ids,
     )
     for finding in examine(subject):
         findings.append(finding)
