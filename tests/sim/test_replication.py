@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -33,8 +33,11 @@ from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.names import RUNNING_FILE
 
-SEEDS = range(1, 13)
+SEEDS = range(1, 5)
+"""`make sim-many WORKLOAD=cluster` has more, and longer ones."""
 MAX_SEEDS = 60
+STEADY_S = 8.0
+"""Of load between the rounds of a course."""
 
 
 def run(seed: int, **options: object) -> ClusterOutcome:
@@ -54,7 +57,7 @@ def test_promises_hold(seed: int) -> None:
     assert outcome.served > 100
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize("seed", range(1, 4))
 def test_a_compacted_topic_keeps_the_latest_of_each_key(seed: int, taken_in: list[str]) -> None:
     outcome = run(seed, faults_s=120.0, compacted=True)
     check(outcome)
@@ -168,7 +171,7 @@ def test_a_damaged_log_wins_no_election(seed: int) -> None:
     check(DamagedLeader(seed, ClusterOptions(nodes=3)).run())
 
 
-@pytest.mark.parametrize("seed", range(2, 7))
+@pytest.mark.parametrize("seed", range(2, 5))
 def test_promises_hold_where_files_are_damaged(seed: int) -> None:
     """Segments, indexes, producer snapshots, checkpoints, the metadata log and quorum-state."""
     simulation = ReplicationSimulation(seed, ClusterOptions(faults_s=180.0, damage=True))
@@ -185,6 +188,43 @@ def test_the_scrubber_finds_nothing_where_nothing_is_damaged(seed: int, monkeypa
     simulation = ReplicationSimulation(seed, ClusterOptions(faults_s=300.0))
     check(simulation.run())
     assert sum(node.scrubbed_bytes for node in simulation.nodes) > 100_000
+
+
+class OnePowerFailure(ReplicationSimulation):
+    """All nodes die at once, again and again, and one of them, in turn, loses what it had not synced."""
+
+    def _run(self) -> None:
+        for node in self.nodes:
+            node.start()
+        self._set_up()
+        self._wait_for_replicas()
+        watch = self._begin(self._watch())
+        self._begin_clients()
+        for unlucky in (*self.nodes, self.nodes[0]):
+            self.loop.run_until(self.loop.time() + STEADY_S)
+            self._wait_for_replicas()
+            for node in self.nodes:
+                node.kill(power=node is unlucky)
+        self._calm()
+        self._recover()
+        watch.cancel()
+        self._compare_replicas()
+
+
+def fail_power_of_one(seed: int) -> ClusterOutcome:
+    return OnePowerFailure(seed, ClusterOptions(nodes=3, partitions=6, members=0)).run()
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_power_failure_of_one_where_all_die_takes_nothing(seed: int) -> None:
+    outcome = fail_power_of_one(seed)
+    check(outcome)
+    assert outcome.acknowledged > 50
+
+
+def test_who_lost_its_tail_and_does_not_know_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_every_boot_for_the_same(monkeypatch)
+    assert any(fail_power_of_one(seed).violation is not None for seed in range(1, MAX_SEEDS))
 
 
 def test_a_full_disk_while_a_flush_ends() -> None:
@@ -276,21 +316,22 @@ def take_every_boot_for_the_same(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "plant",
+    ("plant", "first", "faults_s"),
     [
-        skip_epoch_truncation,
-        count_a_lagging_replica,
-        acknowledge_before_the_isr_has_it,
-        forget_fencing,
-        elect_outside_the_isr,
-        take_every_boot_for_the_same,
+        (skip_epoch_truncation, 1, 120.0),
+        (count_a_lagging_replica, 4, 120.0),
+        (acknowledge_before_the_isr_has_it, 7, 120.0),
+        (forget_fencing, 4, 300.0),
+        (elect_outside_the_isr, 2, 120.0),
     ],
 )
-def test_a_planted_defect_is_found(plant: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert callable(plant)
+def test_a_planted_defect_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], first: int, faults_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the seed on that finds it today: where it takes long, another one is quicker now."""
     plant(monkeypatch)
-    small = {"nodes": 3, "partitions": 6, "members": 0, "faults_s": 300.0}
-    assert any(run(seed, **small).violation is not None for seed in range(1, MAX_SEEDS))
+    small = {"nodes": 3, "partitions": 6, "members": 0, "faults_s": faults_s}
+    assert any(run(seed, **small).violation is not None for seed in range(first, first + MAX_SEEDS))
 
 
 def drop_the_last_of_what_stays(patch: pytest.MonkeyPatch) -> None:
