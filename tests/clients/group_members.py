@@ -381,7 +381,7 @@ def produce_evenly(
     if already is None:
         client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         client.create_topics([NewTopic(topic, partitions, 1)], request_timeout=20)[topic].result(30)
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
     for number in range(count):
         producer.produce(topic, b"%d" % number, partition=number % partitions)
     assert producer.flush(30) == 0

@@ -107,7 +107,7 @@ def produce(servers: str, topic: str, count: int, partitions: int = PARTITIONS) 
     """`count` records, evenly; returns how many went to each partition."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
     for number in range(count):
         producer.produce(topic, b"%d" % number, partition=number % partitions)
     assert producer.flush(30) == 0

@@ -31,13 +31,13 @@ TIMEOUT_S = 30
 
 
 class Writer:
-    """Produces numbers with acks=all until it is stopped."""
+    """Produces numbers, each once whatever is sent again, until it is stopped."""
 
     def __init__(self, nodes: Nodes, topic: str) -> None:
         self.acknowledged: list[str] = []
         self.failures: list[object] = []
         self._stopping = threading.Event()
-        self._producer = Producer({"bootstrap.servers": nodes.bootstrap_servers, "acks": "all"})
+        self._producer = Producer({"bootstrap.servers": nodes.bootstrap_servers, "enable.idempotence": True})
         self._topic = topic
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()

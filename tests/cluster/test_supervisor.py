@@ -113,7 +113,7 @@ def ottla(*arguments: str, code: int = 0) -> str:
 
 
 def produce(servers: str, topic: str, *values: str) -> None:
-    producer = Producer({"bootstrap.servers": servers, "acks": "all"})
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value, partition=0)
     assert producer.flush(TIMEOUT_S) == 0
