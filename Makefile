@@ -54,7 +54,7 @@ JOB    ?= load
 VIEWS  ?= 5000000
 
 # Everything under tests/ but what needs processes, clients of others, Spark, root, or minutes.
-UNIT := $(filter-out $(addprefix tests/,app bench chaos cli clients cluster faults fuzz modes pipeline sim suite testing),\
+UNIT := $(filter-out $(addprefix tests/,app bench chaos cli clients cluster faults fuzz modes pipeline sim style suite testing),\
 	$(patsubst %/,%,$(wildcard tests/*/)))
 
 # Whoever names tests need not install what only those of another directory use: Spark, or the plots of bench/.
