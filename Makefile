@@ -155,7 +155,7 @@ exactly-once-stream: $(VENV)/.test $(VENV)/.pipeline
 	OTTLA_SINK_KILLS=$(KILLS) OTTLA_SINK_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_sink_kills.py $(ARGS)
 
 exactly-once-load: $(VENV)/.test $(VENV)/.pipeline
-	OTTLA_TRIAL_KILLS=$(KILLS) OTTLA_TRIAL_MINUTES=$(MINUTES) OTTLA_TRIAL_JOB=$(JOB) OTTLA_TRIAL_FORMAT=$(FORMAT) OTTLA_TRIAL_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_random_kills.py $(ARGS)
+	OTTLA_TRIAL_KILLS=$(KILLS) OTTLA_TRIAL_MINUTES=$(MINUTES) OTTLA_TRIAL_JOB=$(JOB) OTTLA_TRIAL_FORMAT=$(FORMAT) OTTLA_TRIAL_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_random_kills.py tests/pipeline/stream/test_kills.py $(ARGS)
 
 page-views: $(VENV)/.test $(VENV)/.pipeline
 	$(BIN)/python -m tests.pipeline.page_views --views $(VIEWS) $(ARGS)
