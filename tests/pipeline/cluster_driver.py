@@ -20,7 +20,7 @@ from ottla.pipeline.session import open_session
 def main(settings: dict[str, Any]) -> None:
     told = []
     with open_session(settings["master"], "ottla cluster tests", settings["conf"]) as spark:
-        for name in ("load", "replay", "snapshot"):
+        for name in ("load", "replay", "snapshot", "sql"):
             vars(sys.modules[f"ottla.pipeline.cli.{name}"]).update(open_session=lambda *_: nullcontext(spark))
         for command in settings["commands"]:
             by_spark = [] if command[0] == "push" else ["--master", settings["master"]]

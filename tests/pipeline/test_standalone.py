@@ -44,11 +44,14 @@ START_TIMEOUT_S = 240.0
 CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.cores.max": WORKERS,
+    "spark.sql.shuffle.partitions": 2,
     "spark.executor.memory": "512m",
     "spark.scheduler.minRegisteredResourcesRatio": 1,
     "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{START_TIMEOUT_S:.0f}s",
 }
 """Tasks begin once both workers have an executor."""
+ONE_CORE = {"spark.cores.max": 1}
+"""For jobs that one executor shows as well, which is one JVM less."""
 
 
 @dataclass
@@ -59,9 +62,9 @@ class Standalone:
     work_dirs: list[Path]
     start: Callable[..., Path]
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, conf: Mapping[str, object] = CONF) -> subprocess.CompletedProcess[str]:
         """`ottla pipeline ...` on the cluster."""
-        return pipeline(*arguments, "--master", self.url, *(part for item in CONF.items() for part in as_conf(*item)))
+        return pipeline(*arguments, "--master", self.url, *(part for item in conf.items() for part in as_conf(*item)))
 
     def used_packages(self) -> list[set[str]]:
         """For each worker, the modules of `ottla.record` that its executors got."""
@@ -220,11 +223,6 @@ def test_the_package_travels_with_a_job(
     here = modules(Path(record.__file__).parent.iterdir())
     assert "walk.py" in here
     assert standalone.used_packages() == [here] * WORKERS  # each worker ran a task
-    query = "select count(*) as n, count(distinct value) as different from clicks"
-    result = standalone.run("sql", query, "--table", table, "--json", *python)
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout) == [{"n": 1_000, "different": 1_000}]
-    assert result.stderr == ""
 
 
 def test_workers_need_no_package_where_the_environment_travels(
@@ -233,11 +231,11 @@ def test_workers_need_no_package_where_the_environment_travels(
     bootstrap, table = ottla_broker.bootstrap_servers, str(tmp_path / "clicks")
     produced(bootstrap, "bare")
     options = ["--topics", "bare", "--table", table, "-b", bootstrap, "--environment", str(environment), "--json"]
-    load = standalone.run("load", *options)
+    load = standalone.run("load", *options, conf=CONF | ONE_CORE)
     assert load.returncode == 0, load.stderr
     assert json.loads(load.stdout)["rows"] == 1_000
     unpacked = [list(directory.glob("app-*/*/environment/lib/pyarrow")) for directory in standalone.work_dirs]
-    assert all(unpacked)
+    assert any(unpacked)
 
 
 def test_jobs_in_one_session(ottla_broker: Broker, standalone: Standalone, tmp_path: Path) -> None:
@@ -257,8 +255,10 @@ def test_jobs_in_one_session(ottla_broker: Broker, standalone: Standalone, tmp_p
         ["replay", "--topic", "jobs", "--to", "200", "--to-table", str(of_topic), *at],
         ["replay", "--table", str(rows), "--from", "200", "--to-table", str(of_table), *at],
         ["push", str(rows), "--topic", "jobs-again", *at],
+        ["sql", "select count(*) as n, count(distinct value) as different from records", "--table", str(rows)],
     )
     assert [told[number]["rows"] for number in (0, 2, 3, 4)] == [ROWS, 800, 200, ROWS]
+    assert told[5] == [{"n": ROWS, "different": ROWS}]
     everything = list(range(ROWS))
     assert values(rows) == everything
     assert values(latest) == everything[-100:]
@@ -275,6 +275,7 @@ def test_the_environment_travels_by_spark_connect(
         port = listening.getsockname()[1]
     settings = {
         **CONF,
+        **ONE_CORE,
         "spark.ui.enabled": "false",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": port,

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from ottla.pipeline.cli import pipeline
 from ottla.pipeline.cli.stream import batch_text
 from ottla.pipeline.stream.progress import BatchProgress
 
@@ -46,7 +48,13 @@ def begin(directory: Path, bootstrap: str, *options: str) -> subprocess.Popen[by
 
 
 def test_ctrl_c_ends_a_stream_and_the_next_run_goes_on(
-    streams: Streams, send: Send, topic: str, bootstrap: str, tmp_path: Path
+    streams: Streams,
+    send: Send,
+    topic: str,
+    bootstrap: str,
+    tmp_path: Path,
+    commands_in_session: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As a terminal sends it: to the command, its JVM and its workers."""
     (tmp_path / "words.toml").write_text(TEXT.format(topic=topic))
@@ -57,9 +65,11 @@ def test_ctrl_c_ends_a_stream_and_the_next_run_goes_on(
     os.killpg(running.pid, signal.SIGINT)
     assert (*running.communicate(timeout=WAIT_S), running.returncode) == (b"", b"", 130)
     send([b"two", b"three"])
-    output, errors = (again := begin(tmp_path, bootstrap, "--once", "--json")).communicate(timeout=WAIT_S)
-    assert (again.returncode, errors) == (0, b"")
-    summary: dict[str, Any] = json.loads(output)
+    monkeypatch.chdir(tmp_path)
+    arguments = ["stream", "words.toml", "--once", "--json", "-b", bootstrap]
+    again = CliRunner().invoke(pipeline, arguments, catch_exceptions=False)
+    assert (again.exit_code, again.stderr) == (0, "")
+    summary: dict[str, Any] = json.loads(again.stdout)
     assert (summary["rows_in"], summary["rows_out"], summary["lag"], summary["name"]) == (2, 2, 0, "words")
     assert sorted(row["word"] for row in streams.rows()) == ["one", "three", "two"]
 
