@@ -20,6 +20,7 @@ _WRAPPERS = ("An error occurred while calling", "An exception was thrown from th
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
 
 WORKER_DIED = "Python worker exited unexpectedly"
+WORKER_LATE = "Python worker failed to connect back"
 JAVA_DIED = (
     "Spark's Java process ended while it was at work, as it does when memory runs out and the system kills it; leave "
     "it more memory, or run fewer tasks at once with --master local[N]"

@@ -27,7 +27,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.datasource.provider import OttlaDataSource
-from ottla.pipeline.failure import refusal, spark_reason
+from ottla.pipeline.failure import WORKER_LATE, refusal, spark_reason
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.sinks.topic import TopicTarget
@@ -47,6 +47,9 @@ logger = logging.getLogger(__name__)
 
 ALIVE_S = 1.0
 """How often Spark is asked whether it is there still."""
+STARTS = 4
+"""How often a query is started whose source's Python process, of which each start makes one, was late: Spark waits ten
+seconds for it, by no setting, and a machine that is busy with other things takes longer to import what it needs."""
 SESSION_SETTINGS = {"spark.sql.streaming.stopTimeout": "20s"}
 """A stream that is ended in the middle of a batch ends all the same."""
 
@@ -119,19 +122,24 @@ def _run_query(
     trigger = {"availableNow": True} if job.once else {"processingTime": definition.trigger}
     started = time.monotonic()
     with _listening(spark, listener):
-        try:
-            query = writer.trigger(**trigger).start()
-        except PySparkException as error:
-            raise OperatorError(f"Spark refused the query: {refusal(error)}") from error
-        try:
-            _wait(spark, query, listener)
-        finally:
-            with uninterrupted():
-                _stop(query)
+        for _ in range(STARTS):
+            listener.ended.clear()
+            try:
+                query = writer.trigger(**trigger).start()
+            except PySparkException as error:
+                raise OperatorError(f"Spark refused the query: {refusal(error)}") from error
+            try:
+                _wait(spark, query, listener)
+            finally:
+                with uninterrupted():
+                    _stop(query)
+            failure = query.exception()
+            if failure is None or WORKER_LATE not in str(failure):
+                break
+            logger.info("the source's Python process was late; the query is started again")
     summary.seconds = time.monotonic() - started
     if runner.failure is not None:
         raise runner.failure
-    failure = query.exception()
     if failure is not None:
         raise OttlaError(f"the stream failed: {_told(failure)}")
     return summary
