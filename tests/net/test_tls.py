@@ -12,9 +12,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from ottla.common.acl import ANONYMOUS
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.errors import OperatorError
 from ottla.net import tls as tls_module
 from ottla.net.connection_set import ConnectionLimits
 from ottla.security.authority import Authority
@@ -28,7 +32,7 @@ class Keys:
     """An authority, a server's key and a client's."""
 
     def __init__(self, folder: Path) -> None:
-        authority = Authority.make("authority", NOW)
+        authority = self.authority = Authority.make("authority", NOW)
         self.folder = folder
         self.ca = self.file("ca.pem", authority.pem)
         self.server = self.file("server.pem", authority.issue("server", ["localhost", "127.0.0.1"], NOW))
@@ -236,6 +240,56 @@ def test_who_has_to_show_a_certificate_and_has_none_that_counts_is_not_served(ne
         assert net.connections.metrics.failed_authentications.value == 1
 
     network.run(body, tls=keys.listener(ssl_client_auth="required"))
+
+
+def revocations(authority: Authority, *revoked: bytes, days: int = 1) -> bytes:
+    """What `authority` says of certificates (PEM, with keys); a list of before yesterday with negative days."""
+    builder = x509.CertificateRevocationListBuilder().issuer_name(authority.certificate.subject)
+    builder = builder.last_update(NOW - datetime.timedelta(days=9)).next_update(NOW + datetime.timedelta(days=days))
+    for pem in revoked:
+        serial = x509.load_pem_x509_certificate(pem[pem.index(b"-----BEGIN CERTIFICATE") :]).serial_number
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(NOW - datetime.timedelta(days=9))
+        builder = builder.add_revoked_certificate(entry.build())
+    return builder.sign(authority.key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+@pytest.mark.parametrize("listed", ["another", "alice", "nobody by another authority", "nobody, long ago"])
+def test_a_certificate_that_was_revoked_is_not_served(network, make_frame, keys, listed):
+    client, another = Path(keys.client).read_bytes(), keys.authority.issue("another", [], NOW)
+    path = keys.file(
+        "revoked.pem",
+        {
+            "another": revocations(keys.authority, another),
+            "alice": revocations(keys.authority, another, client),
+            "nobody by another authority": revocations(Authority.make("other", NOW)),
+            "nobody, long ago": revocations(keys.authority, days=-1),
+        }[listed],
+    )
+
+    async def body(net):
+        if listed == "another":
+            assert await ask(net, keys.context(keys.client), make_frame(b"Ehello")) == b"hello"
+            return
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await ask(net, keys.context(keys.client), make_frame(b"Ehello"))
+        await net.until(lambda: net.dispatcher.closed)
+        assert not net.dispatcher.requests
+
+    network.run(body, tls=keys.listener(ssl_client_auth="required", ssl_crl_location=path))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "can't be read"),
+        (b"nothing", "no revocation list"),
+        (b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n", "damaged"),
+    ],
+)
+def test_revocations_that_cannot_be_read_are_refused(keys, content, words):
+    path = keys.folder / "missing.pem" if content is None else keys.file("bad-revocations.pem", content)
+    with pytest.raises(OperatorError, match=rf"ssl\.crl\.location.*{words}"):
+        keys.listener(ssl_crl_location=str(path))
 
 
 def test_a_certificate_that_no_rule_names_is_not_served(network, make_frame, keys, caplog):

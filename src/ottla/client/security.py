@@ -101,6 +101,8 @@ def _for_library(settings: TlsSettings, material: Material) -> dict[str, str]:
     }
     if material.trusted is not None:
         properties["ssl.ca.pem"] = material.trusted
+    if settings.revoked is not None:
+        properties["ssl.crl.location"] = settings.revoked
     if material.identity is not None:
         properties["ssl.key.pem"], properties["ssl.certificate.pem"] = _parted(material.identity.pem)
     return properties

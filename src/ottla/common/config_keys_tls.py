@@ -63,6 +63,13 @@ TLS_CONFIGS = [
         "The trusted certificates themselves as PEM, in place of ssl.truststore.location.",
     ),
     _tls(
+        "ssl.crl.location",
+        ConfigType.STRING,
+        None,
+        "File with revocation lists (PEM), one of each authority whose certificates are shown; a certificate on it, or "
+        "of an authority without a valid list, is refused. The name is librdkafka's; Apache Kafka has none.",
+    ),
+    _tls(
         "ssl.client.auth",
         ConfigType.STRING,
         "none",

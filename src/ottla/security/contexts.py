@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ottla.common.config_def import ConfigValue
 from ottla.common.errors import OperatorError
-from ottla.security.stores import Identity, pem_identity, read_identity, read_trusted
+from ottla.security.stores import Identity, pem_identity, read_identity, read_revocation_lists, read_trusted
 
 MAX_STORE_BYTES = 16 * 1024 * 1024
 """No keystore is that large; a wrong file may be."""
@@ -36,6 +37,7 @@ class TlsSettings(NamedTuple):
     truststore: str | None
     truststore_password: str | None
     trusted: str | None
+    revoked: str | None
     client_auth: str
     protocols: tuple[str, ...]
     suites: tuple[str, ...]
@@ -63,6 +65,7 @@ class TlsSettings(NamedTuple):
             truststore=text("ssl.truststore.location"),
             truststore_password=text("ssl.truststore.password"),
             trusted=text("ssl.truststore.certificates"),
+            revoked=text("ssl.crl.location"),
             client_auth=text("ssl.client.auth") or "none",
             protocols=items("ssl.enabled.protocols"),
             suites=items("ssl.cipher.suites"),
@@ -87,6 +90,8 @@ class Material(NamedTuple):
     identity: Identity | None
     trusted: str | None
     """PEM; None where the system says who is trusted."""
+    revoked: bytes | None
+    """Revocation lists as PEM; None where nobody asks for any."""
 
 
 def read_material(settings: TlsSettings, read: ReadFile) -> Material:
@@ -107,7 +112,11 @@ def read_material(settings: TlsSettings, read: ReadFile) -> Material:
         trusted = read_trusted(data, what, settings.truststore_password)
     elif settings.trusted:
         trusted = read_trusted(settings.trusted.encode(), "ssl.truststore.certificates", None)
-    return Material(identity, trusted)
+    revoked = None
+    if settings.revoked:
+        data = _read(read, settings.revoked, "ssl.crl.location")
+        revoked = read_revocation_lists(data, f"ssl.crl.location {settings.revoked}")
+    return Material(identity, trusted, revoked)
 
 
 def server_context(settings: TlsSettings, material: Material) -> ssl.SSLContext:
@@ -143,6 +152,10 @@ def _context(protocol: int, settings: TlsSettings, material: Material) -> ssl.SS
         context.load_default_certs(
             ssl.Purpose.CLIENT_AUTH if protocol == ssl.PROTOCOL_TLS_SERVER else ssl.Purpose.SERVER_AUTH
         )
+    if material.revoked is not None:
+        with _in_memory(material.revoked) as path:
+            context.load_verify_locations(cafile=path)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
 
 
@@ -196,13 +209,21 @@ def _openssl_name(name: str) -> str:
 
 
 def _load_identity(context: ssl.SSLContext, pem: bytes) -> None:
-    descriptor = os.memfd_create("identity", os.MFD_CLOEXEC)
     try:
-        with os.fdopen(os.dup(descriptor), "wb") as file:
-            file.write(pem)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+        with _in_memory(pem) as path:
+            context.load_cert_chain(path)
     except ssl.SSLError as error:
         raise OperatorError(f"OpenSSL refuses the key or the certificates of ssl.keystore: {error.reason}") from error
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    """A path where OpenSSL finds this, on no disk."""
+    descriptor = os.memfd_create("content", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(content)
+        yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)
 

@@ -19,6 +19,7 @@ JKS_MAGIC = b"\xfe\xed\xfe\xed"
 JCEKS_MAGIC = b"\xce\xce\xce\xce"
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_REVOCATIONS = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 _KEY = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
 
 
@@ -92,6 +93,20 @@ def read_trusted(data: bytes, what: str, password: str | None) -> str:
     if not certificates:
         raise OperatorError(f"{what} has no certificate; put those that are trusted into it")
     return "".join(each.public_bytes(Encoding.PEM).decode() for each in certificates)
+
+
+def read_revocation_lists(data: bytes, what: str) -> bytes:
+    """The revocation lists of a file's content as PEM. Raises OperatorError."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.x509 import load_pem_x509_crl
+
+    try:
+        lists = [load_pem_x509_crl(block) for block in _REVOCATIONS.findall(data)]
+    except ValueError as error:
+        raise OperatorError(f"a revocation list of {what} is damaged; put it there anew") from error
+    if not lists:
+        raise OperatorError(f"{what} has no revocation list as PEM (-----BEGIN X509 CRL-----); put one there")
+    return b"".join(each.public_bytes(Encoding.PEM) for each in lists)
 
 
 def _is_pem(data: bytes) -> bool:
