@@ -95,8 +95,8 @@ class HotApi(Api[ContextT_contra]):
 class DeclaredApi(Api[ContextT_contra]):
     """An API whose messages are declared: the handler sees them alone.
 
-    `forwarded`: the active controller serves it, wherever that is; a broker that is not it hands the request on, after
-    `screen`. With a `basis`, responses without an error are remembered (`response_cache`).
+    `forwarded`: the active controller serves it, wherever that is; a broker that is not it hands the request on. A
+    `Screen` in its place says the same, and sees the request before. With a `basis`, responses without an error are remembered (`response_cache`).
     """
 
     __slots__ = ("basis", "error_response", "forwarded", "guard", "handle", "screen")
@@ -112,15 +112,14 @@ class DeclaredApi(Api[ContextT_contra]):
         item_needs: tuple[Need, ...] = (),
         guard: Guard[ContextT_contra] | None = None,
         throttled: bool = True,
-        forwarded: bool = False,
-        screen: Screen[ContextT_contra] | None = None,
+        forwarded: bool | Screen[ContextT_contra] = False,
         basis: Basis[ContextT_contra] | None = None,
     ) -> None:
         super().__init__(key, listeners=listeners, needs=needs, item_needs=item_needs, throttled=throttled)
         self.handle = handle
         self.error_response = error_response
-        self.forwarded = forwarded
-        self.screen = screen
+        self.forwarded = forwarded is not False
+        self.screen = None if isinstance(forwarded, bool) else forwarded
         self.guard = guard
         self.basis = basis
 

@@ -84,8 +84,7 @@ def decided(
     needs: Need | None = None,
     item_needs: tuple[Need, ...] = (),
     guard: Guard[DecidingContext] | None = None,
-    forwarded: bool = False,
-    screen: Screen[Any] | None = None,
+    forwarded: bool | Screen[Any] = False,
     makes_partitions: bool = False,
     refused_from: int | None = None,
 ) -> DeclaredApi[DecidingContext]:
@@ -117,7 +116,6 @@ def decided(
         item_needs=item_needs,
         guard=guard,
         forwarded=forwarded,
-        screen=screen,
     )
 
 

@@ -57,12 +57,11 @@ ALTER_CONFIGS = decided(
     handle_alter_configs,
     error_response,
     guard=guard,
-    screen=screen,
     listeners=Listeners.BOTH,
     item_needs=(
         Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
         Need(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC),
         Need(AclOperation.ALTER_CONFIGS, ResourceType.GROUP),
     ),
-    forwarded=True,
+    forwarded=screen,
 )
