@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -116,7 +117,36 @@ def test_a_mechanism_has_settings_of_its_own() -> None:
     assert "secret" not in repr(config.describe())
 
 
-@pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", ""])
+def test_nodes_show_the_token_that_stands_in_a_file_now(tmp_path: Path) -> None:
+    path, listener = tmp_path / "a token", ListenerInfo("X", "SASL_PLAINTEXT")
+    url = "listener.name.x.oauthbearer.sasl.oauthbearer.token.endpoint.url"
+
+    def login(**settings: str) -> Any:
+        users = f'{PLAIN_MODULE} required user_n="p";'
+        by_token = {"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"}
+        return made(**PLAIN, **{JAAS: users}, **by_token, **settings).login(
+            listener, "sasl.mechanism.inter.broker.protocol"
+        )
+
+    for settings, words in (
+        ({}, "file: URL"),
+        ({url: "https://x/y"}, "file: URL"),
+        ({url: path.as_uri()}, "can't be read"),
+    ):
+        with pytest.raises(OperatorError, match=words):
+            login(**settings)
+    path.write_text("first\n")
+    begin = login(**{url: path.as_uri()}).begin
+    assert begin().first() == b"n,,\x01auth=Bearer first\x01\x01"
+    path.write_text("sec\x01ond")
+    with pytest.raises(ConnectionError, match="holds no token") as refused:
+        begin()
+    assert "ond" not in str(refused.value)
+    path.write_text("third")
+    assert b"third" in begin().first()
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", ""])
 def test_nodes_speak_by_a_password(mechanism: str) -> None:
     users = f'{PLAIN_MODULE} required username="n" password="p" user_n="p";'
     sasl = made(**PLAIN, **{JAAS: users, "sasl.mechanism.inter.broker.protocol": mechanism})

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
+import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +22,10 @@ from jwt.algorithms import RSAAlgorithm
 
 from ottla.app.main import cli
 from ottla.client.cluster import Cluster
+from ottla.client.login import read_login
 from ottla.client.model import ResourceType
 from ottla.client.security import ClientSecurity
+from ottla.common.errors import OperatorError
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
@@ -146,6 +152,76 @@ def test_tools_get_in_by_client_properties(served: Served, mechanism: str, tmp_p
     assert "does not let this client in" in told
     assert "wrong-secret" not in told
     assert told.count("\n") == 1
+
+
+class Issuer(BaseHTTPRequestHandler):
+    """Gives a token to who says the right secret, as RFC 6749 has it."""
+
+    served: Served
+    asked: list[bytes]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.asked.append(body)
+        right = self.headers["Authorization"] == "Basic " + b64encode(f"tools:{PASSWORD}".encode()).decode()
+        answer = json.dumps({"access_token": self.served.token(), "token_type": "Bearer"}).encode() if right else b"{}"
+        self.send_response(200 if right else 401)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("source", ["file", "issuer"])
+def test_tools_get_in_by_tokens(served: Served, source: str, tmp_path: Path) -> None:
+    path, token = tmp_path / "client.properties", tmp_path / "token"
+    issuer = ThreadingHTTPServer(("127.0.0.1", 0), type("OfServed", (Issuer,), {"served": served, "asked": []}))
+    thread = threading.Thread(target=issuer.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+
+    def run(*arguments: str, secret: str = PASSWORD, exit_code: int = 0) -> Result:
+        url = token.as_uri() if source == "file" else f"http://127.0.0.1:{issuer.server_port}/token"
+        token.write_text(served.token() if secret == PASSWORD else served.token(aud="others"))
+        path.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.scope=a b\n"
+            f"sasl.oauthbearer.token.endpoint.url={url}\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+            f'clientId="tools" clientSecret="{secret}";\n'
+        )
+        done = CliRunner().invoke(cli, [*arguments, "-b", served.asking, "--command-config", str(path)], input="v\n")
+        assert done.exit_code == exit_code, done.output
+        return done
+
+    try:
+        run("topic", "create", f"tokens-{source}")
+        run("produce", f"tokens-{source}")
+        assert run("consume", f"tokens-{source}", "--from-beginning", "--max", "1", "--group", source).stdout == "v\n"
+        told = run("topic", "list", secret="wrong-secret", exit_code=2).stderr
+    finally:
+        issuer.shutdown()
+        thread.join()
+        issuer.server_close()
+    assert ("the issuer answers 401" if source == "issuer" else "does not let this client in") in told
+    assert "wrong-secret" not in told
+    asked = issuer.RequestHandlerClass.asked  # type: ignore[attr-defined]
+    assert set(asked) == ({b"grant_type=client_credentials&scope=a+b"} if source == "issuer" else set())
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("", "needs a token"),
+        ("http://issuer.example.com/token", "file: or https:"),
+        ("https://issuer.example.com/token", "client.secret"),
+        ("file:///nowhere/token", "can't be read"),
+    ],
+)
+def test_a_token_that_is_nowhere_is_told(tmp_path: Path, url: str, words: str) -> None:
+    properties = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": url}
+    with pytest.raises(OperatorError, match=words):
+        read_login(properties, "client.properties")[0]()
 
 
 def test_tools_go_on_over_the_end_of_their_sessions(served: Served) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from ottla.app.tls import read_file
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Dispatcher
 from ottla.common.endpoint import ListenerInfo
@@ -75,11 +76,13 @@ class SaslOfListeners:
         if not listener.authenticates:
             return None
         mechanism = self._config.get_str(mechanism_setting) or ""
-        if mechanism not in (PLAIN, *BY_NAME):
+        if mechanism not in SERVED:
             raise OperatorError(
                 f"{mechanism_setting} is {mechanism}, by which nodes can't say to each other who they are: set it to "
-                f"one of {', '.join((PLAIN, *BY_NAME))}"
+                f"one of {', '.join(SERVED)}"
             )
+        if mechanism == OAUTHBEARER:
+            return self._token_login(listener)
         module = self._module(listener, mechanism)
         name, password = module.options.get("username"), module.options.get("password")
         if not name or not password:
@@ -93,6 +96,30 @@ class SaslOfListeners:
             if mechanism == PLAIN:
                 return PlainClient(name, password)
             return ScramClient(BY_NAME[mechanism], name, password, rng)
+
+        return Login(begin, self._machine.pool)
+
+    def _token_login(self, listener: ListenerInfo) -> Login:
+        """By the token in a file, which whoever renews it replaces."""
+        from urllib.parse import unquote, urlsplit
+
+        from ottla.security.sasl.oauthbearer import OAuthBearerClient
+        from ottla.security.sasl.token_source import URL, token_in_file
+
+        parts = urlsplit(str(self._config.of_listener(listener.name, URL, OAUTHBEARER) or ""))
+        if parts.scheme != "file":
+            raise OperatorError(
+                f"{of_listener(listener.name, URL, OAUTHBEARER)} has to be a file: URL of the token by which this node "
+                "says to others who it is"
+            )
+        path = unquote(parts.path)
+        token_in_file(path, URL, read_file)  # there when the node starts, or it is told at once
+
+        def begin() -> ClientMechanism:
+            try:
+                return OAuthBearerClient(token_in_file(path, URL, read_file))
+            except OperatorError as error:
+                raise ConnectionError(str(error)) from error
 
         return Login(begin, self._machine.pool)
 

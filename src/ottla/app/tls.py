@@ -23,9 +23,10 @@ def tls_of_listeners(config: BrokerConfig, *, serves_metrics: bool = False) -> M
     from ottla.security.listener_tls import ListenerTls  # here, since most brokers have none, and start faster
 
     opened = {metrics.name, *(each.listener_name for each in (*config.listeners, *config.controller_listeners))}
-    return {each.name: ListenerTls(each.name, config, _read, listens=each.name in opened) for each in listeners}
+    return {each.name: ListenerTls(each.name, config, read_file, listens=each.name in opened) for each in listeners}
 
 
-def _read(path: str, limit: int) -> bytes:
+def read_file(path: str, limit: int) -> bytes:
+    """The first bytes of a file, at most so many. Raises OSError."""
     with open(path, "rb") as file:
         return file.read(limit)

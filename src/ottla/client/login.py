@@ -1,22 +1,25 @@
 """How tools say who they are: `sasl.mechanism` and `sasl.jaas.config` of Kafka's client properties.
 
-Left out: OAUTHBEARER, whose tokens come from elsewhere, and Kerberos.
+OAUTHBEARER shows a token, which `sasl.oauthbearer.token.endpoint.url` leads to. Left out: Kerberos.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ottla.common.errors import OperatorError
 from ottla.security.sasl.credentials import BY_NAME
-from ottla.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, parse_jaas
+from ottla.security.sasl.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, parse_jaas
 from ottla.security.sasl.mechanism import ClientMechanism
+from ottla.security.sasl.oauthbearer import MECHANISM as OAUTHBEARER
+from ottla.security.sasl.oauthbearer import OAuthBearerClient
 from ottla.security.sasl.plain import MECHANISM as PLAIN
 from ottla.security.sasl.plain import PlainClient
 from ottla.security.sasl.scram import ScramClient
 
-MECHANISMS = (PLAIN, *BY_NAME)
+MECHANISMS = (PLAIN, *BY_NAME, OAUTHBEARER)
 Login = Callable[[], ClientMechanism]
 """Begins an exchange; each needs one of its own."""
 
@@ -33,12 +36,20 @@ class SystemRng:
         return int.from_bytes(os.urandom(16), "big") % stop
 
 
-def read_login(properties: Mapping[str, str], path: str) -> tuple[Login, dict[str, str]]:
+def read_login(properties: Mapping[str, str], path: str) -> tuple[Login, dict[str, Any]]:
     """The login of client properties, and the same for librdkafka. Raises OperatorError."""
     mechanism = properties.get("sasl.mechanism", "GSSAPI").strip().upper()
     if mechanism not in MECHANISMS:
         raise OperatorError(f"sasl.mechanism in {path} is {mechanism}: set it to one of {', '.join(MECHANISMS)}")
     setting = f"sasl.jaas.config in {path}"
+    if mechanism == OAUTHBEARER:
+        module = parse_jaas(setting, properties.get("sasl.jaas.config") or f"{OAUTH_MODULE} required;")
+        if module.name != OAUTH_MODULE:
+            raise OperatorError(f"{setting} has to be {OAUTH_MODULE} for {mechanism}")
+        from ottla.client.tokens import token_source  # here, since what speaks HTTP is slow to load
+
+        source = token_source(properties, module.options, path)
+        return lambda: OAuthBearerClient(source.token()), {"sasl.mechanism": mechanism, "oauth_cb": source}
     module = parse_jaas(setting, properties.get("sasl.jaas.config", ""))
     wanted = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
     name, password = module.options.get("username"), module.options.get("password")

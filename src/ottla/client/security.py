@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.client.login import Login, read_login
 from ottla.common.config_def import ConfigValue
@@ -13,10 +13,13 @@ from ottla.common.errors import KafkaError, OperatorError
 from ottla.common.listener_configs import SECURITY_PROTOCOLS
 from ottla.common.properties import load_properties
 from ottla.security.contexts import Material, TlsSettings, client_context, read_material
+from ottla.security.sasl.token_source import CLIENT_ID, CLIENT_SECRET, SCOPE, URL
 
 OPTION = "--command-config"
 _KEYS = {key.name: key for key in TLS_CONFIGS}
-PROPERTIES = frozenset(("security.protocol", "sasl.mechanism", "sasl.jaas.config", *_KEYS))
+PROPERTIES = frozenset(
+    ("security.protocol", "sasl.mechanism", "sasl.jaas.config", URL, CLIENT_ID, CLIENT_SECRET, SCOPE, *_KEYS)
+)
 """What `parse_security` reads."""
 _OF_FILES = frozenset(name for name in _KEYS if name.startswith(("ssl.keystore.", "ssl.truststore.", "ssl.key.")))
 _CERTIFICATE = b"-----BEGIN CERTIFICATE"
@@ -26,7 +29,7 @@ class ClientSecurity(NamedTuple):
     """What a connection needs beside an address."""
 
     tls: ssl.SSLContext | None = None
-    library: Mapping[str, str] = {}
+    library: Mapping[str, Any] = {}
     """The same for librdkafka, by its own names."""
     login: Login | None = None
     portable: Mapping[str, str] = {}

@@ -94,5 +94,12 @@ SASL_CONFIGS = [
         "By how much the clock of the issuer may differ from this one.",
         Range(0, 86_400),
     ),
+    _sasl(
+        "sasl.oauthbearer.token.endpoint.url",
+        ConfigType.STRING,
+        None,
+        "Where the token is by which this node says to others who it is: a file: URL, read at each login. Tools also "
+        "ask an issuer behind https:.",
+    ),
     _sasl("sasl.oauthbearer.sub.claim.name", ConfigType.STRING, "sub", "The claim that says who it is."),
 ]

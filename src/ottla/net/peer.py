@@ -52,6 +52,7 @@ class Login(NamedTuple):
     """How this node says to others who it is."""
 
     begin: Callable[[], ClientMechanism]
+    """Raises ConnectionError where there is nothing to say now."""
     pool: BlockingPool
     """Where passwords are hashed."""
 
@@ -194,7 +195,12 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
     def _log_in(self, login: Login) -> None:
         """Say who this node is, also once more before the session ends; requests of meanwhile wait."""
         self._held = True
-        exchange = SaslExchange(login.begin())
+        try:
+            exchange = SaslExchange(login.begin())
+        except ConnectionError as error:
+            logger.warning("this node can't say to %s who it is: %s", self.address, error, extra=RATE_LIMITED)
+            self._fail(error)
+            return
         self._say(exchange, exchange.first(), login)
 
     def _say(self, exchange: SaslExchange, message: object, login: Login) -> None:

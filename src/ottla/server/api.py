@@ -96,7 +96,8 @@ class DeclaredApi(Api[ContextT_contra]):
     """An API whose messages are declared: the handler sees them alone.
 
     `forwarded`: the active controller serves it, wherever that is; a broker that is not it hands the request on. A
-    `Screen` in its place says the same, and sees the request before. With a `basis`, responses without an error are remembered (`response_cache`).
+    `Screen` in its place says the same, and sees the request before. With a `basis`, responses without an error are
+    remembered (`response_cache`).
     """
 
     __slots__ = ("basis", "error_response", "forwarded", "guard", "handle", "screen")

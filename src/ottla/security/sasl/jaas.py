@@ -14,6 +14,7 @@ from ottla.common.errors import OperatorError
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 USER_PREFIX = "user_"
 
 _FLAGS = ("required", "requisite", "sufficient", "optional")

@@ -1,0 +1,91 @@
+"""Where a client's tokens come from: text that stands in a file, or the answer of an issuer (KIP-768, KIP-1139).
+
+An issuer is asked as OAuth's client credentials grant has it (RFC 6749, 4.4). This module says what to ask and reads
+the answer; who reads files and connects brings that.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from ottla.common.errors import OperatorError
+from ottla.security.sasl.oauthbearer import MAX_TOKEN_CHARS
+
+URL = "sasl.oauthbearer.token.endpoint.url"
+CLIENT_ID = "sasl.oauthbearer.client.credentials.client.id"
+CLIENT_SECRET = "sasl.oauthbearer.client.credentials.client.secret"
+SCOPE = "sasl.oauthbearer.scope"
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
+"""As a header of HTTP may have it (RFC 6750); a control character would begin a field of its own in the exchange."""
+
+
+class Credentials(NamedTuple):
+    """Who asks an issuer."""
+
+    client_id: str
+    client_secret: str
+    scope: str = ""
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.client_id!r})"
+
+
+def checked_token(text: str, what: str) -> str:
+    """A token that may be sent; `what` names where it comes from. Raises OperatorError, which does not show it."""
+    token = text.strip()
+    if len(token) > MAX_TOKEN_CHARS or not _TOKEN.fullmatch(token):
+        raise OperatorError(f"{what} holds no token: it has to be one, of at most {MAX_TOKEN_CHARS} characters")
+    return token
+
+
+def token_in_file(path: str, what: str, read: Callable[[str, int], bytes]) -> str:
+    """The token in a file, as it is now; `read` gives its first bytes, so many at most. Raises OperatorError."""
+    try:
+        data = read(path, MAX_TOKEN_CHARS + 1024)
+    except OSError as error:
+        raise OperatorError(f"{what} names {path}, which can't be read: {error.strerror}") from error
+    return checked_token(data.decode("latin-1"), f"{path} of {what}")
+
+
+def grant_request(credentials: Credentials) -> tuple[dict[str, str], bytes]:
+    """Headers and body of the request to an issuer."""
+    secret = f"{credentials.client_id}:{credentials.client_secret}".encode()
+    headers = {
+        "Authorization": f"Basic {base64.b64encode(secret).decode()}",
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+    }
+    fields = {"grant_type": "client_credentials"}
+    if credentials.scope:
+        fields["scope"] = credentials.scope
+    return headers, urlencode(fields).encode()
+
+
+def granted_token(answer: bytes, what: str) -> str:
+    """The token in an issuer's answer. Raises OperatorError."""
+    try:
+        token = json.loads(answer)["access_token"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        token = None
+    if not isinstance(token, str):
+        raise OperatorError(
+            f"{what} answers without an access_token; name the endpoint of the issuer that gives tokens"
+        )
+    return checked_token(token, what)
+
+
+def expires_s(token: str) -> float | None:
+    """When a JWT says that it ends, in seconds since the Unix epoch; None where it says nothing that we can read."""
+    try:
+        payload = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        end = claims["exp"]
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
+        return None
+    return float(end) if isinstance(end, (int, float)) and 0 < end < 2**40 else None
