@@ -53,7 +53,7 @@ FORMAT ?= delta,iceberg,parquet
 JOB    ?= load
 VIEWS  ?= 5000000
 
-# Everything under tests/ but what needs processes, clients of others, Spark, root, or minutes.
+# Everything under tests/ but what needs processes, clients of others, Spark, root, or minutes, and what reads sources only.
 UNIT := $(filter-out $(addprefix tests/,app bench chaos cli clients cluster faults fuzz modes pipeline sim style suite testing),\
 	$(patsubst %/,%,$(wildcard tests/*/)))
 

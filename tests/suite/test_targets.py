@@ -84,7 +84,7 @@ def test_only_tests_of_the_pipeline_need_spark() -> None:
 
 def test_unit_tests_start_no_broker() -> None:
     folders = unit_folders()
-    assert {"storage", "server", "style"} <= {folder.name for folder in folders}
+    assert {"storage", "server", "record"} <= {folder.name for folder in folders}
     paths = [path for folder in folders for path in folder.rglob("*.py")]
     assert not [str(path) for path in paths if STARTS_A_BROKER.search(path.read_text())]
 
