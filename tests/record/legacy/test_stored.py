@@ -12,10 +12,19 @@ from hypothesis import strategies as st
 from ottla.common.errors import KafkaError
 from ottla.record.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
 from ottla.record.builder import RecordData, build_batch
-from ottla.record.compression import GZIP, LZ4, NONE, SNAPPY
+from ottla.record.compression import GZIP, LZ4, NONE, SNAPPY, compress
 from ottla.record.errors import InvalidRecord
-from ottla.record.legacy.message_set import Message, append_message_set
-from ottla.record.legacy.stored import header_of_any, iter_any_batches, whole_size
+from ottla.record.legacy.message_set import (
+    Message,
+    append_message,
+    append_message_set,
+    messages_of,
+    read_entry,
+    unpack_by_default,
+    unpack_wrapper,
+)
+from ottla.record.legacy.stored import MessageView, header_of_any, iter_any_batches, whole_size
+from ottla.record.legacy.up_conversion import batch_of_message_set
 from ottla.storage.reader import SegmentDamage, iter_segment
 from ottla.storage.segment import OutlineScan
 
@@ -117,3 +126,44 @@ def test_offsets_that_go_back_within_a_wrapper_are_refused():
     append_message_set(out, [Message(3, 0, None, b"a"), Message(2, 0, None, b"b")], 0, GZIP)
     with pytest.raises(InvalidRecord, match="offset 2 of a message follows after 3"):
         list(iter_any_batches(bytes(out)))
+
+
+@pytest.mark.parametrize(
+    ("magic", "time_bit", "offsets", "times"),
+    [
+        (1, 0, (0, 2), [NO_TIMESTAMP, 70]),
+        (1, 8, (0, 2), [NO_TIMESTAMP, 500]),  # LogAppendTime
+        (0, 0, (40, 42), [NO_TIMESTAMP, 70]),
+    ],
+)
+def test_a_wrapper_may_hold_messages_of_the_other_format(magic, time_bit, offsets, times):
+    """KAFKA-4298, as Apache Kafka reads it: the wrapper says what offsets are, each message what its time is."""
+    inner, out = bytearray(), bytearray()
+    append_message(inner, 0, 0, offsets[0], NO_TIMESTAMP, b"k", b"v0")
+    append_message(inner, 1, time_bit, offsets[1], 70, b"l", b"v1")
+    append_message(out, magic, GZIP | time_bit, 42, 500, None, compress(GZIP, inner))
+    view = MessageView(out)
+    assert [tuple(message) for message in messages_of(view.entry())] == [
+        (40, times[0], b"k", b"v0"),
+        (42, times[1], b"l", b"v1"),
+    ]
+    (batch,) = iter_any_batches(bytes(out))
+    assert [(record.offset, record.key, record.value) for record in batch.records()] == [
+        (40, b"k", b"v0"),
+        (42, b"l", b"v1"),
+    ]
+    base_offset, keys, _ = view.index_records(unpack_by_default)
+    assert (base_offset, keys) == (40, b"kl")
+    cleaned = view.with_records([0], unpack_by_default)
+    assert {inner.magic for inner in wrapped(cleaned)} == {magic}, "the cleaner mends it"
+    assert [message.offset for message in messages_of(MessageView(cleaned).entry())] == [40]
+    with pytest.raises(KafkaError, match="LogAppendTime" if time_bit else "holds one of format"):
+        batch_of_message_set(memoryview(out), 0, len(out), unpack_by_default)
+
+
+def wrapped(data):
+    body = unpack_wrapper(MessageView(data).entry(), unpack_by_default)
+    position = 0
+    while (entry := read_entry(body, position, len(body))) is not None:
+        yield entry
+        position += entry.size_bytes

@@ -4,7 +4,8 @@ A set is messages behind one another. A message is a record, or a wrapper: its v
 whose messages are records. Wrappers in wrappers are refused, as in Apache Kafka. Offsets within a wrapper of v0 are
 absolute; in v1 they are relative, and the wrapper has the offset of its last one. v1 has timestamps: each message its
 own, or all that of the wrapper where the broker set it (LogAppendTime). The CRC (CRC-32) is of a message from its magic
-on, also within wrappers.
+on, also within wrappers. A wrapper may hold messages of the other format, since brokers once wrote such (KAFKA-4298):
+offsets are as its own format has them, timestamps as that of the message. No producer may send one.
 
 Invariant: nothing is allocated by a length before as many bytes are there; a set decompresses to what `unpack` allows,
 and one message of it is held at a time.
@@ -141,16 +142,17 @@ def _read_bytes(view: memoryview, cursor: int, stop: int, position: int) -> tupl
     return view[cursor : cursor + size], cursor + size
 
 
-def messages_of(entry: Entry, unpack: Unpack = unpack_by_default) -> Iterator[Message]:
+def messages_of(entry: Entry, unpack: Unpack = unpack_by_default, *, of_one_format: bool = False) -> Iterator[Message]:
     """The records of an entry in their order, with absolute offsets; keys and values are views.
 
-    Raises CorruptBatch, InvalidRecord, and what `unpack` raises.
+    `of_one_format`: a wrapper with messages of the other format is refused, too. Raises CorruptBatch, InvalidRecord,
+    and what `unpack` raises.
     """
     if entry.codec_id == NONE:
         yield Message(entry.offset, entry.timestamp_ms, entry.key, entry.value)
         return
     body = unpack_wrapper(entry, unpack)
-    last_offset = _last_inner_offset(body, entry.magic)
+    last_offset = _last_inner_offset(body)
     shift = 0
     # An offset of 0 is a producer's that sets none (librdkafka): it is for the broker to give.
     if entry.magic == MAGIC_V1 and entry.offset != 0:
@@ -160,11 +162,11 @@ def messages_of(entry: Entry, unpack: Unpack = unpack_by_default) -> Iterator[Me
     append_time = entry.timestamp_ms if entry.timestamp_type == LOG_APPEND_TIME else None
     position = 0
     while (inner := read_entry(body, position, len(body))) is not None:
-        if inner.magic != entry.magic:
+        if of_one_format and inner.magic != entry.magic:
             raise InvalidRecord(f"a compressed message of format v{entry.magic} holds one of format v{inner.magic}")
         if inner.codec_id != NONE:
             raise InvalidRecord("a message within a compressed one is compressed itself")
-        timestamp = inner.timestamp_ms if append_time is None else append_time
+        timestamp = inner.timestamp_ms if append_time is None or inner.magic == MAGIC_V0 else append_time
         yield Message(inner.offset + shift, timestamp, inner.key, inner.value)
         position += inner.size_bytes
 
@@ -180,14 +182,11 @@ def unpack_wrapper(entry: Entry, unpack: Unpack) -> memoryview:
     return unpack(entry.codec_id, entry.value)
 
 
-def _last_inner_offset(body: memoryview, wrapper_magic: int) -> int:
-    """By a first pass over the lengths alone, which finds messages of another format too."""
+def _last_inner_offset(body: memoryview) -> int:
+    """By a first pass over the lengths alone."""
     position = 0
     last = -1
     while (length := entry_length(body, position, len(body))) >= 0:
-        magic = body[position + MAGIC_POSITION]
-        if magic != wrapper_magic:
-            raise InvalidRecord(f"a wrapper of format v{wrapper_magic} holds a message with magic {magic}")
         last = position
         position += LOG_OVERHEAD + length
     if last < 0:

@@ -47,7 +47,7 @@ def _plain_records(view: memoryview, first: Entry, end: int, unpack: Unpack) -> 
 def _records(entry: Entry, unpack: Unpack) -> Iterator[RecordData]:
     if entry.timestamp_type == LOG_APPEND_TIME:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "producers can't set the timestamp type to LogAppendTime")
-    for _, timestamp, key, value in messages_of(entry, unpack):
+    for _, timestamp, key, value in messages_of(entry, unpack, of_one_format=True):
         if timestamp < NO_TIMESTAMP:
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {timestamp} of a message is out of range")
         # A view is written as bytes are; only null is told apart.
