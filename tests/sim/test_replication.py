@@ -25,13 +25,16 @@ from ottla.sim.__main__ import main
 from ottla.sim.client import Client
 from ottla.sim.cluster_simulation import TOPIC_CONFIGS
 from ottla.sim.disk import Mount
-from ottla.sim.node import DATA_DIR
+from ottla.sim.node import DATA_DIR, SimNode
 from ottla.sim.replication import TOPIC, ClusterOptions, ClusterOutcome, ReplicationSimulation
+from ottla.storage import loader
 from ottla.storage.checkpoints import Running, parse_running
 from ottla.storage.cleaner.log_cleaning import LogCleaning
 from ottla.storage.cleaner.offset_map import OffsetMap
+from ottla.storage.log_config import MAX_LONG
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.names import RUNNING_FILE
+from ottla.storage.segment import Segment
 
 SEEDS = range(1, 5)
 """`make sim-many WORKLOAD=cluster` has more, and longer ones."""
@@ -225,6 +228,59 @@ def test_a_power_failure_of_one_where_all_die_takes_nothing(seed: int) -> None:
 def test_who_lost_its_tail_and_does_not_know_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     take_every_boot_for_the_same(monkeypatch)
     assert any(fail_power_of_one(seed).violation is not None for seed in range(1, MAX_SEEDS))
+
+
+class PowerFailsAfterRolls(ReplicationSimulation):
+    """Again and again power fails at one node that has rolled a segment and not come to its flush yet.
+
+    The name of the new segment was on disk by then, and of the older one what its last flush had synced.
+    """
+
+    def _run(self) -> None:
+        for node in self.nodes:
+            node.start()
+        self._set_up()
+        self._wait_for_replicas()
+        watch = self._begin(self._watch())
+        self._begin_clients()
+        node = self.nodes[1]
+        for _ in range(4):
+            self.loop.run_until(self.loop.time() + STEADY_S)
+            self._wait("no segment waits for its flush", 60, lambda: bool(self._unflushed(node)))
+            older = [segment.path for segment in self._unflushed(node)]
+            durable = [node.disk.names[path].durable for path in older]
+            for path in older:
+                node.disk.sync_directory(posixpath.dirname(path))
+            node.kill(power=True)
+            for path, data in zip(older, durable, strict=True):
+                node.disk.names[path].data[:] = data
+            self._wait_for_replicas()
+        self._calm()
+        self._recover()
+        watch.cancel()
+        self._compare_replicas()
+
+    def _unflushed(self, node: SimNode) -> list[Segment]:
+        """Complete segments that a power failure would take something of."""
+        if node.broker is None or not node.running:
+            return []
+        replicas = node.broker.parts.replicas
+        logs = [replicas.find(TOPIC, index).log for index in range(self.options.partitions)]
+        return [log.segments[-2] for log in logs if log.recovery_point < log.active_segment.base_offset]
+
+
+@pytest.mark.parametrize("defective", [False, True])
+def test_a_compacted_log_that_lost_the_end_of_a_segment_is_cut_there(
+    defective: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gap passed for one of the cleaner, and that replica lacked acknowledged records for good."""
+    if defective:
+        monkeypatch.setattr(loader, "_gaps_end", lambda options, listing: MAX_LONG)
+    outcome = PowerFailsAfterRolls(2, ClusterOptions(nodes=3, compacted=True)).run()
+    if defective:
+        assert outcome.violation is not None
+    else:
+        check(outcome)
 
 
 def test_a_full_disk_while_a_flush_ends() -> None:

@@ -251,6 +251,73 @@ class TestCheckpoint:
         assert checkpoint.get(("t", 0)) is None
 
 
+POINTS = "/data/recovery-point-offset-checkpoint"
+MARK = ":ottla:no-gaps-above 0 0"
+
+
+class TestMissingOffsets:
+    """A start from segments at 0, 2, 6 and 8, since that at 4 is gone."""
+
+    def start(self, fakes, disk, clock, points: list[str]):
+        for suffix in (".log", ".index", ".timeindex"):
+            disk.unlink(f"/data/t-0/{4:020d}{suffix}")
+        disk.write_bytes(POINTS, "\n".join(["0", str(len(points)), *points, ""]).encode())
+        disk.locked.clear()
+        return fakes.open_manager(disk, clock, config=CONFIG)
+
+    @pytest.mark.parametrize(
+        ("points", "has_epochs", "end_offset"),
+        [
+            ([MARK, "t 0 5"], True, 4),  # the end of a segment was lost
+            ([MARK, "t 0 6"], True, 10),  # it was cleaned
+            (["t 0 5"], True, 10),  # Apache Kafka's cleaner goes beyond its recovery points on disk
+            ([MARK], True, 10),  # the log was brought here
+            ([MARK], False, 4),  # or is so new that nothing of it was ever flushed
+            ([], False, 10),
+        ],
+    )
+    def test_they_are_lost_above_the_recovery_point(self, fakes, log, disk, clock, points, has_epochs, end_offset):
+        if not has_epochs:
+            disk.unlink("/data/t-0/leader-epoch-checkpoint")
+        manager = self.start(fakes, disk, clock, points)
+        assert manager.get_log("t", 0).log_end_offset == end_offset
+
+    def test_the_mark_comes_once_all_of_them_are_below_the_recovery_points(self, fakes, log, disk, clock):
+        manager = self.start(fakes, disk, clock, ["t 0 5"])
+        manager.write_checkpoints()
+        assert disk.read_bytes(POINTS) == b"0\n1\nt 0 5\n"
+        manager.get_log("t", 0).flush()
+        manager.write_checkpoints()
+        assert disk.read_bytes(POINTS) == f"0\n2\n{MARK}\nt 0 10\n".encode()
+
+    def test_those_to_come_have_their_recovery_point_first(self, fakes, log, manager, disk, clock):
+        directory = manager.directories[0]
+        older = directory.recovery_points_due()
+        assert manager.before_gaps(("t", 1), 8) is None
+        manager.before_gaps(("t", 0), 8)()
+        assert disk.read_bytes(POINTS) == f"0\n2\n{MARK}\nt 0 10\n".encode()
+        assert manager.before_gaps(("t", 0), 10) is None
+        batch = fakes.make_batch(clock.now_ms)
+        log.append_as_leader(batch, 0, len(batch), 0)
+        manager.before_gaps(("t", 0), 11)()
+        assert disk.read_bytes(POINTS) == b"0\n1\nt 0 10\n", "the mark can't be there until the flush"
+        assert not directory.write_off_loop(older), "what is older than the file is passed over"
+
+    def test_a_new_log_is_named_soon(self, manager, log):
+        directory = manager.directories[0]
+        assert ("t", 0) in directory.points_of_new_logs_due().offsets
+        assert directory.points_of_new_logs_due() is None
+
+
+def test_a_follower_rolls_at_its_end_and_not_at_the_next_batch(fakes, log, clock):
+    """Else offsets that its leader had compacted away would look like the lost end of a segment."""
+    batch = bytearray(fakes.make_batch(clock.now_ms))
+    for offset, base_offset in ((100, 10), (1 << 32, 1 << 32)):  # that is too far for a segment's relative offsets
+        batch[:8] = offset.to_bytes(8)
+        log.writer.append_as_follower(batch, 0, len(batch))
+        assert (log.active_segment.base_offset, log.log_end_offset) == (base_offset, offset + 1)
+
+
 @pytest.mark.parametrize(("entry", "end_offset"), [(b"0\n1\nt 0 0\n", 10), (b"0\n0\n", 4)])
 def test_a_start_takes_no_gap_of_a_cleaned_log_for_a_lost_tail(fakes, log, disk, clock, entry, end_offset):
     """The topic is compacted no more, and where its flushes ended is lost: so all segments are walked."""

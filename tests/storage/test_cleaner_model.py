@@ -373,8 +373,6 @@ class Machine:
         found = self.log.log_end_offset
         assert (end if all_is_there else self.durable_end) <= found <= end
         self.cut(found)
-        if not all_is_there:
-            self.lose_what_is_not_there()
         if self.log.log_start_offset < self.start <= found:
             # What was deleted and comes back is deleted again: here as in Apache Kafka no pass has noted its keys.
             self.log.delete_records(self.start)
@@ -382,14 +380,6 @@ class Machine:
         self.start = self.log.log_start_offset
         left = self.disk.listdir("/data/t-0")
         assert not [name for name in left if name.endswith((".cleaned", ".swap"))]
-
-    def lose_what_is_not_there(self) -> None:
-        """Of what was not durable. A tail that a segment lost is no defect of a compacted log: it looks like a gap."""
-        there = {batch.base_offset for batch, _ in self.read()}
-        least = max(self.durable_end, self.log.log_start_offset)
-        lost = [batch for batch in self.batches if batch.base_offset >= least and batch.base_offset not in there]
-        self.in_snapshots |= {batch.producer_id for batch in lost}
-        self.batches = [batch for batch in self.batches if batch not in lost]
 
     # -- what must hold
 

@@ -50,7 +50,8 @@ def test_each_directory_has_its_own_files_and_id(fakes, disk, clock, manager):
         put(fakes, manager.create_log("t", number), clock)
     manager.shutdown()
     for path, name in (("/a", "t 0 1"), ("/b", "t 1 1")):
-        assert disk.read_bytes(f"{path}/recovery-point-offset-checkpoint").decode().split("\n")[1:3] == ["1", name]
+        points = disk.read_bytes(f"{path}/recovery-point-offset-checkpoint").decode().split("\n")
+        assert points[1:4] == ["2", ":ottla:no-gaps-above 0 0", name]
         assert disk.exists(f"{path}/.kafka_cleanshutdown")
     again = fakes.open_manager(disk, clock, directory=DIRS)
     first, second = [each.meta for each in again.directories]

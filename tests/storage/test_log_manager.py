@@ -46,7 +46,9 @@ def test_names_and_texts_of_files(fakes, disk, clock, manager):
         "replication-offset-checkpoint",
         "some-topic-3",
     ]
-    assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n1\nsome-topic 3 2\n"
+    assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == (
+        b"0\n2\n:ottla:no-gaps-above 0 0\nsome-topic 3 2\n"
+    )
     assert disk.read_bytes("/data/replication-offset-checkpoint") == b"0\n1\nsome-topic 3 2\n"
     assert disk.read_bytes("/data/some-topic-3/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
     assert disk.exists("/data/some-topic-3/00000000000000000002.snapshot")

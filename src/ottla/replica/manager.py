@@ -325,7 +325,7 @@ class ReplicaManager:
             scheduler=self._scheduler,
             address_of=self.address_of,
             alive=self._alive,
-            checkpoint=self._logs.cleaner_checkpoint,
+            logs=self._logs,
             tell_lost=lambda partition: assignments.tell(partition.topic_id, partition.index, LOST_UUID),
             tell_whole=self._tell_whole,
             place=self._place,

@@ -32,11 +32,11 @@ from ottla.protocol.messages.list_offsets import (
 )
 from ottla.replica.offsets import EARLIEST_TIMESTAMP
 from ottla.replica.partition import Partition
-from ottla.storage.cleaner.checkpoint import CleanerCheckpoints
 from ottla.storage.cleaner.cleaning import CleanedGroup
 from ottla.storage.cleaner.sources import Source, aborted_transactions
 from ottla.storage.index import IndexCorruption
 from ottla.storage.log import Log
+from ottla.storage.log_manager import LogManager
 from ottla.storage.replacement import Replacement
 from ottla.storage.transactions import CompletedTransaction
 
@@ -51,13 +51,13 @@ class Mend:
     """See the module. Owned by the loop; what blocks runs in the pool."""
 
     __slots__ = (
-        "_checkpoint",
         "_cleaning",
         "_connection",
         "_cut_offset",
         "_ended",
         "_index_is_lost",
         "_log",
+        "_logs",
         "_partition",
         "_pool",
         "_replacement",
@@ -71,18 +71,18 @@ class Mend:
         first_offset: int,
         last_offset: int,
         *,
-        checkpoint: CleanerCheckpoints | None,
+        compacted_in: LogManager | None,
         connection: PeerConnection,
         pool: BlockingPool,
         ended: MendEnded,
     ) -> None:
         """Begin with the segments from `first_offset` to `last_offset`, all where the log was ever compacted.
 
-        `checkpoint` says how far it was; None where it never was. Raises KafkaError where the log can't be worked at
-        now.
+        `compacted_in` are the logs that have it then; None where it never was. Raises KafkaError where the log can't be
+        worked at now.
         """
-        was_compacted = checkpoint is not None
-        self._checkpoint = checkpoint
+        was_compacted = compacted_in is not None
+        self._logs = compacted_in
         self._partition = partition
         self._connection = connection
         self._pool = pool
@@ -186,18 +186,25 @@ class Mend:
         self._in_pool(lambda: replacement.write(records), written)
 
     def _complete(self) -> None:
-        checkpoint, replacement = self._checkpoint, self._replacement
-        due = None
-        if checkpoint is not None:
-            checkpoint.put((self._partition.topic, self._partition.index), self._log.log_start_offset)
-            due = checkpoint.due()
+        replacement = self._replacement
+        permit = [] if self._logs is None else self._permit_gaps(self._logs)
 
         def complete() -> CleanedGroup:
-            if checkpoint is not None and due is not None:
-                checkpoint.write(due)
+            for write in permit:
+                write()
             return replacement.complete()
 
         self._in_pool(complete, self._stage)
+
+    def _permit_gaps(self, logs: LogManager) -> list[Callable[[], object]]:
+        """What has to be written before the log has the leader's gaps. Only then does a start believe them."""
+        key, checkpoint = (self._partition.topic, self._partition.index), logs.cleaner_checkpoint
+        checkpoint.put(key, self._log.log_start_offset)
+        due, points = checkpoint.due(), logs.before_gaps(key, self._replacement.end_offset)
+        writes: list[Callable[[], object]] = [] if points is None else [points]
+        if due is not None:
+            writes.append(lambda: checkpoint.write(due))
+        return writes
 
     # -- swapping ----------------------------------------------------------------------------------------------------
 

@@ -30,9 +30,9 @@ from ottla.common.errors import KafkaError
 from ottla.common.peer import Address, PeerNetwork
 from ottla.replica.mend import Mend
 from ottla.replica.partition import Partition
-from ottla.storage.cleaner.checkpoint import CleanerCheckpoints
 from ottla.storage.damage import Damage
 from ottla.storage.log_config import MAX_LONG
+from ottla.storage.log_manager import LogManager
 from ottla.storage.segment import Segment
 from ottla.storage.segment_scrub import IndexCheck, SegmentFacts, SegmentScrub
 
@@ -56,7 +56,7 @@ class MendingContext(NamedTuple):
     address_of: Callable[[int], Address | None]
     alive: Callable[[int], bool]
     """Whether a broker is registered and not fenced."""
-    checkpoint: CleanerCheckpoints
+    logs: LogManager
     tell_lost: Callable[[Partition], None]
     """Has the controller take the replica out of the ISR and from the lead, if there is another one."""
     tell_whole: Callable[[Partition], None]
@@ -217,7 +217,7 @@ class Mending:
                 partition,
                 min(damage.segment for damage in mended),
                 max(damage.last_offset for damage in mended),
-                checkpoint=context.checkpoint if self._was_compacted(partition) else None,
+                compacted_in=context.logs if self._was_compacted(partition) else None,
                 connection=connection,
                 pool=context.pool,
                 ended=partial(self._ended, replica, mended),
@@ -227,7 +227,7 @@ class Mending:
             self._retry(replica, str(error))
 
     def _was_compacted(self, partition: Partition) -> bool:
-        cleaned = self._context.checkpoint.get((partition.topic, partition.index)) is not None
+        cleaned = self._context.logs.cleaner_checkpoint.get((partition.topic, partition.index)) is not None
         return cleaned or partition.log.config.compacted
 
     def _ended(self, replica: _Replica, mended: tuple[Damage, ...], reason: str) -> None:

@@ -487,6 +487,10 @@ class Broker:
             PoolWriter(each.recovery_points_due, each.write_off_loop, each.recovery_points_written, pool, in_flight)
             for each in logs.directories
         ]
+        new_points = [
+            PoolWriter(each.points_of_new_logs_due, each.write_off_loop, each.recovery_points_written, pool, in_flight)
+            for each in logs.directories
+        ]
         add = self._steps.add
         removals = [
             PoolWriter(each.removals_due, each.remove, each.removed, pool, in_flight) for each in logs.directories
@@ -501,6 +505,7 @@ class Broker:
         add("log flush", flush_interval_ms, lambda: logs.flush_due(pool))
         add("offset checkpoints", offsets_interval_ms, lambda: _write_due(offsets))
         add("recovery point checkpoint", recovery_interval_ms, lambda: _write_due(recovery_points))
+        add("recovery points of new logs", flush_interval_ms, lambda: _write_due(new_points))
         add("removal of deleted files", PURGE_INTERVAL_MS, lambda: _write_due(removals))
         add("opening of logs that failed", REOPEN_INTERVAL_MS, self.parts.replicas.open_missing)
 

@@ -1,6 +1,7 @@
 """The small text files beside the logs, in Apache Kafka's formats, and what reading a damaged one means.
 
-- offset checkpoints: version 0, count, then `topic partition offset` lines;
+- offset checkpoints: version 0, count, then `topic partition offset` lines; Apache Kafka passes over those of topics
+  that it does not have;
 - `leader-epoch-checkpoint`: version 0, count, then `epoch start_offset` lines;
 - `partition.metadata`: `version: 0` and `topic_id: <22 characters>`;
 - `.kafka_cleanshutdown`: `{"version":0,"brokerEpoch":-1}`;
@@ -27,6 +28,8 @@ from ottla.storage.names import TEMPORARY_SUFFIX
 
 _VERSION = 0
 _MAX_LONG = 2**63 - 1
+NO_GAPS_ABOVE: TopicPartition = (":ottla:no-gaps-above", 0)
+"""An entry among recovery points, which no topic has: above them offsets are missing by loss only (`log_directory`)."""
 _RUNNING_BYTES = 192
 """More than the longest `.ottla_running`: an epoch of 19 digits, a boot's UUID of 36 characters, an incarnation's."""
 

@@ -31,7 +31,7 @@ from ottla.storage.descriptors import Folder
 from ottla.storage.directories import shown
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.log import Log, StoredLog
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log_config import MAX_LONG, LogConfig
 from ottla.storage.log_segments import LogOffsets, LogSegments
 from ottla.storage.producer_files import load_producers
 from ottla.storage.recovery import OnLoss, drop_segments, recover_segment, recover_segments
@@ -53,6 +53,8 @@ class LoadOptions(NamedTuple):
     producer_expiration_ms: int = 86_400_000
     was_cleaned: bool = False
     """Offsets may be missing between segments, also in a topic that is compacted no more."""
+    gaps_end: int | None = MAX_LONG
+    """How far they may, in a log that was compacted; None where that is known only of one that was never flushed."""
     is_copy: bool = False
     """Another directory has the log: what is lost here is copied again, and nothing was lost by that."""
 
@@ -68,6 +70,7 @@ class _Loading:
     segments: list[Segment] = field(default_factory=list)
     epochs: LeaderEpochCache = field(default_factory=lambda: LeaderEpochCache([]))
     epochs_damaged: bool = False
+    gap_end: int = 0
     snapshots: list[int] = field(default_factory=list)
     aborted_lost: dict[Segment, None] = field(default_factory=dict)
     """Segments whose aborted transactions have to be found anew."""
@@ -98,7 +101,7 @@ def load_log(
     end_offset = _clean_end(loading) if options.clean and not loading.epochs_damaged else None
     trusted = end_offset is not None
     if end_offset is None:
-        _recover(loading)
+        _recover(loading, _gaps_end(options, listing))
         end_offset, _ = loading.segments[-1].find_end()
     if end_offset < max(options.recovery_point, options.high_watermark):
         logger.warning("%s ends at %d, before what was known to be in it", folder.path, end_offset)
@@ -137,7 +140,18 @@ def load_log(
         # A process that was killed synced nothing at its end, and a clean stop leaves alone what holds no record.
         names_are_durable=trusted and loading.segments[-1].size_bytes > 0,
     )
+    stored.offsets.gap_end = loading.gap_end
     return Log(stored, options.config, options.producer_expiration_ms, clock=clock, rng=rng, events=events)
+
+
+def _gaps_end(options: LoadOptions, listing: list[str]) -> int:
+    """Up to where offsets may be missing before a segment."""
+    if not options.config.compacted and not options.was_cleaned:
+        return 0
+    if options.gaps_end is not None:
+        return options.gaps_end
+    # A flush writes the leader epochs before anything counts as durable, and what is not durable is not cleaned.
+    return MAX_LONG if names.LEADER_EPOCH_CHECKPOINT in listing else 0
 
 
 def _nothing_lost(*, proved: bool) -> None:
@@ -219,7 +233,7 @@ def _clean_end(loading: _Loading) -> int | None:
     return None
 
 
-def _recover(loading: _Loading) -> None:
+def _recover(loading: _Loading, gaps_end: int) -> None:
     """Walk from the segment of the recovery point to the end, rebuilding indexes and epochs."""
     first = 0
     if not loading.epochs_damaged:
@@ -230,12 +244,7 @@ def _recover(loading: _Loading) -> None:
             before = loading.segments[first - 1]
             if recover_segment(before, loading.epochs).has_transactions:
                 loading.aborted_lost[before] = None
-    lost = recover_segments(
-        loading.folder,
-        loading.segments,
-        first,
-        loading.epochs,
-        gaps_allowed=loading.options.config.compacted or loading.options.was_cleaned,
-        on_loss=loading.on_loss,
+    lost, loading.gap_end = recover_segments(
+        loading.folder, loading.segments, first, loading.epochs, gaps_end=gaps_end, on_loss=loading.on_loss
     )
     loading.aborted_lost = {segment: None for segment in (*loading.aborted_lost, *lost) if segment in loading.segments}

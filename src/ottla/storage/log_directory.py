@@ -8,6 +8,8 @@ Invariants:
 - The clean marker `.kafka_cleanshutdown` says that every log was closed durably: it is removed before the first of
   them is opened and written after the last one was closed. The metadata log, opened earlier, is checked at each start.
 - A recovery point on disk is never higher than what is durable, and is rewritten before a truncated log grows again.
+- Where the recovery points on disk say so (`NO_GAPS_ABOVE`), no offset is missing above them between segments but by
+  loss: rolls are at the log end, and what the cleaner makes lies below. Apache Kafka writes that file without the mark.
 - A disk error other than lack of room takes the directory offline: `offline` says why, appends answer
   KAFKA_STORAGE_ERROR, reads go on as far as the disk lets them.
 
@@ -32,6 +34,7 @@ from ottla.common.ids import Uuid, uuid_from_string
 from ottla.common.topic_partition import TopicPartition
 from ottla.storage import meta_properties, names
 from ottla.storage.checkpoints import (
+    NO_GAPS_ABOVE,
     CheckpointCorruption,
     Running,
     format_clean_shutdown,
@@ -59,10 +62,10 @@ DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
 
 
 class RecoveryPoints(NamedTuple):
-    """A checkpoint's content, and how many truncations it knows of."""
+    """A content of the checkpoint, and its place among others."""
 
     offsets: dict[TopicPartition, int]
-    truncations: int
+    number: int
 
 
 OffsetFiles = list[tuple[str, dict[TopicPartition, int]]]
@@ -141,7 +144,9 @@ class LogDirectory:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._written: dict[str, dict[TopicPartition, int]] = {}
         """What the checkpoints on disk hold, by file: comparing is a tenth of formatting."""
-        self._truncations = 0
+        self._points_number = 0
+        self._written_points_number = 0
+        self._has_new_logs = False
         self._recovery_lock = threading.Lock()
         """Held while recovery points are written, which happens on the loop and in the pool."""
         self._files_lock = threading.Lock()
@@ -234,6 +239,7 @@ class LogDirectory:
             clean=self.had_clean_shutdown,
             log_start_offset=max(start_offsets.get(key, 0), 0),
             recovery_point=max(recovery_points.get(key, 0), 0),
+            gaps_end=recovery_points.get(key) if NO_GAPS_ABOVE in recovery_points else MAX_LONG,
             high_watermark=self._high_watermarks.get(key, 0),
             was_cleaned=future is not None or self.cleaner_checkpoint.get(key) is not None,
             is_copy=future is not None,
@@ -365,6 +371,7 @@ class LogDirectory:
             self._note_error(error, f"creating {name}")
             raise
         self.logs[key] = log
+        self._has_new_logs = True
         return log
 
     def _make(self, name: str, key: TopicPartition, options: LoadOptions, topic_id: Uuid | None) -> Log:
@@ -652,31 +659,57 @@ class LogDirectory:
     def write_recovery_points(self) -> None:
         """Write their checkpoint if it changed; blocks. Raises OSError."""
         with self._recovery_lock:
-            points = self._recovery_points()
-            if self._written.get(names.RECOVERY_POINT_CHECKPOINT) != points:
-                self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, points)
+            due = self._recovery_points()
+            if self._written.get(names.RECOVERY_POINT_CHECKPOINT) != due.offsets:
+                self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, due.offsets)
+            self._written_points_number = due.number
 
     def recovery_points_due(self) -> RecoveryPoints | None:
         """What has to be written, None without a change. It may be written off the loop by `write_off_loop`."""
-        points = self._recovery_points()
-        if self._abandoned or self._written.get(names.RECOVERY_POINT_CHECKPOINT) == points:
+        due = self._recovery_points()
+        if self._abandoned or self._written.get(names.RECOVERY_POINT_CHECKPOINT) == due.offsets:
             return None
-        return RecoveryPoints(points, self._truncations)
+        return due
+
+    def points_of_new_logs_due(self) -> RecoveryPoints | None:
+        """The same, but None without a log that the file has never named: of that it says nothing."""
+        if not self._has_new_logs:
+            return None
+        self._has_new_logs = False
+        return self.recovery_points_due()
 
     def write_off_loop(self, due: RecoveryPoints) -> bool:
         """Write what `recovery_points_due` gave, in the pool; blocks. Raises OSError.
 
-        Returns False, and writes nothing, when a log was truncated since: then the newer points are on disk already,
-        and these could name more than there is.
+        Returns False, and writes nothing, when newer points are on disk already, those of a truncation maybe: these
+        could name more than there is.
         """
         with self._recovery_lock:
-            if due.truncations != self._truncations:
+            if due.number <= self._written_points_number:
                 return False
             self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, due.offsets)
+            self._written_points_number = due.number
             return True
 
-    def _recovery_points(self) -> dict[TopicPartition, int]:
-        return {key: log.recovery_point for key, log in (self.futures | self.logs).items()}
+    def before_gaps(self, key: TopicPartition, end_offset: int) -> Callable[[], object] | None:
+        """Offsets are to go missing between segments of the log that begin up to `end_offset`: work for the pool, to be
+        done first, after which no start takes that for a loss. It raises OSError. None where nothing has to be done.
+        """
+        log = self.logs.get(key)
+        if log is None or self._written.get(names.RECOVERY_POINT_CHECKPOINT, {}).get(key, -1) >= end_offset:
+            return None
+        if log.recovery_point < end_offset:
+            log.offsets.gap_end = max(log.offsets.gap_end, end_offset)
+        due = self._recovery_points()
+        return lambda: self.write_off_loop(due)
+
+    def _recovery_points(self) -> RecoveryPoints:
+        self._points_number += 1
+        held = (self.futures | self.logs).items()
+        points = {key: log.recovery_point for key, log in held}
+        if all(log.offsets.gap_end <= log.recovery_point for _, log in held):
+            points[NO_GAPS_ABOVE] = 0
+        return RecoveryPoints(points, self._points_number)
 
     def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
         self._disk.write_atomic(self._join(name), format_offsets(offsets))
@@ -694,7 +727,6 @@ class LogDirectory:
         self._to_flush[partition] = None
 
     def log_truncated(self, partition: TopicPartition, offset: int) -> None:
-        self._truncations += 1
         self.cleaner_checkpoint.cut(partition, offset)
         self.write_recovery_points()
 

@@ -400,6 +400,11 @@ class LogManager:
             ErrorCode.KAFKA_STORAGE_ERROR, f"creating {name} failed: {failure.strerror or failure}"
         ) from failure
 
+    def before_gaps(self, key: TopicPartition, end_offset: int) -> Callable[[], object] | None:
+        """See `LogDirectory`."""
+        directory = self.directory_of(key)
+        return None if directory is None else directory.before_gaps(key, end_offset)
+
     def delete_log(self, topic: str, partition: int) -> None:
         """Take the log out of use now; its directory is renamed and goes after `file.delete.delay.ms`.
 

@@ -30,7 +30,7 @@ NO_HIGH_WATERMARK = -1
 class LogOffsets:
     """The offsets of one log; all are ends, the next offset above what they name."""
 
-    __slots__ = ("flushed_offset", "high_watermark", "log_end_offset", "log_start_offset", "recovery_point")
+    __slots__ = ("flushed_offset", "gap_end", "high_watermark", "log_end_offset", "log_start_offset", "recovery_point")
 
     def __init__(self, log_start_offset: int, log_end_offset: int, recovery_point: int) -> None:
         self.log_start_offset = log_start_offset
@@ -40,6 +40,8 @@ class LogOffsets:
         """What is below is durable."""
         self.recovery_point = recovery_point
         """What is below is durable with indexes and leader epochs, so that no start has to read it."""
+        self.gap_end = 0
+        """Offsets may be missing before the segments up to here although the recovery point is not as far yet."""
 
     @property
     def committed_end(self) -> int:
@@ -62,6 +64,7 @@ class LogOffsets:
         self.log_start_offset = min(self.log_start_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
         self.flushed_offset = min(self.flushed_offset, offset)
+        self.gap_end = min(self.gap_end, offset)
 
     def start_anew(self, offset: int) -> None:
         """The log is empty and begins and ends at `offset`."""

@@ -412,10 +412,11 @@ class LogWriter:
             )
         if segment.size_bytes == 0 and segment.base_offset == base_offset:
             return segment
-        return self.roll(base_offset)
+        # Not at a follower's next batch: a start takes offsets that are missing before a segment for lost.
+        return self.roll(base_offset if last_offset - self._offsets.log_end_offset > MAX_INT else None)
 
     def roll(self, base_offset: int | None = None) -> Segment:
-        """Begin a new active segment at the log end (or at a follower's next batch); returns it.
+        """Begin a new active segment at the log end, or at `base_offset` where that is too far from it; returns it.
 
         An empty active segment stays. Raises KafkaError KAFKA_STORAGE_ERROR with nothing changed.
         """

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ottla.common.disk import File
 from ottla.record.batch import (
@@ -64,29 +64,42 @@ class Walk:
     """Some may be aborted, in the segment or in its index."""
 
 
+class Recovered(NamedTuple):
+    """What a walk over segments found beside their ends."""
+
+    with_transactions: list[Segment]
+    """Those whose aborted transactions have to be found anew."""
+    gap_end: int
+    """The base offset of the last segment before which offsets are missing, and may be; 0 without one."""
+
+
 def recover_segments(
     folder: Folder,
     segments: list[Segment],
     first: int,
     epochs: LeaderEpochCache,
     *,
-    gaps_allowed: bool,
+    gaps_end: int,
     on_loss: OnLoss,
-) -> list[Segment]:
+) -> Recovered:
     """Walk the segments from number `first` on, rebuilding indexes and epochs; cut and drop what is no log.
 
-    `gaps_allowed`: offsets may be missing between segments, since the log was compacted. `on_loss` is called before a
-    cut that takes more than the torn end of a write. Returns those whose aborted transactions have to be found anew.
+    Offsets may be missing before segments that begin up to `gaps_end`, since the log was compacted; elsewhere the
+    segment before them has lost its end. `on_loss` is called before a cut that takes more than the torn end of a write.
     Raises OSError, OperatorError.
     """
     with_transactions = []
+    gap_end = 0
     for number in range(first, len(segments)):
         segment = segments[number]
         walk = recover_segment(segment, epochs)
         if walk.has_transactions:
             with_transactions.append(segment)
-        if not walk.defect and not gaps_allowed:
-            walk.defect = _gap_after(segments, number, walk.next_offset)
+        gap = "" if walk.defect else _gap_after(segments, number, walk.next_offset)
+        if gap and segments[number + 1].base_offset <= gaps_end:
+            gap_end = segments[number + 1].base_offset
+        elif gap:
+            walk.defect = gap
         if not walk.defect:
             continue
         logger.warning(
@@ -106,7 +119,7 @@ def recover_segments(
         file.fsync()
         segment.size_bytes = walk.end
         break
-    return with_transactions
+    return Recovered(with_transactions, gap_end)
 
 
 def _gap_after(segments: list[Segment], number: int, next_offset: int) -> str:

@@ -26,8 +26,9 @@ from ottla.metadata.image import ConfigResource, MetadataImage, PartitionImage, 
 from ottla.quorum.opening import refuse_unknown_levels
 from ottla.record.batch import BatchView
 from ottla.storage import names
-from ottla.storage.checkpoints import CheckpointCorruption, read_offsets
+from ottla.storage.checkpoints import NO_GAPS_ABOVE, CheckpointCorruption, read_offsets
 from ottla.storage.directories import partition_directories, shown
+from ottla.storage.log_config import MAX_LONG
 from ottla.storage.meta_properties import MetaProperties, read_meta_properties
 
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
@@ -182,13 +183,14 @@ def _look_at_partitions(
         key = names.parse_partition_dir(name)
         if key is None:
             continue
+        gaps_end = points.get(key, MAX_LONG) if NO_GAPS_ABOVE in points else MAX_LONG
         compacted = "compact" in found.image.topic_configs(key[0]).get("cleanup.policy", "")
         stored = inspect_partition(
             disk,
             path,
             name,
             recovery_point=None if trusted else max(points.get(key, 0), 0),
-            gaps_allowed=compacted or key in cleaned,
+            gaps_end=gaps_end if compacted or key in cleaned else 0,
             everything=everything,
         )
         topic = expected.get(key)

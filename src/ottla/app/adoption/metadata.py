@@ -78,7 +78,7 @@ def _read(disk: Disk, data_dir: str, path: str) -> StoredMetadata:
         replay.end_offset, replay.epoch = batch.next_offset, batch.partition_leader_epoch
     replay.transactions.refuse_undone(path)
     image, _ = replay.delta.apply(replay.end_offset - 1, replay.epoch)
-    cut = inspect_partition(disk, data_dir, DIRECTORY, recovery_point=start, gaps_allowed=False, everything=False).cut
+    cut = inspect_partition(disk, data_dir, DIRECTORY, recovery_point=start, gaps_end=0, everything=False).cut
     epoch = replay.epoch
     configured: tuple[int, ...] = ()
     if disk.exists(f"{path}/{QUORUM_STATE}"):

@@ -45,11 +45,11 @@ class StoredPartition(NamedTuple):
 
 
 def inspect_partition(
-    disk: Disk, directory: str, name: str, *, recovery_point: int | None, gaps_allowed: bool, everything: bool
+    disk: Disk, directory: str, name: str, *, recovery_point: int | None, gaps_end: int, everything: bool
 ) -> StoredPartition:
     """Walk what a start walks: the active segment, without a clean stop all from `recovery_point` on; or `everything`.
 
-    `name` is of a partition's directory in `directory`; `gaps_allowed` as in `storage.recovery`. Raises OSError.
+    `name` is of a partition's directory in `directory`; `gaps_end` as in `storage.recovery`. Raises OSError.
     """
     path = f"{directory}/{name}"
     topic, partition = names.parse_partition_dir(name) or (name, 0)
@@ -60,7 +60,7 @@ def inspect_partition(
     sizes = [disk.size(f"{path}/{names.offset_name(base, names.LOG_SUFFIX)}") for base in bases]
     cut = None
     for number in range(first, len(bases)):
-        following = bases[number + 1] if number + 1 < len(bases) and not gaps_allowed else None
+        following = bases[number + 1] if number + 1 < len(bases) and bases[number + 1] > gaps_end else None
         cut = _walk(disk, f"{path}/{names.offset_name(bases[number], names.LOG_SUFFIX)}", bases[number], following)
         if cut is not None:
             behind = sum(sizes[number + 1 :])

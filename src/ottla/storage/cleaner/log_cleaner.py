@@ -6,7 +6,8 @@ the log takes that in, with the syncs of the swap in the pool, and the worker go
 says how far the log is clean, so a pass that ends early is gone on with from there.
 
 Invariants:
-- Before the first group is taken in the log has an entry in the checkpoint, durably: it permits offsets to be missing.
+- Before the first group is taken in the log has an entry in the checkpoint, durably, and a recovery point behind what
+  is cleaned: together they permit offsets to be missing.
 - A pass ends with its log, and with its policy: whatever cuts, removes or closes the log, or compacts it no more. Who
   leads the partition does not matter, since what is cleaned is committed.
 - Of a log at most one worker reads and writes files, also after its pass was ended early.
@@ -219,7 +220,18 @@ class LogCleaner:
         self.dead.discard(worker)
         if self.checkpoint.get(partition) is None:
             self.checkpoint.put(partition, candidate.range.first_dirty_offset)
-        self._write_checkpoint(lambda error: running.begin(task, error))
+        first = self.logs.before_gaps(partition, candidate.range.end_offset)
+
+        def permitted(error: BaseException | None) -> None:
+            if error is not None:
+                running.begin(task, error)
+            else:
+                self._write_checkpoint(lambda error: running.begin(task, error))
+
+        if first is None:
+            permitted(None)
+        else:
+            self.in_pool(first, permitted)
 
     def _task(self, log: Log, found: CleanableRange) -> CleaningTask:
         settings, config = self.settings, log.config
@@ -320,7 +332,7 @@ class LogCleaner:
                 reason,
             )
 
-    def in_pool(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+    def in_pool(self, work: Callable[[], object], done: Callable[[BaseException | None], None]) -> None:
         """Run what blocks; `done` hears on the loop."""
         self._pool.submit(work, lambda _, error: done(error))
 
