@@ -108,7 +108,12 @@ def java_libraries(name: str) -> str:
 @pytest.fixture(scope="session")
 def java_classpath() -> str:
     """Apache Kafka's broker and clients, and its tools behind them."""
-    return ":".join(java_libraries(name) for name in JAVA_LIBRARIES)
+    from apache import record_classes
+
+    kafka, tools = (java_libraries(name) for name in JAVA_LIBRARIES)
+    with alone("java-classes"):
+        record_classes(kafka)
+    return f"{kafka}:{tools}"
 
 
 @pytest.fixture(scope="session")

