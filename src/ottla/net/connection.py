@@ -358,7 +358,7 @@ class Connection(Served):
         state = self.state
         phase = state.phase
         state.request = BEGIN[state.request]
-        limit = self._max_request_bytes()
+        limit = self._owner.limits.socket_request_max_bytes if self._gate is None else self._max_request_bytes()
         first = start
         responses: list[Part] = []
         waiting_bytes = 0
