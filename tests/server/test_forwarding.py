@@ -10,11 +10,17 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.result import ControllerResult
 from ottla.protocol.codec import read_message, write_message
+from ottla.protocol.header import encode_response, parse_request_header
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from ottla.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.registry import API
-from ottla.server.forwarding import FORWARD_TIMEOUT_S, ControllerChannel
+from ottla.server.forwarding import CREATE_TOPICS, FORWARD_TIMEOUT_S, Asker, ControllerChannel
 from ottla.server.principals import unpack_principal
 
 from .virtual_time import VirtualTime
@@ -149,6 +155,23 @@ def test_creation_is_tried_until_a_controller_decides(world: World) -> None:
     ((response, error),) = world.answers
     assert error is None
     assert response.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_topics_are_made_in_the_name_of_the_client_that_asked_for_them(world: World) -> None:
+    asked = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
+    world.channel.create_for(Asker("User:alice", "app", "10.0.0.7"), asked, world.done)
+    world.connections[0].answer(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
+    world.time.run(0.1)
+    key, version = CREATE_TOPICS.key, CREATE_TOPICS.max_version
+    made = CreateTopicsResponse(topics=[CreatableTopicResult(name="t")])
+    envelope = world.connections[0].answer(EnvelopeResponse(response_data=encode_response(key, version, 0, made)[4:]))
+    assert unpack_principal(envelope.request_principal) == "User:alice"
+    data = bytearray(envelope.request_data)
+    header = parse_request_header(data, 0, len(data))
+    assert (header.api_key, header.client_id) == (key, "app")
+    ((response, error),) = world.answers
+    assert error is None
+    assert response.topics[0].name == "t"
 
 
 def test_a_client_s_request_is_forwarded_and_its_answer_comes_back_as_it_is(world: World) -> None:

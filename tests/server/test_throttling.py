@@ -18,7 +18,7 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.quota.limits import Group
 
 from .harness import Connection, Server, fetch_request, fetched, produce_request
@@ -301,6 +301,30 @@ class TestMutations:
         other = limited.connect()
         other.client_id = "other"
         assert other.ask(DeleteTopicsRequest(topic_names=["b"]), 5).responses[0].error_code == 0
+
+    def test_topics_that_a_client_asks_for_are_charged_to_it(self, limited):
+        limited.limit(controller_mutation_rate=1)
+        image = lambda: limited.server.broker.image  # noqa: E731
+        under_way = limited.server.broker.contexts.topics.on_demand
+
+        def ask_for(client, *names):
+            topics = [MetadataRequestTopic(name=name) for name in names]
+            client.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=True), 9)
+            limited.server.run_until(lambda: not under_way)
+
+        client, other = limited.connect(), limited.connect()
+        other.client_id = "other"
+        names = [f"t{number}" for number in range(30)]
+        ask_for(client, *names)
+        made = [name for name in names if name in image().topics]
+        assert len(made) == 12, "what comes in all windows at once, and who has any left may take one more"
+        ask_for(client, names[-1])
+        assert names[-1] not in image().topics
+        ask_for(other, names[-1])
+        assert names[-1] in image().topics
+        limited.clock.now_s += 20
+        ask_for(client, names[-2])
+        assert names[-2] in image().topics
 
 
 def test_groups_have_metrics_while_they_are_limited(limited):

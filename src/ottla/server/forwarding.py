@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.common.clock import Clock, Scheduler
 from ottla.common.endpoint import Endpoint
@@ -20,10 +20,15 @@ from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.peer import ControllerDone, PeerNetwork
 from ottla.controller.driver import Controller
 from ottla.controller.requests import operation_of
+from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.metadata.image import MetadataImage
 from ottla.net.peer_link import PeerLink
 from ottla.net.peer_messages import send_message
-from ottla.protocol.messages.create_topics import CreateTopicsResponse
+from ottla.protocol.framing import SIZE_BYTES
+from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from ottla.protocol.registry import API, ApiKey
 from ottla.server.principals import pack_principal
 
 RETRY_S = 0.05
@@ -33,7 +38,18 @@ ATTEMPT_TIMEOUT_S = 5.0
 FORWARD_TIMEOUT_S = 30.0
 """How long a client's request is tried, as `request.timeout.ms` of Apache Kafka's brokers."""
 
-ForwardDone = Callable[[bytes | None, BaseException | None], None]
+Error = BaseException | None
+ForwardDone = Callable[[bytes | None, Error], None]
+Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
+CREATE_TOPICS = API[ApiKey.CREATE_TOPICS]
+
+
+class Asker(NamedTuple):
+    """The client behind a request, as far as the controller has to know it."""
+
+    principal: str
+    client_id: str
+    client_host: str
 
 
 class ControllerChannel:
@@ -85,6 +101,37 @@ class ControllerChannel:
 
         self._repeat(attempt, done, timeout_s)
 
+    def create_for(
+        self, client: Asker, message: CreateTopicsRequest, done: Callable[[CreateTopicsResponse | None, Error], None]
+    ) -> None:
+        """The same for topics that a request of `client` needs, which is charged for them as if it had made them."""
+
+        def attempt(answered: ControllerDone) -> None:
+            if self._controller.active:
+                self._controller.submit(self._charged(client, message), self._later(answered))
+                return
+            version = CREATE_TOPICS.max_version
+            data = encode_request(CREATE_TOPICS.key, version, 0, client.client_id, message)[SIZE_BYTES:]
+
+            def opened(response: bytes | None, error: Error) -> None:
+                created = None if response is None else decode_response(CREATE_TOPICS.key, version, response)[1]
+                answered(created, error)
+
+            self._enclose(data, client.principal, client.client_host, opened, ATTEMPT_TIMEOUT_S)
+
+        self._repeat(attempt, done, ATTEMPT_TIMEOUT_S)
+
+    def _charged(self, client: Asker, message: CreateTopicsRequest) -> Operation:
+        decide = operation_of(message)
+
+        def operation(image: MetadataImage, context: ControllerContext) -> ControllerResult[Any]:
+            mutation = self._controller.mutations.begin(
+                image.client_quotas, client.principal, client.client_id, context.now_ms / 1000, strict=True
+            )
+            return decide(image, context._replace(mutation=mutation))
+
+        return operation
+
     def _later(self, done: ControllerDone) -> ControllerDone:
         return lambda response, error: self._answer_later(done, response, error)
 
@@ -105,23 +152,28 @@ class ControllerChannel:
     def forward(self, request: bytes, principal: str, client_host: str, done: ForwardDone) -> None:
         """Send a client's request, header included, in the name of its principal; hand back its response, header
         included."""
+
+        def attempt(answered: ControllerDone) -> None:
+            self._enclose(request, principal, client_host, answered, FORWARD_TIMEOUT_S)
+
+        self._repeat(attempt, done, FORWARD_TIMEOUT_S)
+
+    def _enclose(self, request: bytes, principal: str, host: str, answered: ForwardDone, timeout_s: float) -> None:
+        """One try by an envelope."""
         envelope = EnvelopeRequest(
             request_data=request,
             request_principal=pack_principal(principal),
-            client_host_address=_packed_address(client_host),
+            client_host_address=_packed_address(host),
         )
 
-        def attempt(answered: ControllerDone) -> None:
-            def opened(response: EnvelopeResponse | None, error: BaseException | None) -> None:
-                if self._closed:
-                    return
-                if error is None and response is not None and response.error_code:
-                    error = KafkaError(ErrorCode.for_code(response.error_code))
-                answered(None if error is not None or response is None else response.response_data, error)
+        def opened(response: EnvelopeResponse | None, error: BaseException | None) -> None:
+            if self._closed:
+                return
+            if error is None and response is not None and response.error_code:
+                error = KafkaError(ErrorCode.for_code(response.error_code))
+            answered(None if error is not None or response is None else response.response_data, error)
 
-            self._send_away(envelope, opened, FORWARD_TIMEOUT_S)
-
-        self._repeat(attempt, done, FORWARD_TIMEOUT_S)
+        self._send_away(envelope, opened, timeout_s)
 
     # -- connection --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.logs import RATE_LIMITED
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from ottla.server.forwarding import ControllerChannel
+from ottla.server.forwarding import Asker, ControllerChannel
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.topic_arrivals import TopicArrivals
 
@@ -39,8 +39,13 @@ class TopicCreation:
         self.on_demand: set[str] = set()
         """Names that are just being created for clients."""
 
-    def create(self, topics: list[CreatableTopic], done: Callable[[Problems], None]) -> None:
-        """Make the topics that are not there, wait until this broker knows them, then `done` with what failed, why."""
+    def create(
+        self, topics: list[CreatableTopic], done: Callable[[Problems], None], client: Asker | None = None
+    ) -> None:
+        """Make the topics that are not there, wait until this broker knows them, then `done` with what failed, why.
+
+        `client` is who needs them and is charged (KIP-599); nobody is for the broker's own.
+        """
         names = [topic.name for topic in topics]
 
         def created(response: CreateTopicsResponse | None, error: BaseException | None) -> None:
@@ -56,9 +61,13 @@ class TopicCreation:
             there = [name for name in names if name not in problems]
             self._arrivals.wait(self._metadata.image, there, lambda: done(problems))
 
-        self._controller.send_until(CreateTopicsRequest(topics=topics), created, CREATION_TIMEOUT_S)
+        request = CreateTopicsRequest(topics=topics)
+        if client is None:
+            self._controller.send_until(request, created, CREATION_TIMEOUT_S)
+        else:
+            self._controller.create_for(client, request, created)
 
-    def create_on_demand(self, names: Sequence[str]) -> None:
+    def create_on_demand(self, names: Sequence[str], client: Asker) -> None:
         """Begin to make topics that clients ask for; each is under way once, and at most `MAX_ON_DEMAND` are.
 
         What is beyond that stays unknown, and the client asks again.
@@ -80,6 +89,7 @@ class TopicCreation:
                 for name in wanted
             ],
             created,
+            client,
         )
 
 

@@ -30,6 +30,7 @@ from ottla.protocol.messages.metadata import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import NOT_REQUESTED, Need, split_allowed
+from ottla.server.forwarding import Asker
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
 
@@ -47,7 +48,8 @@ def handle(context: AdminContext, request: Request, message: MetadataRequest) ->
     refused: frozenset[str] = frozenset()
     if missing:
         missing, refused = _allowed_to_create(request, missing)
-        context.topics.create_on_demand(missing)
+        client = Asker(request.principal, request.client_id or "", request.channel.client_host)
+        context.topics.create_on_demand(missing, client)
     return _describe(context, request, message, refused)
 
 
