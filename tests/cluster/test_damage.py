@@ -23,7 +23,7 @@ from tests.faults.ledger import Ledger
 from .nodes import Node, Nodes, eventually
 from .test_three_nodes import admin, create, in_sync
 
-DAMAGES = int(os.environ.get("OTTLA_DAMAGES", "4"))
+DAMAGES = int(os.environ.get("OTTLA_DAMAGES", "2"))
 SEED = int(os.environ.get("OTTLA_DAMAGES_SEED", "1"))
 TOPIC, PARTITIONS = "t", 2
 ABORTS = "aborts"

@@ -17,7 +17,7 @@ from .ledger import Ledger
 
 TOPIC = "crash"
 PARTITIONS = 4
-CRASHES = 20
+CRASHES = 8
 VALUE_BYTES = 300
 
 
@@ -75,7 +75,7 @@ def test_the_ledger_notices():
 
 
 @pytest.mark.timeout(280)
-def test_twenty_crashes_on_one_data_directory():
+def test_eight_crashes_on_one_data_directory():
     rng = random.Random(20)
     with Broker(configs={"log.flush.offset.checkpoint.interval.ms": 500}) as broker:
         create_topic(broker)
@@ -112,7 +112,7 @@ def test_sigterm_under_load_loses_nothing_and_leaves_the_marker():
         sender = threading.Thread(target=ledger.send_until, args=(done,))
         sender.start()
         try:
-            for _ in range(5):
+            for _ in range(3):
                 goal = len(ledger.acknowledged) + 5000
                 with Cluster(broker.bootstrap_servers) as cluster:
                     while len(ledger.acknowledged) < goal:

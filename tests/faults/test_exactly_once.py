@@ -29,6 +29,8 @@ from .copier import EXIT_FATAL, STEPS
 from .proxy import HOST, Proxy
 
 KILLS = int(os.environ.get("OTTLA_EXACTLY_ONCE_KILLS", "1"))
+TRIALS = [(1, "classic"), (1, "consumer"), (3, "classic"), (3, "consumer")]
+"""All of them where there is more than one kill."""
 PARTITIONS = 4
 COPIERS = 2
 LOST_ANSWERS = 15
@@ -311,7 +313,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Course]]:
 
 
 @pytest.mark.timeout(120 + 120 * KILLS)
-@pytest.mark.parametrize(("brokers", "protocol"), [(1, "classic"), (1, "consumer"), (3, "classic"), (3, "consumer")])
+@pytest.mark.parametrize(("brokers", "protocol"), TRIALS if KILLS > 1 else TRIALS[::3])
 def test_through_kills(begin: Callable[..., Course], brokers: int, protocol: str) -> None:
     begin(brokers, protocol).run(KILLS)
 

@@ -374,5 +374,5 @@ class Cluster(RuleBasedStateMachine):
         return self.replicas[self.view.leader].high_watermark
 
 
-Cluster.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+Cluster.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 TestReplication = Cluster.TestCase

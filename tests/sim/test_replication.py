@@ -97,12 +97,12 @@ def test_a_whole_run_counts() -> None:
 
 def test_a_cut_that_the_disk_half_refuses() -> None:
     """A follower's metadata log was cut and its replay was not: it applied a record that nobody else has."""
-    check(run(100389))
+    check(run(100389, faults_s=200.0))
 
 
 def test_a_kill_between_registration_and_note_on_a_full_disk() -> None:
     """Its next start was taken for one that had lost records, and the one that really had was elected."""
-    check(run(4))
+    check(run(4, faults_s=200.0))
 
 
 class Unregistered(ReplicationSimulation):
@@ -285,7 +285,7 @@ def test_a_compacted_log_that_lost_the_end_of_a_segment_is_cut_there(
 
 def test_a_full_disk_while_a_flush_ends() -> None:
     """The data was synced and the file of leader epochs refused: the follower was offline for good."""
-    check(run(100435))
+    check(run(100435, faults_s=200.0))
 
 
 def test_the_same_seed_is_the_same_run() -> None:

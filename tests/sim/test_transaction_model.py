@@ -15,9 +15,9 @@ DEPTH_OF_A_LATE_MARKER = 13
 @pytest.mark.parametrize(
     ("depth", "bounds"),
     [
-        (9, Bounds()),
+        (8, Bounds()),
         (DEPTH_OF_A_LATE_MARKER, ONE_PRODUCER),
-        (12, ONE_PRODUCER._replace(batches=(2,))),
+        (11, ONE_PRODUCER._replace(batches=(2,))),
         (11, BOUNDS["last-epoch"]),
     ],
 )

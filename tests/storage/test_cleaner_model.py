@@ -480,7 +480,7 @@ class Machine:
 
 @pytest.mark.parametrize("config", CONFIGS)
 @given(operations=SCHEDULES)
-@settings(max_examples=400, report_multiple_bugs=False, deadline=None)
+@settings(max_examples=120, report_multiple_bugs=False, deadline=None)
 def test_a_compacted_log_agrees_with_a_list(fakes, config, operations) -> None:
     Machine(fakes, CONFIGS[config]).run(operations)
 

@@ -232,7 +232,7 @@ class Machine:
 
 @pytest.mark.parametrize("worth_leaving", [16_384, 1])
 @given(st.lists(OPERATIONS, min_size=5, max_size=40))
-@settings(max_examples=400, report_multiple_bugs=False, deadline=None)
+@settings(max_examples=150, report_multiple_bugs=False, deadline=None)
 def test_log_equals_list(fakes, worth_leaving, operations) -> None:
     machine = Machine(fakes)
     with pytest.MonkeyPatch.context() as patch:

@@ -378,13 +378,13 @@ class Machine:
 
 
 @given(st.lists(SNAPSHOTS_LOST, min_size=5, max_size=40))
-@settings(max_examples=300, report_multiple_bugs=False, deadline=None)
+@settings(max_examples=120, report_multiple_bugs=False, deadline=None)
 def test_transactions_equal_a_list_though_snapshots_are_lost(fakes, operations) -> None:
     Machine(fakes).run(operations)
 
 
 @given(st.lists(RECORDS_DELETED, min_size=5, max_size=40))
-@settings(max_examples=300, report_multiple_bugs=False, deadline=None)
+@settings(max_examples=120, report_multiple_bugs=False, deadline=None)
 def test_transactions_equal_a_list_though_records_are_deleted(fakes, operations) -> None:
     Machine(fakes, whole=False).run(operations)
 

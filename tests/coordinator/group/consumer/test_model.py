@@ -235,7 +235,7 @@ class GroupLife(RuleBasedStateMachine):
 
 
 GroupLife.TestCase.settings = settings(
-    max_examples=250, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestGroupLife = GroupLife.TestCase
 
