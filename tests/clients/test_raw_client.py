@@ -240,7 +240,7 @@ def test_a_request_of_a_version_that_never_was_ends_the_connection(raw):
 
 
 HUNDRED_MEGABYTES = 100 << 20
-READERS = 6
+READERS = 4
 
 
 def converted_at_once(servers: str, topic: str, count: int) -> list[int]:

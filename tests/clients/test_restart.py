@@ -41,7 +41,7 @@ def test_an_idempotent_producer_over_restarts(ottla_broker_factory, families, to
     sent = 0
 
     def restart():
-        for _ in range(4):
+        for _ in range(2):
             before = len(acknowledged)
             while len(acknowledged) < before + 500 and not stop.is_set():
                 stop.wait(0.01)

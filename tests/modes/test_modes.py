@@ -31,8 +31,8 @@ MODES = {
     "pure, asyncio": ((COMPILED, "uvloop"), "pure", "asyncio"),
 }
 SMOKE = (
-    "tests/clients/test_cross_read.py",
-    "tests/clients/test_restart.py",
+    "tests/clients/test_cross_read.py::test_clients_append_to_one_partition_in_turns",
+    "tests/clients/test_restart.py::test_an_idempotent_producer_over_restarts[SIGKILL]",
     "tests/server/test_fetch.py",
     "tests/server/test_off_loop.py",
     "tests/server/test_produce.py",
