@@ -11,7 +11,7 @@ from tools import JavaTools
 from ottla.app.main import cli
 from ottla.testing import Broker
 
-PASSWORD = "kept-from-logs-51c2"
+PASSWORD, SECRET = "kept-from-logs-51c2", "of-all-nodes-9b1d"
 TOPIC, CLOSED = "open", "closed"
 
 
@@ -36,6 +36,7 @@ def secured(folder: Path) -> dict[str, object]:
         "sasl.enabled.mechanisms": "SCRAM-SHA-512",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:client",
+        "delegation.token.secret.key": SECRET,
     }
 
 
@@ -48,13 +49,13 @@ def make_topics(bootstrap_servers: str, folder: Path) -> None:
         made.result(30)
 
 
-def login(folder: Path, password: str) -> Path:
-    """Client properties of ann, whose password may be wrong."""
-    path = folder / f"ann-{len(password)}.properties"
+def login(folder: Path, password: str, name: str = "ann", more: str = "") -> Path:
+    """Client properties of ann, whose password may be wrong, or of a token."""
+    path = folder / f"{name}-{len(password)}.properties"
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     path.write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n"
-        f'sasl.jaas.config={module} required username="ann" password="{password}";\n'
+        f'sasl.jaas.config={module} required username="{name}" password="{password}"{more};\n'
         f"ssl.truststore.type=PEM\nssl.truststore.location={folder / 'ca.pem'}\n"
     )
     return path
@@ -99,3 +100,42 @@ def test_users_and_acls_by_the_tools_of_apache_kafka(broker: Broker, tools: Java
     told = tools.run("kafka-get-offsets", *admin, "--topic", f"{TOPIC}|{CLOSED}")
     assert sorted(told.split()) == [f"{CLOSED}:0:0", f"{TOPIC}:0:100"]
     assert PASSWORD not in broker.logs()
+
+
+def test_delegation_tokens_by_the_tool_of_apache_kafka(broker: Broker, tools: JavaTools, tmp_path: Path) -> None:
+    """Made by a user, used by a producer, renewed and ended; with the token itself nobody makes another."""
+    certified, asking = (broker.ready["listeners"][name] for name in ("CERTIFIED", "ASKING"))
+    folder = tmp_path / "keys"
+    admin = ["--bootstrap-server", certified, "--command-config", str(folder / "client.properties")]
+    make_topics(certified, folder)
+    secret = f"SCRAM-SHA-512=[iterations=4096,password={PASSWORD}]"
+    tools.run(
+        "kafka-configs", *admin, "--entity-type", "users", "--entity-name", "ann", "--alter", "--add-config", secret
+    )
+    tools.run("kafka-acls", *admin, "--add", "--allow-principal", "User:ann", "--producer", "--topic", TOPIC)
+
+    def asked(properties: Path, *arguments: str, check: bool = True) -> str:
+        where = ["--bootstrap-server", asking, "--command-config", str(properties)]
+        return tools.run("kafka-delegation-tokens", *where, *arguments, check=check)
+
+    ann = login(folder, PASSWORD)
+    made = asked(ann, "--create", "--max-life-time-period", "-1", "--renewer-principal", "User:client")
+    row = next(line for line in made.splitlines() if "User:ann" in line).split()
+    token_id, hmac = row[0], row[1]
+    described = asked(ann, "--describe", "--owner-principal", "User:ann")
+    assert token_id in described
+    assert hmac in described
+    token = login(folder, hmac, token_id, ' tokenauth="true"')
+    sent = tools.run(
+        "kafka-producer-perf-test",
+        *["--topic", TOPIC, "--num-records", "100", "--record-size", "100", "--throughput", "-1"],
+        *["--producer.config", str(token), "--producer-props", f"bootstrap.servers={asking}"],
+    )
+    assert "100 records sent" in sent
+    assert "User:ann" not in asked(token, "--create", "--max-life-time-period", "-1", check=False)
+    assert "Completed renew" in asked(ann, "--renew", "--renew-time-period", "-1", "--hmac", hmac)
+    asked(ann, "--expire", "--expiry-time-period", "-1", "--hmac", hmac)
+    assert "Completed" not in asked(ann, "--renew", "--renew-time-period", "-1", "--hmac", hmac, check=False)
+    assert token_id not in asked(ann, "--describe", "--owner-principal", "User:ann")
+    assert hmac not in broker.logs()
+    assert SECRET not in broker.logs()

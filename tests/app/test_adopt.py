@@ -108,7 +108,7 @@ def test_credentials_go_on(tmp_path: Path) -> None:
     lines = {line.split("  ")[0]: line.split() for line in adopt(directory).stdout.splitlines()}
     assert lines["SCRAM credentials"] == ["SCRAM", "credentials", "2", "in", "force"]
     assert document(directory)["scram_credentials"] == 2
-    assert document(directory)["not_served"] == {}
+    assert document(directory)["delegation_tokens"] == 0
 
 
 def test_voters_of_a_configuration_are_known_from_quorum_state(tmp_path: Path) -> None:

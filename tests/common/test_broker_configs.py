@@ -140,7 +140,7 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
             "listener.security.protocol.map",
         ),
         ({"allow.everyone.if.no.acl.found": "perhaps"}, "allow.everyone.if.no.acl.found"),
-        ({"delegation.token.secret.key": "s"}, "delegation.token.secret.key"),
+        ({"password.encoder.secret": "s"}, "password.encoder.secret"),
         ({"zookeeper.connect": "h:2181"}, "zookeeper.connect"),
         ({"zookeeper.metadata.migration.enable": "true"}, "zookeeper.metadata.migration.enable"),
     ],

@@ -16,6 +16,7 @@ from ottla.controller.result import ControllerContext
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion, decode_record, encode_record
+from ottla.security.sasl.tokens import TokenIndex
 
 ENDPOINTS = [Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)]
 
@@ -67,6 +68,8 @@ def make_context() -> MakeContext:
             cluster_id=CLUSTER_ID,
             heartbeats=BrokerHeartbeats(config.get_int("broker.session.timeout.ms")),
             now_ms=0,
+            time_ms=0,
+            tokens=TokenIndex(""),
             next_offset=1000,
             kraft_version=1,
             check_voters=lambda: None,

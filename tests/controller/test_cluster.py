@@ -34,6 +34,7 @@ from ottla.protocol.messages.metadata_records import ConfigRecord, FeatureLevelR
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.quorum.config import LocalReplica
 from ottla.quorum.driver import QuorumDriver
+from ottla.security.sasl.tokens import TokenIndex
 from ottla.server.metadata_log.kraft import metadata_log_config
 
 ENDPOINTS = [Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)]
@@ -58,6 +59,8 @@ def update_all(
         cluster_id="c",
         heartbeats=BrokerHeartbeats(9000),
         now_ms=0,
+        time_ms=0,
+        tokens=TokenIndex(""),
         next_offset=0,
         kraft_version=kraft_version,
         check_voters=check_voters,

@@ -56,6 +56,7 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.security.sasl.tokens import TokenIndex
 
 CLUSTER_ID = "a-cluster-of-tests-0000"
 SESSION_MS = 9000
@@ -114,6 +115,8 @@ class World:
             cluster_id=CLUSTER_ID,
             heartbeats=self.heartbeats,
             now_ms=self.now_ms,
+            time_ms=0,
+            tokens=TokenIndex(""),
             next_offset=self.image.offset + 1,
             kraft_version=1,
             check_voters=lambda: None,

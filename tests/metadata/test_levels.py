@@ -48,9 +48,17 @@ TOPIC = b"T" * 16
 CREDENTIAL = UserScramCredentialRecord(
     name="ann", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096
 )
-TOKEN = DelegationTokenRecord(owner="User:ann", requester="User:ann", renewers=["User:bob"], token_id="t1")
+TOKEN = DelegationTokenRecord(
+    owner="User:ann",
+    requester="User:eve",
+    renewers=["User:bob"],
+    issue_timestamp=1,
+    expiration_timestamp=2,
+    max_timestamp=3,
+    token_id="t1",
+)
 ACL = AccessControlEntryRecord(id=b"A" * 16, resource_type=2, resource_name="secret", principal="User:ann", host="*")
-KEPT = [TOKEN, ZkMigrationStateRecord(zk_migration_state=3)]
+KEPT = [ZkMigrationStateRecord(zk_migration_state=3)]
 
 
 def replayed(base: MetadataImage, *messages: Any) -> MetadataImage:
@@ -159,18 +167,25 @@ def test_a_snapshot_gives_back_credentials(level: int) -> None:
     assert from_snapshot(image) == image
 
 
-def test_what_is_kept_is_replaced_and_taken_back() -> None:
+def test_what_is_kept_is_replaced() -> None:
     image = replayed(EMPTY_IMAGE, *KEPT)
+    image = replayed(image, ZkMigrationStateRecord(zk_migration_state=0))
+    assert list(image.kept.values()) == [ZkMigrationStateRecord(zk_migration_state=0)]
+
+
+@pytest.mark.parametrize("level", METADATA_LEVELS)
+def test_a_snapshot_gives_back_tokens(level: int) -> None:
+    image = replayed(EMPTY_IMAGE, FeatureLevelRecord(name=METADATA_VERSION, feature_level=level), TOKEN)
+    assert image.delegation_tokens["t1"] == ("t1", "User:ann", "User:eve", ("User:bob",), 1, 3, 2)
     newer = DelegationTokenRecord(owner="User:ann", requester="User:ann", token_id="t1", expiration_timestamp=9)
     other = DelegationTokenRecord(owner="User:ann", requester="User:ann", token_id="t2")
-    image = replayed(image, newer, other, ZkMigrationStateRecord(zk_migration_state=0))
-    assert TOKEN not in image.kept.values()
-    assert len(image.kept) == len(KEPT) + 1
-    image = replayed(
-        image,
-        RemoveDelegationTokenRecord(token_id="t1"),
-    )
-    assert list(image.kept.values()) == [ZkMigrationStateRecord(zk_migration_state=0), other]
+    image = replayed(image, newer, other)
+    assert [token.expiry_ms for token in image.delegation_tokens.values()] == [9, 0]
+    assert from_snapshot(image) == image
+    assert replayed(image, ACL).delegation_tokens is image.delegation_tokens
+    image = replayed(image, RemoveDelegationTokenRecord(token_id="t1"), RemoveDelegationTokenRecord(token_id="gone"))
+    assert list(image.delegation_tokens) == ["t2"]
+    assert from_snapshot(image) == image
 
 
 def test_acls_come_and_go_by_their_ids() -> None:

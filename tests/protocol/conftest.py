@@ -17,6 +17,8 @@ MessageStrategy = Callable[[type, int], st.SearchStrategy[Any]]
 KIO_CODES = frozenset(code.value for code in KioErrorCode)
 """Codes that kio reads; it doesn't know those of Apache Kafka 4.4."""
 
+_TOKEN_TIMES = {f"{which}_timestamp{unit}" for which in ("issue", "expiry", "max") for unit in ("", "_ms")}
+"""Times of delegation tokens, which kio keeps as such, and reads none before 1970."""
 _INTEGERS = {"int8": (8, True), "int16": (16, True), "uint16": (16, False), "int32": (32, True), "int64": (64, True)}
 
 
@@ -45,7 +47,7 @@ def _field(field: Field, version: int) -> st.SearchStrategy[Any]:
         values = st.sampled_from([code.value for code in ErrorCode if code in KIO_CODES])
     elif field.name == "log_append_time_ms":
         values = st.one_of(st.just(-1), st.integers(0, 4_000_000_000).map(lambda seconds: seconds * 1000))
-    elif field.name == "transaction_start_time_ms":
+    elif field.name == "transaction_start_time_ms" or field.name in _TOKEN_TIMES:
         values = st.integers(0, 4_000_000_000).map(lambda seconds: seconds * 1000)
     elif field.name == "retention_time_ms":
         # kio keeps it as a timedelta, which loses milliseconds in very long times.

@@ -78,6 +78,10 @@ DescribeConfigs | both | - | DESCRIBE_CONFIGS CLUSTER, DESCRIBE_CONFIGS TOPIC, D
 AlterConfigs | forwarded | - | ALTER_CONFIGS CLUSTER, ALTER_CONFIGS TOPIC, ALTER_CONFIGS GROUP
 AlterReplicaLogDirs | broker | ALTER CLUSTER | -
 DescribeLogDirs | broker | DESCRIBE CLUSTER | -
+CreateDelegationToken | forwarded | - | CREATE_TOKENS USER
+RenewDelegationToken | forwarded | - | -
+ExpireDelegationToken | forwarded | - | -
+DescribeDelegationToken | broker | - | DESCRIBE DELEGATION_TOKEN, DESCRIBE_TOKENS USER
 CreatePartitions | forwarded | - | ALTER TOPIC
 DeleteGroups | broker | - | DELETE GROUP
 ElectLeaders | forwarded | ALTER CLUSTER | -

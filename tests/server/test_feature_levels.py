@@ -23,6 +23,7 @@ from ottla.common.feature_levels import (
 )
 from ottla.controller.features import bootstrap_records
 from ottla.metadata.records import ApiMessageAndVersion, decode_record
+from ottla.metadata.snapshot import delegation_token_record
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
@@ -134,8 +135,8 @@ def test_several_directories_need_a_level_that_tells_them_apart(tmp_path: Path) 
         Server(tmp_path, node_id="1", log_dirs=f"{tmp_path / 'data'},{tmp_path / 'more'}")
 
 
-def test_what_is_kept_unread_outlives_snapshots_and_starts(tmp_path: Path) -> None:
-    """Tokens of a directory of Apache Kafka: nothing here reads them, and it gets them back; and its credentials."""
+def test_credentials_and_tokens_outlive_snapshots_and_starts(tmp_path: Path) -> None:
+    """Those of a directory of Apache Kafka, which gets them back."""
     directory = ApacheDirectory(tmp_path / "data")
     kept = [
         UserScramCredentialRecord(
@@ -158,7 +159,7 @@ def test_what_is_kept_unread_outlives_snapshots_and_starts(tmp_path: Path) -> No
     server = Server(tmp_path, node_id="1")
     server.stop()
     image = read_metadata(RealDisk(), str(directory.path)).image
-    assert list(image.kept.values()) == kept[1:]
+    assert list(map(delegation_token_record, image.delegation_tokens.values())) == kept[1:]
     assert image.scram_credentials == {("ann", 1): (b"s", b"k", b"v", 4096)}
 
 

@@ -45,6 +45,7 @@ MOUNTED = {
     "security": Mounted("ottla.cli.security", "security", "Make keys, certificates and settings of TLS."),
     "topic": Mounted("ottla.cli.topic", "topic", "Create, list, describe, alter, trim and delete topics."),
     "txn": Mounted("ottla.cli.txn", "txn", "List, describe and abort transactions, and find those that hang."),
+    "token": Mounted("ottla.cli.token", "token", "Create, renew, expire and list delegation tokens."),
     "user": Mounted("ottla.cli.user", "user", "Add, list and remove users with passwords for SCRAM."),
 }
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ottla.net.tls import TlsRoom
     from ottla.security.listener_tls import ListenerTls
     from ottla.security.sasl.credentials import ScramCredential, ScramMechanism
+    from ottla.security.sasl.tokens import DelegationToken
 
 logger = logging.getLogger(__name__)
 
@@ -229,7 +230,10 @@ class BrokerProcess:
         def find(user: str, mechanism: ScramMechanism) -> ScramCredential | None:
             return None if self._broker is None else self._broker.image.scram_credential(user, mechanism)
 
-        return SaslOfListeners(self._config, machine, find)
+        def find_token(token_id: str) -> DelegationToken | None:
+            return None if self._broker is None else self._broker.image.delegation_tokens.get(token_id)
+
+        return SaslOfListeners(self._config, machine, find, find_token)
 
     async def _join(self, broker: Broker) -> None:
         """Start a broker of a cluster, which may wait for others; a signal ends that at once."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from ottla.app.tls import read_file
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Dispatcher
+from ottla.common.config_keys_tokens import token_secret
 from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import OperatorError
 from ottla.common.listener_configs import of_listener
@@ -25,6 +26,7 @@ from ottla.security.sasl.mechanism import ClientMechanism, ServerMechanism
 from ottla.security.sasl.plain import PlainClient, PlainServer
 from ottla.security.sasl.scram import ScramClient, ScramServer
 from ottla.security.sasl.session import MechanismOffer
+from ottla.security.sasl.tokens import DelegationToken, TokenLogins
 from ottla.server.authentication import AuthenticationMetrics, ListenerAuthentication
 
 logger = logging.getLogger(__name__)
@@ -43,12 +45,19 @@ FindCredential = Callable[[str, ScramMechanism], ScramCredential | None]
 class SaslOfListeners:
     """Made once, before anything listens. Raises OperatorError."""
 
-    def __init__(self, config: BrokerConfig, machine: Machine, find: FindCredential) -> None:
-        """`find` gives what is known of a user's password."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        machine: Machine,
+        find: FindCredential,
+        find_token: Callable[[str], DelegationToken | None],
+    ) -> None:
+        """`find` gives what is known of a user's password, `find_token` the delegation token of an id."""
         self._config = config
         self._machine = machine
         self._find = find
         self._secret = machine.rng.random_bytes(SECRET_BYTES)
+        self._tokens = TokenLogins(token_secret(config), find_token, self._secret)
         opened = (*config.listeners, *(config.controller_listeners if config.clustered else ()))
         self._offers = {
             each.listener_name: self._offers_of(each.listener) for each in opened if each.listener.authenticates
@@ -152,7 +161,14 @@ class SaslOfListeners:
         if name == OAUTHBEARER:
             return self._oauthbearer(listener)
         mechanism = BY_NAME[name]
-        return lambda: ScramServer(mechanism, lambda user: self._find(user, mechanism), self._machine.rng, self._secret)
+        machine = self._machine
+        return lambda: ScramServer(
+            mechanism,
+            lambda user: self._find(user, mechanism),
+            lambda token_id: self._tokens.find(token_id, mechanism, machine.clock.time_ms()),
+            machine.rng,
+            self._secret,
+        )
 
     def _module(self, listener: ListenerInfo, mechanism: str) -> LoginModule:
         setting = of_listener(listener.name, _JAAS, mechanism)

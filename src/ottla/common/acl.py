@@ -8,6 +8,32 @@ from typing import NamedTuple
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of a connection that was not asked who it is."""
 
+USER = "User"
+"""The kind of principals that can say who they are."""
+
+
+class TokenPrincipal(str):
+    """A principal that came in by a delegation token: the same for all purposes but to ask for tokens (KIP-48)."""
+
+    __slots__ = ()
+
+
+def principal_of(kind: str, name: str) -> str:
+    """A principal of two fields of a message."""
+    return f"{kind}:{name}"
+
+
+def parted(principal: str) -> tuple[str, str]:
+    """Kind and name of a principal."""
+    kind, _, name = principal.partition(":")
+    return kind, name
+
+
+def principal_name(principal: str) -> str:
+    """The name of a principal, without its kind."""
+    return parted(principal)[1]
+
+
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
 

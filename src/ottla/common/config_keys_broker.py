@@ -35,6 +35,7 @@ from ottla.common.config_keys_replication import REPLICATION_CONFIGS
 from ottla.common.config_keys_sasl import SASL_CONFIGS
 from ottla.common.config_keys_stored import STORED_KEYS
 from ottla.common.config_keys_tls import TLS_CONFIGS
+from ottla.common.config_keys_tokens import TOKEN_CONFIGS
 from ottla.common.config_keys_transactions import TRANSACTION_CONFIGS
 from ottla.common.ids import MIN_NODE_ID
 from ottla.common.topic_configs import CLEANUP_POLICIES, COMPRESSION_TYPES, HOUR_MS, TIMESTAMP_TYPES, WEEK_MS
@@ -782,6 +783,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
         *STORED_KEYS,
         *TLS_CONFIGS,
         *SASL_CONFIGS,
+        *TOKEN_CONFIGS,
     ]
 )
 

@@ -185,11 +185,6 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
 """Why each of these settings, and the topic setting that it is the default of, is kept and has no effect."""
 
 SECURITY_CONFIGS: Mapping[str, str | None] = {
-    "delegation.token.expiry.check.interval.ms": "3600000",
-    "delegation.token.expiry.time.ms": "86400000",
-    "delegation.token.max.lifetime.ms": "604800000",
-    "delegation.token.master.key": None,
-    "delegation.token.secret.key": None,
     "password.encoder.old.secret": None,
     "password.encoder.secret": None,
     "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",

@@ -76,6 +76,8 @@ SCRAM_CREDENTIALS = 11
 """Users have passwords for SCRAM (KIP-900)."""
 SAME_EPOCH_WHERE_ISR_SHRINKS = 12
 """A replica that leaves the ISR does not raise the leader epoch, by which alone older brokers fence (KAFKA-15021)."""
+DELEGATION_TOKENS = 14
+"""Users have tokens for others to come in by (KIP-900)."""
 CONTROLLER_REGISTRATION = 15
 """Controllers are registered (KIP-919)."""
 DIRECTORY_ASSIGNMENT = 17

@@ -20,10 +20,12 @@ from typing import TypeVar
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, Rng, Scheduler, TimerHandle
+from ottla.common.config_keys_tokens import token_secret
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.ids import RESERVED_UUIDS, Uuid, new_uuid
 from ottla.controller.cluster import name_directories, raise_leader_epochs, register_broker
+from ottla.controller.delegation_tokens import remove_expired_tokens
 from ottla.controller.directories import cordoned_directories
 from ottla.controller.elections import balance_leaders
 from ottla.controller.features import activation_records, levels_in
@@ -40,6 +42,7 @@ from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord, FeatureLevelRecord
 from ottla.quota.mutations import MutationQuotas
 from ottla.quota.windows import Windows
+from ottla.security.sasl.tokens import TokenIndex
 
 Response = TypeVar("Response")
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Response]]
@@ -72,6 +75,8 @@ class Controller:
         "_scheduler",
         "_static_config",
         "_statistics",
+        "_tokens",
+        "_tokens_timer",
         "_upkeep_due",
         "broker_epoch",
         "mutations",
@@ -106,9 +111,11 @@ class Controller:
         self._scheduler = scheduler
         self._statistics = ControllerStatistics(registry)
         self._heartbeats = BrokerHeartbeats(config.get_int("broker.session.timeout.ms"))
+        self._tokens = TokenIndex(token_secret(config))
         self._active = False
         self._fencing_timer: TimerHandle | None = None
         self._balance_timer: TimerHandle | None = None
+        self._tokens_timer: TimerHandle | None = None
         self._upkeep_due = False
         self.broker_epoch = -1
         self.mutations = MutationQuotas(
@@ -164,6 +171,7 @@ class Controller:
         records += raise_leader_epochs(self.image, node_id, log_epochs)
         starts = range(0, len(records), _MAX_RECORDS_PER_BATCH)
         self._active = True
+        self._arm_tokens()
         self._metadata_log.submit_start([records[start : start + _MAX_RECORDS_PER_BATCH] for start in starts], done)
 
     def _refuse_directories(self, missing: Sequence[ApiMessageAndVersion]) -> None:
@@ -189,13 +197,14 @@ class Controller:
             self.submit(lambda _image, _context: ControllerResult(missing, None), _forgotten)
         self._arm_fencing()
         self._arm_balance()
+        self._arm_tokens()
         self._schedule_upkeep()
 
     def _cancel_timers(self) -> None:
-        for timer in (self._fencing_timer, self._balance_timer):
+        for timer in (self._fencing_timer, self._balance_timer, self._tokens_timer):
             if timer is not None:
                 timer.cancel()
-        self._fencing_timer = self._balance_timer = None
+        self._fencing_timer = self._balance_timer = self._tokens_timer = None
 
     # -- operations --------------------------------------------------------------------------------------------------
 
@@ -212,6 +221,8 @@ class Controller:
             cluster_id=self._cluster_id,
             heartbeats=self._heartbeats,
             now_ms=self._now_ms(),
+            time_ms=self._clock.time_ms(),
+            tokens=self._tokens,
             next_offset=self._metadata_log.next_offset,
             kraft_version=self._metadata_log.kraft_version,
             check_voters=self._metadata_log.check_voters,
@@ -296,6 +307,15 @@ class Controller:
 
         self.submit(balance, _forgotten)
         self._arm_balance()
+
+    def _arm_tokens(self) -> None:
+        if self._tokens.enabled:
+            interval_s = self._static_config.get_int("delegation.token.expiry.check.interval.ms") / 1000
+            self._tokens_timer = self._scheduler.call_later(interval_s, self._remove_tokens)
+
+    def _remove_tokens(self) -> None:
+        self.submit(lambda image, context: remove_expired_tokens(image, context, SLICE), _forgotten)
+        self._arm_tokens()
 
     def _note_causes(self, records: Sequence[ApiMessageAndVersion]) -> None:
         if any(isinstance(record.message, _CAUSES_OF_UPKEEP) for record in records):

@@ -18,6 +18,7 @@ from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.quota.mutations import UNCHARGED, Mutation
+from ottla.security.sasl.tokens import TokenIndex
 
 Response = TypeVar("Response")
 
@@ -39,6 +40,9 @@ class ControllerContext(NamedTuple):
     heartbeats: BrokerHeartbeats
     now_ms: int
     """Of the monotonic clock."""
+    time_ms: int
+    """Since the Unix epoch."""
+    tokens: TokenIndex
     next_offset: int
     """Where the first record of the result will stand."""
     kraft_version: int

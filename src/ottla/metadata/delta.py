@@ -5,7 +5,7 @@ list of what changed. The same code runs at start-up, after a commit, when a sna
 simulator. Records come from the log and were checked before they were written; one that does not fit the image
 means that log and code disagree, which raises InvariantError.
 
-Records of what is not served (delegation tokens, the state of a migration) are kept unread in the image: a snapshot
+Records of what is not served (the state of a migration) are kept unread in the image: a snapshot
 gives them back to whoever reads them.
 """
 
@@ -64,6 +64,7 @@ from ottla.protocol.messages.metadata_records import (
     ZkMigrationStateRecord,
 )
 from ottla.security.sasl.credentials import ScramCredential
+from ottla.security.sasl.tokens import DelegationToken
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -116,6 +117,7 @@ class MetadataDelta:
         "_partitions",
         "_quotas",
         "_scram",
+        "_tokens",
         "_topics",
     )
 
@@ -133,6 +135,7 @@ class MetadataDelta:
         # None: taken back.
         self._scram: dict[ScramKey, ScramCredential | None] = {}
         self._acls: dict[Uuid, Acl | None] = {}
+        self._tokens: dict[str, DelegationToken | None] = {}
         self._kept: dict[KeptKey, Any] = {}
         self._next_producer_id = base.next_producer_id
 
@@ -162,6 +165,7 @@ class MetadataDelta:
             features=base.features if self._features is None else self._features,
             client_quotas=self._apply_quotas(),
             scram_credentials=_merged(base.scram_credentials, self._scram),
+            delegation_tokens=_merged(base.delegation_tokens, self._tokens),
             next_producer_id=self._next_producer_id,
             acls=_merged(base.acls, self._acls),
             kept=_merged(base.kept, self._kept),
@@ -392,6 +396,20 @@ class MetadataDelta:
     def replay_remove_user_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
         self._scram[record.name, record.mechanism] = None
 
+    def replay_delegation_token(self, record: DelegationTokenRecord) -> None:
+        self._tokens[record.token_id] = DelegationToken(
+            record.token_id,
+            record.owner,
+            record.requester,
+            tuple(record.renewers),
+            record.issue_timestamp,
+            record.max_timestamp,
+            record.expiration_timestamp,
+        )
+
+    def replay_remove_delegation_token(self, record: RemoveDelegationTokenRecord) -> None:
+        self._tokens[record.token_id] = None
+
     def replay_acl(self, record: AccessControlEntryRecord) -> None:
         self._acls[bytes(record.id)] = acl_of(record)
 
@@ -403,10 +421,7 @@ class MetadataDelta:
 
     def replay_kept(self, record: Any) -> None:
         """What is not served: the newest of each is kept as it is."""
-        self._kept[_kept_key(type(record), record)] = record
-
-    def replay_removal_of_kept(self, record: Any) -> None:
-        self._kept[_kept_key(_REMOVES[type(record)], record)] = None
+        self._kept[type(record)] = record
 
     def replay_feature_level(self, record: FeatureLevelRecord) -> None:
         if self._features is None:
@@ -445,17 +460,6 @@ def _merged(base: Mapping[K, T], changed: Mapping[K, T | None]) -> Mapping[K, T]
     if not changed:
         return base
     return {key: value for key, value in {**base, **changed}.items() if value is not None}
-
-
-_REMOVES: Mapping[type, type] = {
-    RemoveDelegationTokenRecord: DelegationTokenRecord,
-}
-"""What the removal of something that is kept unread takes back."""
-
-
-def _kept_key(cls: type, record: Any) -> KeptKey:
-    """The key of a record of `cls`, out of it or of its removal: both name it by the same fields."""
-    return cls, record.token_id if cls is DelegationTokenRecord else 0
 
 
 def _changed(value: Iterable[T] | None, old: tuple[T, ...]) -> tuple[T, ...]:
@@ -509,10 +513,10 @@ _HANDLERS: Mapping[type, Callable[[MetadataDelta, Any], None]] = {
     UnregisterControllerRecord: MetadataDelta.replay_unregister_controller,
     ClearElrRecord: MetadataDelta.replay_clear_elr,
     UserScramCredentialRecord: MetadataDelta.replay_user_scram_credential,
-    DelegationTokenRecord: MetadataDelta.replay_kept,
+    DelegationTokenRecord: MetadataDelta.replay_delegation_token,
     AccessControlEntryRecord: MetadataDelta.replay_acl,
     ZkMigrationStateRecord: MetadataDelta.replay_kept,
     RemoveUserScramCredentialRecord: MetadataDelta.replay_remove_user_scram_credential,
-    RemoveDelegationTokenRecord: MetadataDelta.replay_removal_of_kept,
+    RemoveDelegationTokenRecord: MetadataDelta.replay_remove_delegation_token,
     RemoveAccessControlEntryRecord: MetadataDelta.replay_removal_of_acl,
 }

@@ -19,6 +19,7 @@ from ottla.common.feature_levels import METADATA_VERSION, METADATA_VERSION_LEVEL
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.metadata.topic_names import TopicKey
 from ottla.security.sasl.credentials import ScramCredential, ScramMechanism
+from ottla.security.sasl.tokens import DelegationToken
 
 NO_LEADER = -1
 RECOVERED, RECOVERING = 0, 1
@@ -46,7 +47,7 @@ def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
 ScramKey = tuple[str, int]
 """A user and the number of a mechanism."""
 
-KeptKey = tuple[type, str | bytes | int]
+KeptKey = type
 """Which record that is kept unread: its class, and what a newer one of it or its removal names."""
 
 
@@ -151,11 +152,13 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
     scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=lambda: _EMPTY)
+    delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=lambda: _EMPTY)
+    """By id; the same object in the next image when none of them changed."""
     next_producer_id: int = 0
     acls: Mapping[Uuid, Acl] = field(default_factory=lambda: _EMPTY)
     """By id; the same object in the next image when none of them changed."""
     kept: Mapping[KeptKey, Any] = field(default_factory=lambda: _EMPTY)
-    """Records of what is not served (tokens), unread, so that snapshots lose nothing."""
+    """Records of what is not served, unread, so that snapshots lose nothing."""
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)

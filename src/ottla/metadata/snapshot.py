@@ -33,6 +33,7 @@ from ottla.protocol.messages.metadata_records import (
     ConfigRecord,
     ControllerEndpoint,
     ControllerFeature,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -43,6 +44,7 @@ from ottla.protocol.messages.metadata_records import (
     UserScramCredentialRecord,
 )
 from ottla.security.sasl.credentials import ScramCredential
+from ottla.security.sasl.tokens import DelegationToken
 
 T = TypeVar("T")
 
@@ -73,6 +75,8 @@ def _records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
             yield versioned(client_quota_record(entity, key, limit))
     for whose, credential in image.scram_credentials.items():
         yield versioned(scram_credential_record(whose, credential))
+    for token in image.delegation_tokens.values():
+        yield versioned(delegation_token_record(token))
     if image.next_producer_id:
         yield versioned(ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id))
     for acl_id, acl in image.acls.items():
@@ -105,6 +109,19 @@ def scram_credential_record(key: ScramKey, credential: ScramCredential) -> UserS
     """The record that gives a user this credential."""
     name, mechanism = key
     return UserScramCredentialRecord(name=name, mechanism=mechanism, **credential._asdict())
+
+
+def delegation_token_record(token: DelegationToken) -> DelegationTokenRecord:
+    """The record that makes this token, or changes it."""
+    return DelegationTokenRecord(
+        owner=token.owner,
+        requester=token.requester,
+        renewers=list(token.renewers),
+        issue_timestamp=token.issue_ms,
+        max_timestamp=token.max_ms,
+        expiration_timestamp=token.expiry_ms,
+        token_id=token.token_id,
+    )
 
 
 def partition_record(topic_id: bytes, index: int, partition: PartitionImage) -> PartitionRecord:

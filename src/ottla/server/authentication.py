@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import cast
 
+from ottla.common.acl import USER, TokenPrincipal, principal_of
 from ottla.common.channel import Dispatcher, IdentifiedChannel, Part
 from ottla.common.clock import Clock, Scheduler
 from ottla.common.errors import ProtocolError
@@ -151,7 +152,8 @@ class AuthenticationGate:
             return None
         if session.phase is Phase.AUTHENTICATED:
             (metrics.again if session.again else metrics.succeeded).value += 1
-            channel.identified(f"User:{session.name}")
+            principal = principal_of(USER, session.name)
+            channel.identified(TokenPrincipal(principal) if session.by_token else principal)
         return parts
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from ottla.common.acl import ANONYMOUS
+from ottla.common.acl import ANONYMOUS, TokenPrincipal, parted, principal_of
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.messages.default_principal import DefaultPrincipalData
@@ -14,9 +14,10 @@ _VERSION = Struct(">h")
 
 def pack_principal(principal: str) -> bytes:
     """The bytes of a principal "User:name"."""
-    kind, _, name = principal.partition(":")
+    kind, name = parted(principal)
     data = bytearray(_VERSION.pack(0))
-    write_message(DefaultPrincipalData(type_=kind, name=name), 0, data)
+    by_token = isinstance(principal, TokenPrincipal)
+    write_message(DefaultPrincipalData(type_=kind, name=name, token_authenticated=by_token), 0, data)
     return bytes(data)
 
 
@@ -33,4 +34,5 @@ def unpack_principal(data: bytes | None) -> str:
         message, _ = read_message(DefaultPrincipalData, 0, data, _VERSION.size, len(data))
     except ProtocolError as error:
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from error
-    return f"{message.type_}:{message.name}"
+    principal = principal_of(message.type_, message.name)
+    return TokenPrincipal(principal) if message.token_authenticated else principal

@@ -15,9 +15,14 @@ from ottla.security.sasl.credentials import (
 )
 from ottla.security.sasl.mechanism import AuthenticationFailed
 from ottla.security.sasl.scram import ScramClient, ScramServer
+from ottla.security.sasl.tokens import TokenLogin
 
 SECRET = b"of this process"
 MECHANISMS = pytest.mark.parametrize("mechanism", ScramMechanism, ids=BY_NAME)
+
+
+def no_token(_token_id: str) -> TokenLogin | None:
+    return None
 
 
 class Bytes:
@@ -43,7 +48,7 @@ def credential(mechanism: ScramMechanism, password: str, iterations: int = 4096)
 
 
 def server(mechanism: ScramMechanism, **users: ScramCredential) -> ScramServer:
-    return ScramServer(mechanism, users.get, Bytes(), SECRET)
+    return ScramServer(mechanism, users.get, no_token, Bytes(), SECRET)
 
 
 def converse(client: ScramClient, served: ScramServer) -> None:
@@ -66,7 +71,7 @@ def test_the_example_of_the_rfc() -> None:
     assert client.evaluate(first.encode()) == final.encode()
     assert client.evaluate(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
 
-    served = ScramServer(mechanism, {"user": user}.get, Bytes(), SECRET)
+    served = ScramServer(mechanism, {"user": user}.get, no_token, Bytes(), SECRET)
     served.evaluate(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
     served._nonce = nonce
     served._messages = f"n=user,r=rOprNGfwEbeRWgbNEkqO,{first}"
@@ -77,7 +82,7 @@ def test_the_example_of_the_rfc() -> None:
 @MECHANISMS
 @pytest.mark.parametrize("name", ["ann", "a,b=c", "ännä,=2C"])
 def test_who_knows_the_password_gets_in(mechanism: ScramMechanism, name: str) -> None:
-    served = ScramServer(mechanism, {name: credential(mechanism, "sécret=,")}.get, Bytes(), SECRET)
+    served = ScramServer(mechanism, {name: credential(mechanism, "sécret=,")}.get, no_token, Bytes(), SECRET)
     converse(ScramClient(mechanism, name, "sécret=,", Bytes()), served)
     assert (served.name, served.complete) == (name, True)
 
@@ -94,7 +99,9 @@ def test_a_wrong_password_does_not(mechanism: ScramMechanism) -> None:
 @MECHANISMS
 def test_an_unknown_user_is_answered_as_a_known_one(mechanism: ScramMechanism) -> None:
     def answer(name: str, *users: str) -> list[bytes]:
-        served = ScramServer(mechanism, {each: credential(mechanism, "p") for each in users}.get, Bytes(), SECRET)
+        served = ScramServer(
+            mechanism, {each: credential(mechanism, "p") for each in users}.get, no_token, Bytes(), SECRET
+        )
         return served.evaluate(f"n,,n={name},r=abc".encode()).split(b",")
 
     assert answer("nobody")[1] == answer("nobody")[1] != answer("somebody")[1], "a salt stays the same for a name"

@@ -97,8 +97,8 @@ def _rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
         yield "SCRAM credentials", str(len(image.scram_credentials)), "in force"
     if image.acls:
         yield "ACLs", str(len(image.acls)), "in force by authorizer.class.name, without which a start is refused"
-    for what, count in metadata.not_served.items():
-        yield what, str(count), "can't be kept" if what in metadata.unreadable else "kept, and nobody goes by them"
+    if image.delegation_tokens:
+        yield "delegation tokens", str(len(image.delegation_tokens)), "in force by delegation.token.secret.key"
     yield from _coordinator_rows(found)
     for what, names, becomes in (
         ("strays", found.strays, "renamed -stray, kept"),
@@ -150,7 +150,7 @@ def _document(found: Inspection) -> dict[str, Any]:
         "voters": list(metadata.voter_ids),
         "leader_epoch": metadata.leader_epoch,
         "features": dict(sorted(image.features.items())),
-        "not_served": dict(metadata.not_served),
+        "delegation_tokens": len(image.delegation_tokens),
         "unreadable": dict(metadata.unreadable),
         "partitions": [
             {

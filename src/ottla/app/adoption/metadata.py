@@ -25,10 +25,6 @@ from ottla.record.control import ControlRecordType, control_record_type
 from ottla.record.errors import CorruptBatch
 from ottla.record.varint import read_unsigned_varint
 
-_NOT_SERVED = {10: "delegation tokens"}
-"""What records of a kind make that nothing here goes by."""
-_REMOVALS = {26: 10}
-"""Kinds of records that take one of those back."""
 _OTHERS = {21: "the state of a ZooKeeper migration", 28: "removals of eligible leaders"}
 
 
@@ -41,8 +37,6 @@ class StoredMetadata(NamedTuple):
     configured_voters: tuple[int, ...]
     """Node ids of the voters that the configuration named when `quorum-state` was written."""
     leader_epoch: int
-    not_served: Mapping[str, int]
-    """Records of what this version does not serve, by what they make."""
     unreadable: Mapping[str, int]
     """Records of kinds or versions that this version does not know."""
     cut: Cut | None
@@ -85,7 +79,7 @@ def _read(disk: Disk, data_dir: str, path: str) -> StoredMetadata:
         state = disk.read_bytes(f"{path}/{QUORUM_STATE}")
         epoch = max(epoch, decode_election_state(state).leader_epoch)
         configured = decode_configured_voters(state)
-    return StoredMetadata(image, replay.voters, configured, epoch, replay.not_served(), replay.unreadable, cut)
+    return StoredMetadata(image, replay.voters, configured, epoch, replay.unreadable, cut)
 
 
 def _snapshot_batches(disk: Disk, path: str) -> Iterator[BatchView]:
@@ -110,7 +104,6 @@ class _Replay:
         self.end_offset = 0
         self.epoch = 0
         self.unreadable: Counter[str] = Counter()
-        self._kinds: Counter[int] = Counter()
 
     def batch(self, batch: BatchView) -> None:
         """Raises KafkaError, ProtocolError, InvariantError."""
@@ -123,18 +116,10 @@ class _Replay:
     def _metadata(self, value: bytes) -> None:
         _, position = read_unsigned_varint(value, 0, len(value))
         kind, _ = read_unsigned_varint(value, position, len(value))
-        self._kinds[kind] += 1
         try:
             message = decode_record(value).message
         except ProtocolError as error:
-            removed = _REMOVALS.get(kind, kind)
-            self.unreadable[_NOT_SERVED.get(removed) or _OTHERS.get(kind) or str(error)] += 1
+            self.unreadable[_OTHERS.get(kind) or str(error)] += 1
             return
         self.transactions.note([message])
         self.delta.replay(message)
-
-    def not_served(self) -> dict[str, int]:
-        """How many there are, removals taken off."""
-        for removal, kind in _REMOVALS.items():
-            self._kinds[kind] -= self._kinds[removal]
-        return {what: self._kinds[kind] for kind, what in _NOT_SERVED.items() if self._kinds[kind] > 0}

@@ -18,6 +18,9 @@ class ServerMechanism(Protocol):
     expires_ms: int | None
     """When what the client showed ends, in milliseconds since the Unix epoch; None where it doesn't."""
 
+    by_token: bool
+    """Whether that was a delegation token (KIP-48)."""
+
     def evaluate(self, response: bytes) -> bytes:
         """The answer to what the client sent; raises AuthenticationFailed, and nothing may follow then."""
         ...

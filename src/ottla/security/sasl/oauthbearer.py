@@ -189,6 +189,7 @@ class OAuthBearerServer:
         self.name = ""
         self.complete = False
         self.expires_ms: int | None = None
+        self.by_token = False
 
     def evaluate(self, response: bytes) -> bytes:
         """See `ServerMechanism`; a bad token is answered first, as RFC 7628 has it, and refused in the next step."""

@@ -20,6 +20,7 @@ class PlainServer:
         self.name = ""
         self.complete = False
         self.expires_ms: int | None = None
+        self.by_token = False
 
     def evaluate(self, response: bytes) -> bytes:
         """See `ServerMechanism`."""

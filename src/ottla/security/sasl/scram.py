@@ -6,7 +6,10 @@ Invariants:
   server asks for; the server keeps no credential outside of them either.
 - Comparisons take the same time wherever the two differ.
 
-Left out: channel binding, which no client of Kafka's has, and delegation tokens, which come as an extension.
+A client that sends the extension `tokenauth=true` shows a delegation token (KIP-48): its name is the token's id, and in
+the end it is the owner of the token.
+
+Left out: channel binding, which no client of Kafka's has.
 """
 
 from __future__ import annotations
@@ -28,9 +31,12 @@ from ottla.security.sasl.credentials import (
     salted_password,
 )
 from ottla.security.sasl.mechanism import AuthenticationFailed
+from ottla.security.sasl.tokens import TokenLogin
 
 NONCE_BYTES = 18
 FindCredential = Callable[[str], ScramCredential | None]
+FindToken = Callable[[str], TokenLogin | None]
+TOKEN_EXTENSION = "tokenauth"
 
 _NAME = r"((?:[^=,\x00]|=2C|=3D)+)"
 _PRINTABLE = r"([\x21-\x2b\x2d-\x7e]+)"
@@ -43,10 +49,15 @@ _SERVER_FINAL = re.compile(r"v=([A-Za-z0-9+/=]+)(?:,.*)?")
 class ScramServer:
     """One exchange on the server. Implements `ServerMechanism`."""
 
-    def __init__(self, mechanism: ScramMechanism, find: FindCredential, rng: Rng, secret: bytes) -> None:
-        """`find` gives the credential of a name; out of `secret`, this process's, come the salts of unknown names."""
+    def __init__(
+        self, mechanism: ScramMechanism, find: FindCredential, find_token: FindToken, rng: Rng, secret: bytes
+    ) -> None:
+        """`find` gives the credential of a name, `find_token` the login of a token's id; out of `secret`, this
+        process's, come the salts of unknown names."""
         self._mechanism = mechanism
         self._find = find
+        self._find_token = find_token
+        self._token: TokenLogin | None = None
         self._rng = rng
         self._secret = secret
         self._credential: ScramCredential | None = None
@@ -58,6 +69,7 @@ class ScramServer:
         self.name = ""
         self.complete = False
         self.expires_ms: int | None = None
+        self.by_token = False
 
     def evaluate(self, response: bytes) -> bytes:
         """See `ServerMechanism`."""
@@ -68,11 +80,16 @@ class ScramServer:
         match = _CLIENT_FIRST.fullmatch(text)
         if match is None:
             raise AuthenticationFailed("the first message is none of SCRAM")
-        self._header, authorization, bare, name, nonce, _ = match.groups()
+        self._header, authorization, bare, name, nonce, extensions = match.groups()
         self._asked = _unescaped(name)
         if authorization not in (None, name):
             raise AuthenticationFailed("the client wants to act for another user")
-        found = self._find(self._asked)
+        self.by_token = _shows_token(extensions)
+        if self.by_token:
+            self._token = self._find_token(self._asked)
+            found = None if self._token is None else self._token.credential
+        else:
+            found = self._find(self._asked)
         # A user that some other program wrote with other bounds is none: its clients would refuse, or compute for long.
         self._known = found is not None and MIN_ITERATIONS <= found.iterations <= MAX_ITERATIONS
         credential = found if found is not None and self._known else self._made_up()
@@ -104,18 +121,25 @@ class ScramServer:
         if not proven or not self._known:
             raise AuthenticationFailed("unknown name or wrong password")
         self.name, self.complete = self._asked, True
+        if self._token is not None:
+            self.name, self.expires_ms = self._token.owner, self._token.expires_ms
         return f"v={b64encode(keyed(self._mechanism, credential.server_key, messages)).decode()}"
 
 
 class ScramClient:
     """One exchange on the client. Implements `ClientMechanism`."""
 
-    def __init__(self, mechanism: ScramMechanism, name: str, password: str, rng: Rng) -> None:
+    def __init__(
+        self, mechanism: ScramMechanism, name: str, password: str, rng: Rng, *, by_token: bool = False
+    ) -> None:
+        """`by_token`: name and password are the id and the HMAC, in base64, of a delegation token."""
         self.mechanism = mechanism.mechanism_name
         self._hash = mechanism
         self._password = password
         self._nonce = b64encode(rng.random_bytes(NONCE_BYTES)).decode()
         self._bare = f"n={name.replace('=', '=3D').replace(',', '=2C')},r={self._nonce}"
+        if by_token:
+            self._bare += f",{TOKEN_EXTENSION}=true"
         self._server_signature: bytes | None = None
 
     def first(self) -> bytes:
@@ -151,6 +175,12 @@ class ScramClient:
         proof = _xor(client_key, keyed(self._hash, stored_key, messages))
         self._server_signature = keyed(self._hash, keyed(self._hash, salted, b"Server Key"), messages)
         return f"{without_proof},p={b64encode(proof).decode()}".encode()
+
+
+def _shows_token(extensions: str) -> bool:
+    """Whether the extensions of the first message, each behind a comma, say that the client has a token."""
+    named = dict(each.split("=", 1) for each in extensions.split(",")[1:])
+    return named.get(TOKEN_EXTENSION, "").lower() == "true"
 
 
 def _text(data: bytes) -> str:

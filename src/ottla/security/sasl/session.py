@@ -58,6 +58,7 @@ class SaslSession:
         "_offers",
         "_wrong_mechanism",
         "again",
+        "by_token",
         "failure",
         "name",
         "phase",
@@ -77,6 +78,8 @@ class SaslSession:
         self.phase = Phase.BEGIN
         self.name = ""
         """Of the user, once there is one."""
+        self.by_token = False
+        """Whether he came by a delegation token."""
         self.failure = ""
         """Why it failed, for the log of this side."""
 
@@ -162,7 +165,7 @@ class SaslSession:
             if self.again and exchange.name != self.name:
                 self._fail("the client wants to authenticate again as another user")
                 return None
-            self.name = exchange.name
+            self.name, self.by_token = exchange.name, exchange.by_token
             self.phase = Phase.AUTHENTICATED
             self._set_end(exchange)
             self._exchange = None

@@ -1,0 +1,61 @@
+"""Broker settings of delegation tokens (KIP-48).
+
+All nodes of a cluster need the same secret: each makes the passwords of tokens out of it. Without one there are none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.common.config_def import ConfigKey, ConfigType, ConfigValue, Importance, Range, UpdateMode, Validator
+
+if TYPE_CHECKING:
+    from ottla.common.broker_configs import BrokerConfig
+
+SECRET_KEY, OLD_SECRET_KEY = "delegation.token.secret.key", "delegation.token.master.key"
+_HOUR_MS = 3_600_000
+_TIME = Range(1, 2**63 - 1)
+
+
+def _token(
+    name: str, kind: ConfigType, default: ConfigValue, doc: str, validator: Validator | None = None
+) -> ConfigKey:
+    return ConfigKey(name, kind, default, doc, validator, Importance.MEDIUM, UpdateMode.READ_ONLY)
+
+
+TOKEN_CONFIGS = [
+    _token(
+        SECRET_KEY,
+        ConfigType.PASSWORD,
+        None,
+        "Out of it, which all nodes of the cluster have, the passwords of delegation tokens are made; without it there "
+        "are no tokens.",
+    ),
+    _token(OLD_SECRET_KEY, ConfigType.PASSWORD, None, f"Older name of {SECRET_KEY}."),
+    _token(
+        "delegation.token.max.lifetime.ms",
+        ConfigType.LONG,
+        7 * 24 * _HOUR_MS,
+        "How long a delegation token lasts at most, however often it is renewed.",
+        _TIME,
+    ),
+    _token(
+        "delegation.token.expiry.time.ms",
+        ConfigType.LONG,
+        24 * _HOUR_MS,
+        "How long a delegation token lasts unless it is renewed.",
+        _TIME,
+    ),
+    _token(
+        "delegation.token.expiry.check.interval.ms",
+        ConfigType.LONG,
+        _HOUR_MS,
+        "How often the active controller removes delegation tokens that are over; they let nobody in before.",
+        _TIME,
+    ),
+]
+
+
+def token_secret(config: BrokerConfig) -> str:
+    """The secret of this node; empty where it has none."""
+    return config.get_str(SECRET_KEY) or config.get_str(OLD_SECRET_KEY) or ""

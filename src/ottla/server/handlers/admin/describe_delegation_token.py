@@ -1,0 +1,52 @@
+"""DescribeDelegationToken (41): versions 1 to 3, from the published image, by `controller.delegation_tokens`."""
+
+from __future__ import annotations
+
+from ottla.common.acl import AclOperation, ResourceType, principal_of
+from ottla.common.config_keys_tokens import token_secret
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.controller.delegation_tokens import describe_delegation_tokens
+from ottla.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.security.sasl.tokens import DelegationToken
+from ottla.server.api import DeclaredApi, bare_error
+from ottla.server.authorization import Need
+from ottla.server.handlers.admin.context import AdminContext
+from ottla.server.handlers.admin.token_requests import check_token_request
+from ottla.server.request import Request
+
+
+def handle(
+    context: AdminContext, request: Request, message: DescribeDelegationTokenRequest
+) -> DescribeDelegationTokenResponse:
+    """Tokens of the owners that are named, as far as who asks has them, or may see those of others."""
+    check_token_request(request)
+    secret = token_secret(context.config)
+    if not secret:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    owners = None
+    if message.owners is not None:
+        owners = [principal_of(each.principal_type, each.principal_name) for each in message.owners]
+
+    def visible(token: DelegationToken) -> bool:
+        return (
+            token.belongs_to(request.principal)
+            or request.allowed(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, told=False)
+            or request.allowed(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, token.owner, told=False)
+        )
+
+    return describe_delegation_tokens(context.metadata.image, owners, visible, secret)
+
+
+DESCRIBE_DELEGATION_TOKEN = DeclaredApi(
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    handle,
+    bare_error(DescribeDelegationTokenResponse),
+    item_needs=(
+        Need(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN),
+        Need(AclOperation.DESCRIBE_TOKENS, ResourceType.USER),
+    ),
+)

@@ -1,0 +1,69 @@
+"""Delegation tokens by SCRAM (KIP-48): who shows one is its owner while it lasts, and nothing else lets in by it."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from ottla.security.sasl.credentials import BY_NAME, ScramMechanism
+from ottla.security.sasl.mechanism import AuthenticationFailed
+from ottla.security.sasl.scram import ScramClient, ScramServer
+from ottla.security.sasl.tokens import DelegationToken, TokenIndex, TokenLogins, hmac_of
+
+from .test_scram import Bytes, converse
+
+SECRET = "of-all-nodes"
+TOKEN = DelegationToken("t1", "User:ann", "User:eve", ("User:bob",), 1000, 9000, 5000)
+PASSWORD = b64encode(hmac_of(SECRET, "t1")).decode()
+
+
+def login(
+    mechanism: ScramMechanism,
+    now_ms: int,
+    *,
+    token_id: str = "t1",
+    password: str = PASSWORD,
+    by_token: bool = True,
+    secret: str = SECRET,
+) -> ScramServer:
+    logins = TokenLogins(secret, {"t1": TOKEN}.get, b"of this process")
+    served = ScramServer(
+        mechanism, lambda name: None, lambda asked: logins.find(asked, mechanism, now_ms), Bytes(), b"of this process"
+    )
+    converse(ScramClient(mechanism, token_id, password, Bytes(), by_token=by_token), served)
+    return served
+
+
+@pytest.mark.parametrize("mechanism", ScramMechanism, ids=BY_NAME)
+def test_who_shows_a_token_is_its_owner_while_it_lasts(mechanism: ScramMechanism) -> None:
+    served = login(mechanism, 5000)
+    assert (served.name, served.by_token, served.expires_ms) == ("ann", True, 5000)
+    with pytest.raises(AuthenticationFailed):
+        login(mechanism, 5001)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"by_token": False},
+        {"token_id": "t2"},
+        {"password": PASSWORD[::-1]},
+        {"secret": "of-another-cluster"},
+        {"secret": ""},
+    ],
+)
+def test_nothing_else_lets_in(wrong: dict[str, Any]) -> None:
+    with pytest.raises(AuthenticationFailed, match="unknown name or wrong password"):
+        login(ScramMechanism.SHA_256, 2000, **wrong)
+
+
+def test_tokens_are_found_by_their_hmacs_as_images_have_them() -> None:
+    index = TokenIndex(SECRET)
+    tokens = {"t1": TOKEN}
+    assert index.find(tokens, hmac_of(SECRET, "t1")) is TOKEN
+    assert index.find(tokens, hmac_of(SECRET, "t2")) is None
+    later = {"t2": TOKEN._replace(token_id="t2")}
+    assert index.find(later, hmac_of(SECRET, "t1")) is None
+    assert index.find(later, hmac_of(SECRET, "t2")) is later["t2"]
