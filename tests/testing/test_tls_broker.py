@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import socket
 import ssl
 import subprocess
@@ -129,9 +130,15 @@ def test_a_keystore_that_cannot_be_used_is_refused_in_the_answer(broker, keys, t
     bad.write_text("no key\n")
     now = datetime.datetime.now(datetime.UTC)
     foreign.write_bytes(Authority.make("other", now).issue("another", ("localhost", "127.0.0.1"), now))
+    os.mkfifo(tmp_path / "pipe")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **library(keys)})
     name = "listener.name.ssl.ssl.keystore.location"
-    for path, words in ((bad, "PKCS12 needs"), (tmp_path / "none.pem", "no such file"), (foreign, "another subject")):
+    for path, words in (
+        (bad, "PKCS12 needs"),
+        (tmp_path / "none.pem", "no such file"),
+        (foreign, "another subject"),
+        (tmp_path / "pipe", "no regular file"),
+    ):
         entry = ConfigEntry(name, str(path), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
         (answer,) = admin.incremental_alter_configs([resource]).values()

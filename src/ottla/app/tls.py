@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,17 @@ def tls_of_listeners(config: BrokerConfig, *, serves_metrics: bool = False) -> M
     from ottla.security.listener_tls import ListenerTls  # here, since most brokers have none, and start faster
 
     opened = {metrics.name, *(each.listener_name for each in (*config.listeners, *config.controller_listeners))}
-    return {each.name: ListenerTls(each.name, config, read_file, listens=each.name in opened) for each in listeners}
+    return {
+        each.name: ListenerTls(each.name, config, read_file, listens=each.name in opened, read_again=read_regular)
+        for each in listeners
+    }
+
+
+def read_regular(path: str, limit: int) -> bytes:
+    """The same of a file that keeps nobody waiting: one who changes settings may name a pipe. Raises OSError."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return read_file(path, limit)
 
 
 def read_file(path: str, limit: int) -> bytes:

@@ -23,10 +23,21 @@ class ListenerTls:
 
     __slots__ = ("_client", "_mapping", "_material", "_read", "_server", "_settings", "name")
 
-    def __init__(self, name: str, config: BrokerConfig, read: ReadFile, *, listens: bool) -> None:
-        """`listens` is whether this node opens the listener, and so needs a key. Raises OperatorError."""
+    def __init__(
+        self,
+        name: str,
+        config: BrokerConfig,
+        read: ReadFile,
+        *,
+        listens: bool,
+        read_again: ReadFile | None = None,
+    ) -> None:
+        """`listens` is whether this node opens the listener, and so needs a key; `read_again` reads while it serves.
+
+        Raises OperatorError.
+        """
         self.name = name
-        self._read = read
+        self._read = read if read_again is None else read_again
         self._settings = self._settings_of(config)
         self._material = read_material(self._settings, read)
         self._mapping = PrincipalMapping(self._settings.mapping_rules)
