@@ -1,0 +1,74 @@
+"""Tables on a full disk, in directories that can't be looked into or written: one sentence each, nothing half-done.
+
+Without Spark: what a load's task, its commit, compact, vacuum and status do is done in one process for all formats.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+for _name in ("pyarrow", "deltalake", "pyiceberg", "cronsim"):
+    pytest.importorskip(_name, reason="needs the extras `pipeline` and `iceberg`")
+
+from ..faults.small_disk import MEGABYTE, SmallDisk, needs_root  # noqa: E402
+from ..faults.test_operator_mistakes import WITHOUT_RIGHTS, needs_setpriv  # noqa: E402
+
+pytestmark = [pytest.mark.root, needs_root]
+
+DRIVER = Path(__file__).with_name("disk_driver.py")
+KINDS = ("delta", "iceberg", "parquet")
+Outcomes = dict[str, list[str] | None]
+
+
+def outcomes(python: list[str], root: Path, trouble: str) -> Outcomes:
+    done = subprocess.run(
+        [*python, str(DRIVER), str(root), trouble], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: Outcomes = json.loads(done.stdout)
+    return found
+
+
+def require_sentences(found: Outcomes, root: Path, reason: str) -> None:
+    """Each says what is the matter and where, in one line."""
+    for name, error in found.items():
+        if error is not None:
+            kind, text = error
+            assert kind == "OperatorError", (name, error)
+            assert str(root) in text, (name, error)
+            assert reason in text.lower() or "disk is full" in text, (name, error)
+            assert "\n" not in text, (name, error)
+
+
+def failed(found: Outcomes) -> set[str]:
+    return {name for name, error in found.items() if error is not None}
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """What is there can be read, vacuumed but for Iceberg, whose snapshots expire by a file, and gone on with."""
+    with SmallDisk(tmp_path, 2 * MEGABYTE) as disk:
+        found = outcomes([disk.python], disk.path, "full")
+    require_sentences(found, disk.path, "no space left on device")
+    assert failed(found) == {f"{kind} {name}" for kind in KINDS for name in ("load", "compact", "new")} | {
+        "iceberg vacuum"
+    }
+
+
+@needs_setpriv
+@pytest.mark.parametrize("trouble", ["locked", "unwritable"])
+def test_directories_without_rights(tmp_path: Path, trouble: str) -> None:
+    found = outcomes([*WITHOUT_RIGHTS, sys.executable], tmp_path, trouble)
+    reasons = found.pop("found", None) or []
+    require_sentences(found, tmp_path, "permission denied")
+    if trouble == "locked":
+        assert failed(found) == {f"{kind} {name}" for kind in KINDS for name in ("load", "compact", "vacuum", "rows")}
+        assert len(reasons) == len(KINDS)
+        assert all("permission denied" in reason for reason in reasons)
+    else:
+        assert {f"{kind} {name}" for kind in KINDS for name in ("load", "compact", "new")} <= failed(found)
+        assert not {f"{kind} rows" for kind in KINDS} & failed(found)
