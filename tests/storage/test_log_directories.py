@@ -120,10 +120,47 @@ def test_a_partition_in_two_directories_is_refused(fakes, disk, clock, manager):
     put(fakes, manager.create_log("t", 0), clock)
     manager.shutdown()
     disk.makedirs("/b/t-0")
+    disk.write_bytes(f"/b/t-0/{0:020d}.log", b"records")
     again = LogManager(disk, clock, fakes.Rng(), DIRS.split(","))
     again.open(node_id=1)
     with pytest.raises(OperatorError, match=r"t-0 is in two directories of log\.dirs, /a and /b"):
         again.load_logs()
+
+
+@pytest.mark.parametrize("failing", ["/a", "/b"])
+@pytest.mark.parametrize("survives", [2, 5])
+def test_a_new_log_goes_elsewhere_from_a_disk_that_fails_and_what_was_begun_there_goes(
+    fakes, disk, clock, manager, failing, survives
+):
+    """The start that has the disk back found the partition in two directories, and was refused."""
+    if failing == "/b":
+        manager.create_log("t", 0)
+    left = [survives]
+
+    def fail(action: str, path: str) -> OSError | None:
+        if not path.startswith(f"{failing}/"):
+            return None
+        left[0] -= 1
+        return OSError(errno.EIO, "input/output error", path) if left[0] < 0 else None
+
+    disk.fault = fail
+    log = manager.create_log("t", 1, bytes(15) + b"t")
+    put(fakes, log, clock)
+    assert log.directory.startswith("/b" if failing == "/a" else "/a")
+    manager.shutdown()
+    disk.fault = lambda action, path: None
+    assert disk.exists(f"{failing}/t-1"), "the disk did not let it be removed"
+    again = fakes.open_manager(disk, clock, directory=DIRS)
+    assert again.get_log("t", 1).log_end_offset == 1
+    assert not disk.exists(f"{failing}/t-1")
+
+
+def test_a_log_that_may_lie_on_a_disk_that_fails_is_not_made_elsewhere(fakes, disk, clock, manager):
+    disk.fault = broken("/a")
+    with pytest.raises(KafkaError) as caught:
+        manager.create_log("t", 0, is_new=False)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert where(manager)["/b"] == []
 
 
 def test_a_directory_that_fails_at_the_start_takes_its_logs_only(fakes, disk, clock, manager):

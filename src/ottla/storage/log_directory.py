@@ -384,11 +384,25 @@ class LogDirectory:
             log = self._load(name, key, options)
             log.directory_was_made()
         except OSError:
-            if is_new:  # another directory may take it, and a start refuses a partition that is in two
+            if is_new:  # another directory may take it
                 with suppress(OSError):
                     self._disk.rmtree(path)
             raise
         return log
+
+    def only_began(self, name: str) -> bool:
+        """Whether the directory of a partition holds what making its log began with, at most. Raises OSError."""
+        segments = [each for each in self._disk.listdir(self._join(name)) if names.LOG_SUFFIX in each]
+        first = names.offset_name(0, names.LOG_SUFFIX)
+        return all(each == first and not self._disk.size(f"{self._join(name)}/{each}") for each in segments)
+
+    def discard(self, name: str) -> None:
+        """Have the directory of a partition removed that is no log here; before any is opened. Raises OSError."""
+        key = names.parse_partition_dir(name)
+        if key is None:
+            raise InvariantError(f"{name} is no partition's directory")
+        retired = names.retired_partition_dir(*key, self._rng.random_bytes(16), names.DELETE_DIR_SUFFIX)
+        self._disk.rename(self._join(name), self._join(retired))
 
     def create_future(self, key: TopicPartition, config: LogConfig, topic_id: Uuid | None) -> Log:
         """Make an empty log beside that of another directory, to be filled from there. Raises OSError."""

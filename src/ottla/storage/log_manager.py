@@ -6,7 +6,8 @@ A new log comes into the directory with the fewest, as in Apache Kafka. The meta
 Invariants:
 - All directories belong to the same node of the same cluster, each under a `directory.id` of its own, and a partition
   is in one of them only; a start that finds it otherwise is refused, and no log was touched.
-  But for a move between two of them that a crash cut short, which is ended first (`future_logs`).
+  But for a move between two of them that a crash cut short, which is ended first (`future_logs`), and for what a disk
+  that failed has left of a log that was then made elsewhere: nothing was ever written to it, and it goes.
 - A directory of several that can't be used at the start is offline from the start on, and the others are served; but
   not that of the metadata log.
 - Of an incarnation that may have lost something in one directory nobody believes that it lost nothing.
@@ -206,10 +207,25 @@ class LogManager:
             for name in held:
                 other = found.setdefault(name, directory)
                 if other is not directory:
-                    raise OperatorError(
-                        f"the partition {name} is in two directories of log.dirs, {other.path} and {directory.path}: "
-                        "move the older one elsewhere, or, if one disk failed lately, that which lies on it"
-                    )
+                    found[name] = self._one_of_twins(name, other, directory)
+
+    def _one_of_twins(self, name: str, one: LogDirectory, other: LogDirectory) -> LogDirectory:
+        """That which has the partition's log, where the other only began to make it. Raises OperatorError."""
+        try:
+            for left, kept in ((other, one), (one, other)):
+                if left.only_began(name):
+                    logger.warning("%s/%s is empty and lies in %s, too: it is removed", left.path, name, kept.path)
+                    left.discard(name)
+                    return kept
+        except OSError as error:
+            raise OperatorError(
+                f"the partition {name} is in {one.path} and {other.path}, {error.filename or ''} "
+                f"{error.strerror or error}: mend that disk of log.dirs"
+            ) from error
+        raise OperatorError(
+            f"the partition {name} is in two directories of log.dirs, {one.path} and {other.path}: move the older one "
+            "elsewhere, or, if one disk failed lately, that which lies on it"
+        )
 
     def _end_swaps(self) -> None:
         usable = []
@@ -394,6 +410,8 @@ class LogManager:
                 return directory.create_log(key, config, topic_id)
             except OSError as error:
                 failure = error
+                if directory.offline is not None and not is_new:  # it may lie there
+                    break
         if failure is None:
             raise InvariantError("no directory was asked for a new log")
         raise KafkaError(
