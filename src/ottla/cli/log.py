@@ -17,6 +17,7 @@ from typing import BinaryIO
 import click
 
 from ottla.cli.command import Group, connection_options, counted, json_option, open_cluster, print_json, print_table
+from ottla.cli.log_move import move
 from ottla.cli.log_scrub import scrub
 from ottla.cli.record_format import format_time, json_bytes
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
@@ -432,3 +433,9 @@ def _shown(data: bytes | None) -> str:
 log.command(
     examples=("ottla log scrub ottla-data", "ottla log scrub ottla-data/clicks-0 --json | jq 'select(.position)'")
 )(scrub)
+log.command(
+    examples=(
+        "ottla log move clicks --broker 1 --to /disk2/ottla",
+        "ottla log move clicks:0,1 views --broker 1 --to /disk2/ottla --execute",
+    )
+)(move)

@@ -20,6 +20,12 @@ from ottla.client.model import (
     ResourceType,
 )
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
 from ottla.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -191,6 +197,29 @@ def log_directories(
         )
         for result in response.results
     ]
+
+
+def move_to_directory(connection: Connection, path: str, positions: Sequence[Position]) -> None:
+    """AlterReplicaLogDirs: replicas of the broker at the other end begin to move to another of its directories.
+
+    Raises KafkaError that names each partition that was refused.
+    """
+    indexes: dict[str, list[int]] = {}
+    for name, index in positions:
+        indexes.setdefault(name, []).append(index)
+    topics = [AlterReplicaLogDirTopic(name=name, partitions=found) for name, found in indexes.items()]
+    response: AlterReplicaLogDirsResponse = connection.request(
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=topics)]),
+    )
+    failures = [
+        response_error(item.error_code, f"{topic.topic_name}-{item.partition_index}")
+        for topic in response.results
+        for item in topic.partitions
+        if item.error_code
+    ]
+    if failures:
+        raise KafkaError(failures[0].code, "; ".join(failure.message for failure in failures))
 
 
 def delete_records(connection: Connection, offsets: Mapping[Position, int], timeout_ms: int) -> dict[Position, int]:

@@ -372,6 +372,16 @@ class Cluster:
 
         return self._retry(attempt)
 
+    def move_to_directory(self, node_id: int, path: str, positions: Sequence[Position]) -> None:
+        """Replicas of a broker begin to move to another of its data directories; safe to repeat.
+
+        Raises KafkaError that names each partition that was refused.
+        """
+        self._change(
+            lambda connection: admin.move_to_directory(connection, path, positions),
+            to=lambda: self._connection(node_id),
+        )
+
     def delete_records(self, offsets: Mapping[Position, int]) -> dict[Position, int]:
         """Remove the records below an offset (-1: below the high watermark) of each partition; safe to repeat.
 

@@ -1,0 +1,94 @@
+"""`ottla log move`: replicas of one broker move to another of its data directories (AlterReplicaLogDirs, KIP-113).
+
+The broker copies while it serves, and swaps at the end; a wait that is interrupted leaves the move to go on.
+
+Left out: moves to other brokers (`ottla cluster reassign`).
+"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from ottla.cli.command import (
+    complete_topic,
+    connection_options,
+    counted,
+    json_option,
+    open_cluster,
+    print_json,
+    print_table,
+)
+from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
+from ottla.client.cluster import Cluster
+from ottla.client.model import LogDirectory, Position
+from ottla.common.errors import OperatorError
+
+POLL_S = 0.5
+
+
+@click.argument(
+    "targets", metavar=f"{METAVAR}...", nargs=-1, required=True, callback=parse_selection, shell_complete=complete_topic
+)
+@click.option("--broker", "node_id", type=int, required=True, metavar="ID", help="Whose replicas these are.")
+@click.option("--to", "path", required=True, metavar="DIR", help="A directory in log.dirs of that broker.")
+@click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
+@click.option("--no-wait", is_flag=True, help="Don't wait for the end.")
+@json_option
+@connection_options
+def move(
+    targets: Selection, node_id: int, path: str, execute: bool, no_wait: bool, as_json: bool, bootstrap_server: str
+) -> None:
+    """Move replicas between the data directories of one broker, which go on being served meanwhile."""
+    with open_cluster(bootstrap_server) as client:
+        positions = find_positions(client, targets)
+        places = _places(client, node_id, path)
+        for name, index in positions:
+            if (name, index) not in places:
+                raise OperatorError(
+                    f"broker {node_id} has no replica of {name}-{index}: `ottla log dirs --replicas` shows what it has"
+                )
+        moves = [(*position, places[position], path) for position in positions if places[position] != path]
+        columns = ("topic", "partition", "from", "to")
+        if as_json:
+            rows = [dict(zip(columns, row, strict=True)) for row in moves]
+            print_json({"executed": execute, "broker": node_id, "moves": rows})
+        elif moves:
+            print_table(columns, moves, right=("partition",))
+        else:
+            click.echo("Nothing needs to move.")
+        if not execute:
+            click.echo("This was a dry run; give --execute to do it.", err=True)
+        elif moves:
+            client.move_to_directory(node_id, path, [(name, index) for name, index, _, _ in moves])
+            if not no_wait:
+                _wait(client, node_id, path, [(name, index) for name, index, _, _ in moves])
+
+
+def _places(client: Cluster, node_id: int, path: str) -> dict[Position, str]:
+    """The directory of each replica of a broker. Raises OperatorError where it lacks the broker or the directory."""
+    directories = _directories(client, node_id)
+    if path not in [each.path for each in directories]:
+        known = ", ".join(each.path for each in directories)
+        raise OperatorError(f"{path} is not in log.dirs of broker {node_id}: give --to one of {known}")
+    return {position: each.path for each in directories for position in each.sizes}
+
+
+def _directories(client: Cluster, node_id: int) -> list[LogDirectory]:
+    directories = [each for each in client.log_directories() if each.node_id == node_id]
+    if not directories:
+        raise OperatorError(f"broker {node_id} is not there: `ottla cluster brokers` lists those that are")
+    return directories
+
+
+def _wait(client: Cluster, node_id: int, path: str, moving: list[Position]) -> None:
+    """Until all of them are there. Raises OperatorError where the directory fails meanwhile."""
+    while True:
+        (there,) = [each for each in _directories(client, node_id) if each.path == path]
+        if there.error is not None:
+            raise OperatorError(f"{path} of broker {node_id} failed ({there.error}): mend its disk, then move again")
+        if there.sizes.keys() >= set(moving):
+            break
+        time.sleep(POLL_S)
+    click.echo(f"Moved {counted(len(moving), 'partition')}.", err=True)
