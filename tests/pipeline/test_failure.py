@@ -76,6 +76,11 @@ NO_MODULE = (
             "ExecutorLostFailure (executor 3 exited) Reason: Command exited with code 137",
         ),
         (
+            aborted("org.apache.spark.SparkException: Python worker failed to connect back."),
+            "Python worker failed to connect back in time, as on a machine that is too busy for it: leave it less to "
+            "do, and run it again",
+        ),
+        (
             "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
             ": org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'\n" + JAVA_STACK,
             "Could not parse Master URL: 'local[x]'",

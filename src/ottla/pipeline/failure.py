@@ -21,6 +21,8 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
 
 WORKER_DIED = "Python worker exited unexpectedly"
 WORKER_LATE = "Python worker failed to connect back"
+NOT_CONNECTED = "Python worker failed to connect back"
+"""Spark waits for ten seconds, and has no setting for it."""
 JAVA_DIED = (
     "Spark's Java process ended while it was at work, as it does when memory runs out and the system kills it; leave "
     "it more memory, or run fewer tasks at once with --master local[N]"
@@ -102,6 +104,10 @@ def _advised(reason: str) -> str:
         )
     if reason.startswith("ModuleNotFoundError"):
         return f"{reason} on a worker; it needs the packages of 'ottla[pipeline]', and {OTHER_PYTHON}"
+    if NOT_CONNECTED in reason:
+        return (
+            f"{NOT_CONNECTED} in time, as on a machine that is too busy to start one: leave it less to do, run it again"
+        )
     if "Cannot run program" in reason or "PYTHON_VERSION_MISMATCH" in reason:
         return f"{reason.rstrip('.')}; {OTHER_PYTHON}"
     return reason
