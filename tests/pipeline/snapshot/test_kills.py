@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     from .world import World
 
 STEPS = ("landing", "landed", "merging", "merged", "committed")
+RACE_STEPS = ("planned", "landing", "landed", "merging", "merged")
 PLACED_STEPS = [(kind, "disk", step) for kind in ("delta", "iceberg", "parquet") for step in STEPS]
 PLACED_STEPS += [("delta", "s3", "landed"), ("delta", "s3", "committed"), ("parquet", "s3", "merged")]
 """In a bucket, what one of the two stages leaves, and a commit that is found again."""
+RACES = [("delta", step, history) for step in RACE_STEPS for history in (False, True)]
+RACES += [(kind, step, step.startswith("merg")) for kind in ("iceberg", "parquet") for step in RACE_STEPS]
+"""A history changes what is merged, for every format alike."""
 
 
 def files_there(world: World) -> set[str]:
@@ -90,8 +94,7 @@ def test_killed_before_an_operation_on_files(
     check_goes_on(world, monkeypatch)
 
 
-@pytest.mark.parametrize("step", ["planned", "landing", "landed", "merging", "merged"])
-@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize(("kind", "step", "history"), RACES, indirect=["kind"])
 def test_of_two_runs_one_is_refused(make_world: Callable[..., World], kind: str, step: str, history: bool) -> None:
     """The other one comes in between, and has read more."""
     from ottla.pipeline.sinks.table import StaleCommitError
