@@ -92,6 +92,20 @@ def test_the_shim_drops_one_argument_only(tmp_path: Path) -> None:
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
+def test_workers_take_the_pyspark_that_is_installed(tmp_path: Path) -> None:
+    home = launch_home(JavaRuntime(fake_java(tmp_path / "java", "17"), 17, "PATH"), tmp_path, tmp_path / "cache")
+    script = "import os, sys; print(os.environ['PYTHONPATH'], sys.executable, sys.argv[1:], sep='|')"
+    path = "/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-src.zip:/a b/*"
+    run = subprocess.run(
+        [home / "bin" / "python", "-c", script, "one two", ""],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout == f"/spark/python/lib/py4j-src.zip:/a b/*|{sys.executable}|['one two', '']\n"
+
+
 def test_a_cache_that_can_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     java = JavaRuntime(fake_java(tmp_path / "java", "17"), 17, "PATH")

