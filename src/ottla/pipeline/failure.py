@@ -106,7 +106,7 @@ def _advised(reason: str) -> str:
         return f"{reason} on a worker; it needs the packages of 'ottla[pipeline]', and {OTHER_PYTHON}"
     if NOT_CONNECTED in reason:
         return (
-            f"{NOT_CONNECTED} in time, as on a machine that is too busy to start one: leave it less to do, run it again"
+            f"{NOT_CONNECTED} in time, as on a machine that is too busy for it: leave it less to do, and run it again"
         )
     if "Cannot run program" in reason or "PYTHON_VERSION_MISMATCH" in reason:
         return f"{reason.rstrip('.')}; {OTHER_PYTHON}"
