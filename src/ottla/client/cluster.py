@@ -19,17 +19,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
-import ottla
 from ottla.client import acls, admin, cluster_admin, groups, quotas, reading, transactions, users
 from ottla.client import delegation_tokens as tokens
 from ottla.client.acls import AclFilter
-from ottla.client.connection import (
-    MAX_RESPONSE_BYTES,
-    BrokerUnreachable,
-    Connection,
-    format_address,
-    parse_bootstrap_servers,
-)
+from ottla.client.broker_connections import BrokerConnections
+from ottla.client.connection import MAX_RESPONSE_BYTES, BrokerUnreachable, Connection
 from ottla.client.coordinators import CoordinatorType, find_coordinator
 from ottla.client.failure import TopicNotFound, TopicReplaced, response_error
 from ottla.client.model import (
@@ -100,13 +94,8 @@ class Cluster:
         security: ClientSecurity = PLAINTEXT,
     ) -> None:
         """Raises OperatorError when the addresses can't be parsed; connects later."""
-        self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
-        self._client_id = client_id
         self._timeout_s = timeout_s
-        self._max_response_bytes = max_response_bytes
-        self._security = security
-        self._bootstrap_connection: Connection | None = None
-        self._connections: dict[int, Connection] = {}
+        self._connections = BrokerConnections(bootstrap_servers, client_id, timeout_s, max_response_bytes, security)
         self._brokers: dict[int, BrokerInfo] = {}
         self._info: ClusterInfo | None = None
         self._topics: dict[str, TopicInfo] = {}
@@ -121,12 +110,7 @@ class Cluster:
 
     def close(self) -> None:
         """Close every connection; a later call would open them again."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
-        if self._bootstrap_connection is not None:
-            self._bootstrap_connection.close()
-            self._bootstrap_connection = None
+        self._connections.close()
 
     # Metadata
 
@@ -792,45 +776,16 @@ class Cluster:
             raise response_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic!r}")
 
     def _connection(self, node_id: int) -> Connection:
-        connection = self._connections.get(node_id)
-        if connection is not None and not connection.closed:
+        connection = self._connections.open_to(node_id)
+        if connection is not None:
             return connection
         broker = self._brokers.get(node_id)
         if broker is None:
             raise response_error(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id}")
-        connection = self._connect(broker.host, broker.port)
-        self._connections[node_id] = connection
-        return connection
+        return self._connections.to(node_id, (broker.host, broker.port))
 
     def _any_connection(self) -> Connection:
-        for connection in (*self._connections.values(), self._bootstrap_connection):
-            if connection is not None and not connection.closed:
-                return connection
-        addresses = list(dict.fromkeys([*((b.host, b.port) for b in self._brokers.values()), *self._bootstrap]))
-        failure: BrokerUnreachable | None = None
-        for host, port in addresses:
-            try:
-                self._bootstrap_connection = self._connect(host, port)
-            except BrokerUnreachable as error:
-                failure = error
-                continue
-            return self._bootstrap_connection
-        if failure is None or len(addresses) == 1:
-            raise BrokerUnreachable(f"{failure}; is a broker running there?") from failure
-        tried = ", ".join(format_address(host, port) for host, port in addresses)
-        raise BrokerUnreachable(f"{failure}; none of {tried} answers") from failure
-
-    def _connect(self, host: str, port: int) -> Connection:
-        return Connection(
-            host,
-            port,
-            client_id=self._client_id,
-            timeout_s=self._timeout_s,
-            software_version=ottla.__version__,
-            max_response_bytes=self._max_response_bytes,
-            tls=self._security.tls,
-            login=self._security.login,
-        )
+        return self._connections.to_any((broker.host, broker.port) for broker in self._brokers.values())
 
     def _refresh(self, topics: Sequence[str] | None) -> None:
         """Ask for the brokers and the given topics (None: all of them, an empty list: none)."""
