@@ -20,7 +20,6 @@ _WRAPPERS = ("An error occurred while calling", "An exception was thrown from th
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
 
 WORKER_DIED = "Python worker exited unexpectedly"
-WORKER_LATE = "Python worker failed to connect back"
 NOT_CONNECTED = "Python worker failed to connect back"
 """Spark waits for ten seconds, and has no setting for it."""
 JAVA_DIED = (

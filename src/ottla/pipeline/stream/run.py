@@ -27,7 +27,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.datasource.provider import OttlaDataSource
-from ottla.pipeline.failure import WORKER_LATE, refusal, spark_reason
+from ottla.pipeline.failure import NOT_CONNECTED, refusal, spark_reason
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.sinks.topic import TopicTarget
@@ -134,7 +134,7 @@ def _run_query(
                 with uninterrupted():
                     _stop(query)
             failure = query.exception()
-            if failure is None or WORKER_LATE not in str(failure):
+            if failure is None or NOT_CONNECTED not in str(failure):
                 break
             logger.info("the source's Python process was late; the query is started again")
     summary.seconds = time.monotonic() - started
