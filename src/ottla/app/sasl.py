@@ -57,7 +57,7 @@ class SaslOfListeners:
         self._machine = machine
         self._find = find
         self._secret = machine.rng.random_bytes(SECRET_BYTES)
-        self._tokens = TokenLogins(token_secret(config), find_token, self._secret)
+        self._tokens = TokenLogins(token_secret(config.get_str), find_token, self._secret)
         opened = (*config.listeners, *(config.controller_listeners if config.clustered else ()))
         self._offers = {
             each.listener_name: self._offers_of(each.listener) for each in opened if each.listener.authenticates

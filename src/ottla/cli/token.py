@@ -13,7 +13,15 @@ import click
 from ottla.cli.command import Group, connection_options, json_option, open_cluster, print_json, print_table
 from ottla.cli.times import parse_duration
 from ottla.client.cluster import Cluster
-from ottla.client.delegation_tokens import LEFT_TO_BROKER, NOW, Token
+from ottla.client.delegation_tokens import (
+    LEFT_TO_BROKER,
+    NOW,
+    Token,
+    create_token,
+    describe_tokens,
+    expire_token,
+    renew_token,
+)
 from ottla.common.acl import USER, principal_of
 from ottla.common.errors import ErrorCode, KafkaError
 
@@ -31,7 +39,9 @@ def _moment(time_ms: int) -> str:
 
 
 def _find(cluster: Cluster, token_id: str) -> Token:
-    found = next((token for token in cluster.delegation_tokens() if token.token_id == token_id), None)
+    found = next(
+        (token for token in cluster.read(lambda each: describe_tokens(each, None)) if token.token_id == token_id), None
+    )
     if found is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, f"there is no token {token_id!r} that this user may see")
     return found
@@ -61,7 +71,8 @@ def create(
     """Make a token, and show its HMAC, the password that goes with its id."""
     lifetime_ms = LEFT_TO_BROKER if max_lifetime is None else parse_duration(max_lifetime, "--max-lifetime")
     with open_cluster(bootstrap_server) as cluster:
-        made = cluster.create_token(None if owner is None else _principal(owner), renewers, lifetime_ms)
+        whose = None if owner is None else _principal(owner)
+        made = cluster.change(lambda connection: create_token(connection, whose, renewers, lifetime_ms))
     if as_json:
         print_json(made._asdict())
         return
@@ -78,7 +89,9 @@ def renew(token_id: str, period: str | None, as_json: bool, bootstrap_server: st
     """Let a token end later, though never after its last time."""
     period_ms = LEFT_TO_BROKER if period is None else parse_duration(period, "--period")
     with open_cluster(bootstrap_server) as cluster:
-        _tell(token_id, cluster.renew_token(_find(cluster, token_id), period_ms), as_json=as_json)
+        found = _find(cluster, token_id)
+        expiry_ms = cluster.change(lambda connection: renew_token(connection, found, period_ms))
+    _tell(token_id, expiry_ms, as_json=as_json)
 
 
 @token.command(examples=("ottla token expire TOKEN_ID", "ottla token expire TOKEN_ID --after 1h"))
@@ -90,7 +103,9 @@ def expire(token_id: str, after: str | None, as_json: bool, bootstrap_server: st
     """End a token; connections that came in by it stay until they have to authenticate again."""
     period_ms = NOW if after is None else parse_duration(after, "--after")
     with open_cluster(bootstrap_server) as cluster:
-        _tell(token_id, cluster.expire_token(_find(cluster, token_id), period_ms), as_json=as_json)
+        found = _find(cluster, token_id)
+        expiry_ms = cluster.change(lambda connection: expire_token(connection, found, period_ms))
+    _tell(token_id, expiry_ms, as_json=as_json)
 
 
 def _tell(token_id: str, expiry_ms: int, *, as_json: bool) -> None:
@@ -114,7 +129,7 @@ def _tell(token_id: str, expiry_ms: int, *, as_json: bool) -> None:
 def list_(owners: list[str], as_json: bool, bootstrap_server: str) -> None:
     """Show tokens that this user has, or may see; not their HMACs."""
     with open_cluster(bootstrap_server) as cluster:
-        found = cluster.delegation_tokens(owners or None)
+        found = cluster.read(lambda connection: describe_tokens(connection, owners or None))
     if as_json:
         print_json([{name: value for name, value in each._asdict().items() if name != "hmac"} for each in found])
         return

@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import TypeVar
 
 from ottla.client import acls, admin, cluster_admin, groups, quotas, reading, transactions, users
-from ottla.client import delegation_tokens as tokens
 from ottla.client.acls import AclFilter
 from ottla.client.broker_connections import BrokerConnections
 from ottla.client.connection import MAX_RESPONSE_BYTES, BrokerUnreachable, Connection
@@ -456,27 +455,13 @@ class Cluster:
         """Take the password for one mechanism away. Raises KafkaError RESOURCE_NOT_FOUND."""
         self._change(lambda connection: users.remove_user(connection, name, mechanism))
 
-    def delegation_tokens(self, owners: Sequence[str] | None = None) -> list[tokens.Token]:
-        """Delegation tokens of these owners, or of everybody, that who asks may see."""
-        return self._retry(lambda: tokens.describe_tokens(self._any_connection(), owners))
+    def read(self, ask: Callable[[Connection], T]) -> T:
+        """What any broker says, by a request that has no method here."""
+        return self._retry(lambda: ask(self._any_connection()))
 
-    def create_token(self, owner: str | None, renewers: Sequence[str], max_lifetime_ms: int) -> tokens.Token:
-        """Make a delegation token for `owner`, or for who asks."""
-        made: list[tokens.Token] = []
-        self._change(lambda connection: made.append(tokens.create_token(connection, owner, renewers, max_lifetime_ms)))
-        return made[-1]
-
-    def renew_token(self, token: tokens.Token, period_ms: int) -> int:
-        """Let a delegation token end later; when it ends now."""
-        ends: list[int] = []
-        self._change(lambda connection: ends.append(tokens.renew_token(connection, token, period_ms)))
-        return ends[-1]
-
-    def expire_token(self, token: tokens.Token, period_ms: int) -> int:
-        """Let a delegation token end at another time, or now; when it ends."""
-        ends: list[int] = []
-        self._change(lambda connection: ends.append(tokens.expire_token(connection, token, period_ms)))
-        return ends[-1]
+    def change(self, ask: Callable[[Connection], T]) -> T:
+        """The same for a change, which the controller gets."""
+        return self._change(ask)
 
     def acls(self, wanted: AclFilter) -> list[Acl]:
         """What matches the filter. Raises KafkaError SECURITY_DISABLED where brokers have no authorizer."""

@@ -5,12 +5,9 @@ All nodes of a cluster need the same secret: each makes the passwords of tokens 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ottla.common.config_def import ConfigKey, ConfigType, ConfigValue, Importance, Range, UpdateMode, Validator
-
-if TYPE_CHECKING:
-    from ottla.common.broker_configs import BrokerConfig
 
 SECRET_KEY, OLD_SECRET_KEY = "delegation.token.secret.key", "delegation.token.master.key"
 _HOUR_MS = 3_600_000
@@ -56,6 +53,6 @@ TOKEN_CONFIGS = [
 ]
 
 
-def token_secret(config: BrokerConfig) -> str:
-    """The secret of this node; empty where it has none."""
-    return config.get_str(SECRET_KEY) or config.get_str(OLD_SECRET_KEY) or ""
+def token_secret(get: Callable[[str], str | None]) -> str:
+    """The secret of this node by its settings, of which `get` gives one; empty where it has none."""
+    return get(SECRET_KEY) or get(OLD_SECRET_KEY) or ""

@@ -111,7 +111,7 @@ class Controller:
         self._scheduler = scheduler
         self._statistics = ControllerStatistics(registry)
         self._heartbeats = BrokerHeartbeats(config.get_int("broker.session.timeout.ms"))
-        self._tokens = TokenIndex(token_secret(config))
+        self._tokens = TokenIndex(token_secret(config.get_str))
         self._active = False
         self._fencing_timer: TimerHandle | None = None
         self._balance_timer: TimerHandle | None = None

@@ -24,7 +24,7 @@ def handle(
 ) -> DescribeDelegationTokenResponse:
     """Tokens of the owners that are named, as far as who asks has them, or may see those of others."""
     check_token_request(request)
-    secret = token_secret(context.config)
+    secret = token_secret(context.config.get_str)
     if not secret:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     owners = None
