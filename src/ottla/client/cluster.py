@@ -610,18 +610,6 @@ class Cluster:
 
         self._retry(attempt, FENCE_ERRORS)
 
-    def check_transactional_id(self, transactional_id: str) -> None:
-        """Ask whether this user may write under an id, and leave it as it is: a timeout of nothing is refused, but only
-        to who may.
-
-        Raises KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
-        """
-        try:
-            self.terminate_transaction(transactional_id, 0)
-        except KafkaError as error:
-            if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-                raise
-
     # Routing
 
     def _coordinator(self, key: str, key_type: CoordinatorType = CoordinatorType.GROUP) -> BrokerInfo:

@@ -313,13 +313,15 @@ def group(cluster: Cluster, name: str) -> str:
 def transactional_id(cluster: Cluster, name: str) -> str:
     """Whether a producer may take the id, which stays as it is. Raises OperatorError, KafkaError."""
     try:
-        cluster.check_transactional_id(name)
+        cluster.terminate_transaction(name, 0)  # no timeout of a transaction, but only to who may write
     except KafkaError as error:
+        if error.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            return "transactions can be written under it"
         if error.code != ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             raise
         way = _allow("Write", "--transactional-id", name)
         raise OperatorError(f"{error}; exactly-once writes need WRITE on the transactional id: {way}") from error
-    return "transactions can be written under it"
+    raise OttlaError(f"transactional id {name!r}: the broker took a transaction timeout of 0 ms, as none should")
 
 
 def _allow(operation: str, option: str, name: str) -> str:

@@ -135,22 +135,13 @@ def load(
     shown_group = f"ottla-load.{target.name}.{settings.pipeline_id}" if group is None else group
 
     session = partial(open_session, master, "ottla pipeline load", with_light_java(conf))
+    load_new = partial(loading.load, group=shown_group, security=security())
 
     def run() -> None:
         nonlocal settings
         with progress_line(quiet or as_json) as progress:
             observer = progress or loading.Observer()
-            summary = loading.load(
-                names,
-                target,
-                bootstrap_server,
-                session,
-                settings,
-                observer,
-                value_format,
-                group=shown_group,
-                security=security(),
-            )
+            summary = load_new(names, target, bootstrap_server, session, settings, observer, value_format)
         settings = replace(settings, start=None)  # the next one goes on
         if as_json:
             print_json(summary.to_json(), indent=None if schedule else 2)
