@@ -12,6 +12,7 @@ from ottla.record.control import end_transaction_marker
 from ottla.storage.damage import Damage
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_scrubber import LEAST_ROUND_S, STEP_MS, LogScrubber
+from ottla.storage.transaction_index import ENTRY
 
 SEGMENT_BYTES = 2000
 BATCHES = 40
@@ -285,6 +286,23 @@ def test_an_index_of_aborted_transactions_with_any_flipped_bit_is_made_anew(site
             assert site.disk.read_bytes(path) == whole, (path, position)
     assert site.found == []
     assert site.scrubber.damaged == {}
+
+
+@pytest.mark.parametrize("how", ["removed", "cut"])
+def test_one_that_lacks_entries_since_a_clean_stop_is_made_anew(site, how):
+    paths = write_transactions(site)
+    whole = [site.disk.read_bytes(path) for path in paths]
+    site.manager.shutdown()
+    for path, data in zip(paths, whole, strict=True):
+        if how == "removed":
+            site.disk.unlink(path)
+        else:
+            site.disk.write_bytes(path, data[: -ENTRY.size])
+    again = Site(site.fakes, site.clock, site.disk, site.opened)
+    assert again.manager.had_clean_shutdown
+    again.run_round()
+    assert [site.disk.read_bytes(path) for path in paths] == whole
+    assert again.log().segments.with_aborted, "readers look into them"
 
 
 def test_a_stop_closes_what_is_open(site):

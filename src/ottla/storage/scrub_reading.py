@@ -45,6 +45,7 @@ class SegmentReading:
         "_has_aborted",
         "_path",
         "_scrub",
+        "_start_offset",
         "_was_cleaned",
         "_with_indexes",
         "aborted_problem",
@@ -68,6 +69,7 @@ class SegmentReading:
         self._aborted_are_written = segment.aborted_are_written
         self._has_aborted = segment.transaction_index is not None
         self._was_cleaned = was_cleaned
+        self._start_offset = log.log_start_offset
         self._aborted: AbortedCheck | None = None
         self.aborted_problem = ""
         """What is wrong first with the index of aborted transactions, or with its absence."""
@@ -114,7 +116,14 @@ class SegmentReading:
                 entries = self._entries() if self._has_aborted else []
                 if not self.aborted_problem:
                     known, base_offset = self._open_before(), self._facts.base_offset
-                    self._aborted = AbortedCheck(file, base_offset, entries, known, was_cleaned=self._was_cleaned)
+                    self._aborted = AbortedCheck(
+                        file,
+                        base_offset,
+                        entries,
+                        known,
+                        was_cleaned=self._was_cleaned,
+                        log_start_offset=self._start_offset,
+                    )
             scrub = self._scrub = SegmentScrub(file, self._facts, check, aborted=self._aborted)
         before = scrub.position
         scrub.run(max_bytes)

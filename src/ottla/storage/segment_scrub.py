@@ -143,10 +143,21 @@ class AbortedCheck:
     """Whether the index of aborted transactions of a segment says what its batches and markers do, told one by one.
 
     What was open where the segment begins is known from a snapshot of producers, or not. Where the cleaner may have
-    dropped batches, an entry may name a transaction from before them. An entry that is missing is not missed.
+    dropped batches, an entry may name a transaction from before them. An entry that is missing is missed only where the
+    transaction began in the segment, behind a log start that is known.
     """
 
-    __slots__ = ("_base_offset", "_entries", "_file", "_is_exact", "_last_marker", "_open", "_starts_known", "problem")
+    __slots__ = (
+        "_base_offset",
+        "_entries",
+        "_file",
+        "_is_exact",
+        "_last_marker",
+        "_open",
+        "_start_offset",
+        "_starts_known",
+        "problem",
+    )
 
     def __init__(
         self,
@@ -156,8 +167,10 @@ class AbortedCheck:
         open_before: Mapping[int, int] | None,
         *,
         was_cleaned: bool,
+        log_start_offset: int | None = None,
     ) -> None:
         """`open_before`: producer id -> first offset of what was open, None where nobody knows."""
+        self._start_offset = log_start_offset
         self._file = file
         self._base_offset = base_offset
         self._entries = {entry.last_offset: entry for entry in entries}
@@ -188,6 +201,10 @@ class AbortedCheck:
         before, self._last_marker[producer_id] = self._last_marker.get(producer_id, -1), offset
         entry = self._entries.pop(offset, None)
         if entry is None:  # where records were deleted or cleaned away it is rightly missing
+            if committed or first_offset is None or self._start_offset is None:
+                return
+            if first_offset >= max(self._base_offset, self._start_offset):
+                self._tell(f"none for the marker at {offset}, which aborts from {first_offset} on", exactly=True)
             return
         if committed or entry.producer_id != producer_id:
             self._tell(f"{entry}, and no marker of that producer there aborts")
