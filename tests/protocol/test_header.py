@@ -166,6 +166,10 @@ def test_registry_follows_apache_kafka():
         "CreateAcls": (1, 3),
         "DeleteAcls": (1, 3),
         "AlterReplicaLogDirs": (1, 2),
+        "CreateDelegationToken": (1, 3),
+        "RenewDelegationToken": (1, 2),
+        "ExpireDelegationToken": (1, 2),
+        "DescribeDelegationToken": (1, 3),
         "DescribeProducers": (0, 0),
         "AssignReplicasToDirs": (0, 0),
     }
