@@ -41,6 +41,7 @@ key = "id"
 def broker() -> Iterator[Broker]:
     configs = {
         "listeners": "SASL_SSL://localhost:0",
+        "security.inter.broker.protocol": "SASL_SSL",
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{LOGIN}user_ann="{PASSWORD}";',
     }

@@ -66,7 +66,7 @@ def status(
     )
     if as_json:
         print_json([one.to_json() for one in found])
-    else:
+    elif not found or any(one.error is None for one in found):
         print_table(COLUMNS, [row for one in found for row in _rows(one)], right=NUMERIC)
     raise_unreadable(found)
 

@@ -146,12 +146,15 @@ def _run_query(
 
 
 def _table(job: StreamJob) -> Table | None:
-    """Of the results, where they go to a table."""
+    """Of the results, where they go to a table. One that is there keeps its partition columns, whatever is defined."""
     result = job.definition.result
     if job.open_table is not None:
         return job.open_table()
     if not result.table:
         return None
+    table = open_table(result.table, format=result.format, catalog_url=result.catalog)
+    if not result.partition_by or table.exists():
+        return table
     return open_table(result.table, format=result.format, partition_by=result.partition_by, catalog_url=result.catalog)
 
 
