@@ -113,7 +113,7 @@ unit: $(VENV)/.test
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(UNIT) $(ARGS)
 
 test: $(VENV)/.test $(if $(call tested,pipeline),$(VENV)/.pipeline) $(if $(call tested,bench),$(VENV)/.bench)
-	@$(if $(NAMED),:,echo "All tests take about twenty minutes on two idle cores, longer on a busy machine.")
+	@$(if $(NAMED),:,echo "All tests take about 45 minutes on two idle cores, longer on a busy machine.")
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
 check: $(VENV)/.check
