@@ -93,7 +93,15 @@ ACCEPTED = (
         "a setting of Ottla alone",
         "describe_configs",
         "broker.*",
-        r".*\[((group|transaction)\.coordinator\.((group|member)\.)?max\.bytes|log\.scrub\.io\.max\.bytes\.per\.second)\].*",
+        r".*\[((group|transaction)\.coordinator\.((group|member)\.)?max\.bytes|log\.scrub\.io\.max\.bytes\.per\.second"
+        r"|ssl\.crl\.location)\].*",
+        kafka="missing",
+    ),
+    Accepted(
+        "a name that Apache Kafka took until 4.0",
+        "describe_configs",
+        "broker.*",
+        r".*\[delegation\.token\.master\.key\].*",
         kafka="missing",
     ),
     Accepted("its feature is not built", "describe_configs", "broker.*", r".*configs\[.*\]", ottla="missing"),
