@@ -334,6 +334,7 @@ CLUSTER_APIS = {
 JUDGED_BY_TOOLS = {
     *("create_acls", "describe_acls", "delete_acls", "sasl_handshake", "sasl_authenticate"),
     *("describe_user_scram_credentials", "alter_user_scram_credentials", "alter_replica_log_dirs"),
+    *(f"{each}_delegation_token" for each in ("create", "renew", "expire", "describe")),
 }
 
 

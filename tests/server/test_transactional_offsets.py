@@ -19,7 +19,7 @@ from ottla.record.control import ControlRecordType, EndMarker, control_record_ty
 
 from .harness import Connection, Server
 from .test_groups import commit, coordinate, join, stored
-from .transactional import TransactionalProducer, completed, find_coordinator
+from .transactional import TransactionalProducer, completed, find_coordinator, until
 
 
 def offset(client: Connection, topic: str = "t", group: str = "g", *, stable: bool = True) -> tuple[ErrorCode, int]:
@@ -191,7 +191,8 @@ def test_a_stranger_commits_nothing(coordinated: Connection) -> None:
     assert asked(coordinated, sender) == ErrorCode.INVALID_PRODUCER_EPOCH
     sender.producer_id += 1
     assert asked(coordinated, sender) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    sender.transactional_id = "nobody's"
+    sender.transactional_id = "nobody's"  # of another partition, whose coordinator may be loading yet
+    until(coordinated, lambda: asked(coordinated, sender) != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert asked(coordinated, sender) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert offset(coordinated) == (ErrorCode.NONE, 5)
 
