@@ -83,7 +83,6 @@ class Writer(NamedTuple):
 
 
 WRITERS = [
-    Writer("4.4", "4.0", True, "consumer", signal.SIGKILL, 1),
     Writer("4.4", "4.0", True, "consumer", signal.SIGKILL, 2),
     Writer("4.4", "4.0", False, "consumer", signal.SIGTERM, 2),
     Writer("4.1", "4.0", False, "consumer", signal.SIGTERM, 1),
