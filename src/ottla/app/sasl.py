@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from ottla.app.tls import read_file
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Dispatcher
 from ottla.common.config_keys_tokens import token_secret
 from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import OperatorError
+from ottla.common.files import read_file
 from ottla.common.listener_configs import of_listener
 from ottla.common.machine import Machine
 from ottla.metrics.registry import MetricsRegistry
@@ -110,18 +110,15 @@ class SaslOfListeners:
 
     def _token_login(self, listener: ListenerInfo) -> Login:
         """By the token in a file, which whoever renews it replaces."""
-        from urllib.parse import unquote, urlsplit
-
         from ottla.security.sasl.oauthbearer import OAuthBearerClient
-        from ottla.security.sasl.token_source import URL, token_in_file
+        from ottla.security.sasl.token_source import URL, path_of, token_in_file
 
-        parts = urlsplit(str(self._config.of_listener(listener.name, URL, OAUTHBEARER) or ""))
-        if parts.scheme != "file":
+        path = path_of(str(self._config.of_listener(listener.name, URL, OAUTHBEARER) or ""))
+        if path is None:
             raise OperatorError(
                 f"{of_listener(listener.name, URL, OAUTHBEARER)} has to be a file: URL of the token by which this node "
                 "says to others who it is"
             )
-        path = unquote(parts.path)
         token_in_file(path, URL, read_file)  # there when the node starts, or it is told at once
 
         def begin() -> ClientMechanism:

@@ -23,6 +23,7 @@ from ottla.app.settings import DEFAULT_DATA_DIR, read_settings
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
+from ottla.common.files import read_file
 from ottla.common.properties import load_properties
 from ottla.storage.names import LOCK_FILE
 
@@ -202,8 +203,7 @@ def read_token(options: StartOptions) -> str | None:
     if options.metrics_port is None:
         raise OperatorError("--metrics-token-file is for the endpoint of metrics: give --metrics-port too")
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_TOKEN_BYTES + 1).strip()
+        data = read_file(path, MAX_TOKEN_BYTES + 1).strip()
     except OSError as error:
         raise OperatorError(
             f"{path} can't be read: {error.strerror}; name another file with --metrics-token-file"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.files import read_file
 
 if TYPE_CHECKING:
     from ottla.security.listener_tls import ListenerTls
@@ -32,13 +33,7 @@ def tls_of_listeners(config: BrokerConfig, *, serves_metrics: bool = False) -> M
 
 
 def read_regular(path: str, limit: int) -> bytes:
-    """The same of a file that keeps nobody waiting: one who changes settings may name a pipe. Raises OSError."""
+    """`read_file` of one that keeps nobody waiting: who changes settings may name a pipe. Raises OSError."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "it is no regular file")
     return read_file(path, limit)
-
-
-def read_file(path: str, limit: int) -> bytes:
-    """The first bytes of a file, at most so many. Raises OSError."""
-    with open(path, "rb") as file:
-        return file.read(limit)

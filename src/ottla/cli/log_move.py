@@ -49,7 +49,8 @@ def move(
                 raise OperatorError(
                     f"broker {node_id} has no replica of {name}-{index}: `ottla log dirs --replicas` shows what it has"
                 )
-        moves = [(*position, places[position], path) for position in positions if places[position] != path]
+        moving = [position for position in positions if places[position] != path]
+        moves = [(*position, places[position], path) for position in moving]
         columns = ("topic", "partition", "from", "to")
         if as_json:
             rows = [dict(zip(columns, row, strict=True)) for row in moves]
@@ -61,9 +62,9 @@ def move(
         if not execute:
             click.echo("This was a dry run; give --execute to do it.", err=True)
         elif moves:
-            client.move_to_directory(node_id, path, [(name, index) for name, index, _, _ in moves])
+            client.move_to_directory(node_id, path, moving)
             if not no_wait:
-                _wait(client, node_id, path, [(name, index) for name, index, _, _ in moves])
+                _wait(client, node_id, path, moving)
 
 
 def _places(client: Cluster, node_id: int, path: str) -> dict[Position, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ottla.client.connection import Connection
-from ottla.client.failure import error_words, raise_for, response_error
+from ottla.client.failure import error_words, raise_all, raise_for, response_error
 from ottla.client.model import (
     CONFIG_SOURCES,
     ConfigEntry,
@@ -20,6 +20,7 @@ from ottla.client.model import (
     ResourceType,
 )
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.topic_partition import by_topic
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -104,8 +105,7 @@ def delete_topics(connection: Connection, names: Sequence[str], timeout_ms: int)
         for result in response.responses
         if result.error_code != ErrorCode.NONE
     ]
-    if failures:
-        raise KafkaError(failures[0].code, "; ".join(failure.message for failure in failures))
+    raise_all(failures)
 
 
 def create_partitions(connection: Connection, name: str, total_count: int, timeout_ms: int) -> None:
@@ -204,10 +204,7 @@ def move_to_directory(connection: Connection, path: str, positions: Sequence[Pos
 
     Raises KafkaError that names each partition that was refused.
     """
-    indexes: dict[str, list[int]] = {}
-    for name, index in positions:
-        indexes.setdefault(name, []).append(index)
-    topics = [AlterReplicaLogDirTopic(name=name, partitions=found) for name, found in indexes.items()]
+    topics = [AlterReplicaLogDirTopic(name=name, partitions=found) for name, found in by_topic(positions).items()]
     response: AlterReplicaLogDirsResponse = connection.request(
         ApiKey.ALTER_REPLICA_LOG_DIRS,
         AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=topics)]),
@@ -218,8 +215,7 @@ def move_to_directory(connection: Connection, path: str, positions: Sequence[Pos
         for item in topic.partitions
         if item.error_code
     ]
-    if failures:
-        raise KafkaError(failures[0].code, "; ".join(failure.message for failure in failures))
+    raise_all(failures)
 
 
 def delete_records(connection: Connection, offsets: Mapping[Position, int], timeout_ms: int) -> dict[Position, int]:
@@ -227,11 +223,11 @@ def delete_records(connection: Connection, offsets: Mapping[Position, int], time
 
     Returns where each log begins now. Raises KafkaError that names every partition that refused.
     """
-    by_topic: dict[str, list[DeleteRecordsPartition]] = {}
+    wanted: dict[str, list[DeleteRecordsPartition]] = {}
     for (name, index), offset in offsets.items():
-        by_topic.setdefault(name, []).append(DeleteRecordsPartition(partition_index=index, offset=offset))
+        wanted.setdefault(name, []).append(DeleteRecordsPartition(partition_index=index, offset=offset))
     request = DeleteRecordsRequest(
-        topics=[DeleteRecordsTopic(name=name, partitions=found) for name, found in by_topic.items()],
+        topics=[DeleteRecordsTopic(name=name, partitions=found) for name, found in wanted.items()],
         timeout_ms=timeout_ms,
     )
     response: DeleteRecordsResponse = connection.request(
@@ -244,8 +240,7 @@ def delete_records(connection: Connection, offsets: Mapping[Position, int], time
             if result.error_code:
                 failures.append(response_error(result.error_code, f"{topic.name}-{result.partition_index}"))
             starts[topic.name, result.partition_index] = result.low_watermark
-    if failures:
-        raise KafkaError(failures[0].code, "; ".join(failure.message for failure in failures))
+    raise_all(failures)
     return starts
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import ottla
 from ottla.client.connection import CLIENT_NAME, Connection
-from ottla.client.failure import raise_for, response_error
+from ottla.client.failure import raise_all, raise_for, response_error
 from ottla.client.model import (
     ClusterBroker,
     FeatureInfo,
@@ -19,7 +19,7 @@ from ottla.client.model import (
     QuorumInfo,
     QuorumReplicaInfo,
 )
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode
 from ottla.common.topic_partition import by_topic
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -207,5 +207,4 @@ def _raise_failures(results: Iterable[tuple[Position, int, str | None]]) -> None
         for (name, index), code, message in results
         if code != ErrorCode.NONE
     ]
-    if failures:
-        raise KafkaError(failures[0].code, "; ".join(failure.message for failure in failures))
+    raise_all(failures)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid, uuid_to_string
 
@@ -36,6 +38,12 @@ def error_words(code: int) -> str:
 def response_error(code: int, subject: str, message: str | None = None) -> KafkaError:
     """The exception for a code other than NONE; `message` is the broker's own, where the response has one."""
     return KafkaError(ErrorCode.for_code(code), f"{subject}: {(message or error_words(code)).rstrip('.')}")
+
+
+def raise_all(failures: Sequence[KafkaError]) -> None:
+    """Raise one KafkaError, of the first one's code, that says what all of them do; none where there are none."""
+    if failures:
+        raise KafkaError(failures[0].code, "; ".join(failure.message for failure in failures))
 
 
 def raise_for(code: int, subject: str, message: str | None = None) -> None:

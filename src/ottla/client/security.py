@@ -10,6 +10,7 @@ from ottla.client.login import Login, read_login
 from ottla.common.config_def import ConfigValue
 from ottla.common.config_keys_tls import TLS_CONFIGS
 from ottla.common.errors import KafkaError, OperatorError
+from ottla.common.files import read_file
 from ottla.common.listener_configs import SECURITY_PROTOCOLS
 from ottla.common.properties import load_properties
 from ottla.security.contexts import Material, TlsSettings, client_context, read_material
@@ -78,7 +79,7 @@ def parse_security(properties: Mapping[str, str], place: str) -> ClientSecurity:
             raise OperatorError(f"{error.message} (in {place})") from error
 
     settings = TlsSettings.of(get)
-    material = read_material(settings, _read)
+    material = read_material(settings, read_file)
     context, of_library = client_context(settings, material), _for_library(settings, material) | library
     return ClientSecurity(context, of_library, login, _portable(properties, material))
 
@@ -109,8 +110,3 @@ def _for_library(settings: TlsSettings, material: Material) -> dict[str, str]:
     if material.identity is not None:
         properties["ssl.key.pem"], properties["ssl.certificate.pem"] = _parted(material.identity.pem)
     return properties
-
-
-def _read(path: str, limit: int) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(limit)

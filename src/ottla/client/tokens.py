@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from ottla.common.errors import OperatorError
+from ottla.common.files import read_file
 from ottla.security.sasl.oauthbearer import MAX_TOKEN_CHARS
 from ottla.security.sasl.token_source import (
     CLIENT_ID,
@@ -22,6 +23,7 @@ from ottla.security.sasl.token_source import (
     expires_s,
     grant_request,
     granted_token,
+    path_of,
     token_in_file,
 )
 
@@ -37,9 +39,9 @@ class TokenSource:
 
     def __init__(self, url: str, credentials: Credentials | None, what: str) -> None:
         """`what` names the setting in messages. Raises OperatorError."""
-        parts = urlsplit(url)
-        self._path = unquote(parts.path) if parts.scheme == "file" else None
+        self._path = path_of(url)
         if self._path is None:
+            parts = urlsplit(url)
             if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
                 raise OperatorError(f"{what} has to begin with file: or https:")
             if credentials is None:
@@ -66,7 +68,7 @@ class TokenSource:
         return self.token(), self._ends_s
 
     def _read(self) -> str:
-        return token_in_file(self._path or "", self._what, _read_file)
+        return token_in_file(self._path or "", self._what, read_file)
 
     def _ask(self) -> str:
         headers, body = grant_request(self._credentials or Credentials("", ""))
@@ -87,11 +89,6 @@ class _NoRedirect(HTTPRedirectHandler):
 
     def redirect_request(self, *_arguments: object) -> None:
         return None
-
-
-def _read_file(path: str, limit: int) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(limit)
 
 
 def token_source(properties: Mapping[str, str], options: Mapping[str, str], path: str) -> TokenSource:

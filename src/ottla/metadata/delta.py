@@ -25,7 +25,6 @@ from ottla.metadata.image import (
     BrokerImage,
     ConfigResource,
     ControllerImage,
-    KeptKey,
     MetadataImage,
     PartitionImage,
     QuotaEntity,
@@ -136,7 +135,7 @@ class MetadataDelta:
         self._scram: dict[ScramKey, ScramCredential | None] = {}
         self._acls: dict[Uuid, Acl | None] = {}
         self._tokens: dict[str, DelegationToken | None] = {}
-        self._kept: dict[KeptKey, Any] = {}
+        self._kept: dict[type, Any] = {}
         self._next_producer_id = base.next_producer_id
 
     def replay(self, record: Any) -> None:

@@ -47,9 +47,6 @@ def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
 ScramKey = tuple[str, int]
 """A user and the number of a mechanism."""
 
-KeptKey = type
-"""Which record that is kept unread: its class, and what a newer one of it or its removal names."""
-
 
 class VersionRange(NamedTuple):
     """The levels of a feature that a broker supports, both inclusive."""
@@ -157,8 +154,8 @@ class MetadataImage:
     next_producer_id: int = 0
     acls: Mapping[Uuid, Acl] = field(default_factory=lambda: _EMPTY)
     """By id; the same object in the next image when none of them changed."""
-    kept: Mapping[KeptKey, Any] = field(default_factory=lambda: _EMPTY)
-    """Records of what is not served, unread, so that snapshots lose nothing."""
+    kept: Mapping[type, Any] = field(default_factory=lambda: _EMPTY)
+    """The newest record of each class that is not served, unread, so that snapshots lose nothing."""
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)

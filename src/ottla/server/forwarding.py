@@ -18,7 +18,7 @@ from ottla.common.clock import Clock, Scheduler
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.peer import ControllerDone, PeerNetwork
-from ottla.controller.driver import Controller
+from ottla.controller.driver import Controller, Operation
 from ottla.controller.requests import operation_of
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.image import MetadataImage
@@ -40,7 +40,6 @@ FORWARD_TIMEOUT_S = 30.0
 
 Error = BaseException | None
 ForwardDone = Callable[[bytes | None, Error], None]
-Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
 CREATE_TOPICS = API[ApiKey.CREATE_TOPICS]
 
 
@@ -121,7 +120,7 @@ class ControllerChannel:
 
         self._repeat(attempt, done, ATTEMPT_TIMEOUT_S)
 
-    def _charged(self, client: Asker, message: CreateTopicsRequest) -> Operation:
+    def _charged(self, client: Asker, message: CreateTopicsRequest) -> Operation[Any]:
         decide = operation_of(message)
 
         def operation(image: MetadataImage, context: ControllerContext) -> ControllerResult[Any]:

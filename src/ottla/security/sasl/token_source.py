@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from typing import NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode, urlsplit
 
 from ottla.common.errors import OperatorError
 from ottla.security.sasl.oauthbearer import MAX_TOKEN_CHARS
@@ -42,6 +42,12 @@ def checked_token(text: str, what: str) -> str:
     if len(token) > MAX_TOKEN_CHARS or not _TOKEN.fullmatch(token):
         raise OperatorError(f"{what} holds no token: it has to be one, of at most {MAX_TOKEN_CHARS} characters")
     return token
+
+
+def path_of(url: str) -> str | None:
+    """The path of a file: URL; None of another."""
+    parts = urlsplit(url)
+    return unquote(parts.path) if parts.scheme == "file" else None
 
 
 def token_in_file(path: str, what: str, read: Callable[[str, int], bytes]) -> str:
