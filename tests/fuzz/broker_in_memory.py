@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ class MemoryChannel:
         self.parked = False
         self.take(parts)
 
-    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
         """Nobody has limits."""
 
     def close(self, reason: str) -> None:

@@ -176,3 +176,24 @@ def test_a_mute_computed_anew_may_be_shorter_or_over(network, make_frame):
         assert connection.state.phase is READING, "where no mute runs there is none to compute"
 
     network.run(body)
+
+
+def test_a_mute_goes_on_for_as_long_as_is_said_when_it_is_over(network, make_frame):
+    async def body(net):
+        said = [MUTE_S, MUTE_S, 0.0]
+        begin = net.loop.time()
+        client, connection = await muted_connection(net, make_frame)
+        connection.mute(2 * MUTE_S, more=lambda: said.pop(0))
+        await net.send(client, make_frame(b"Esecond"))
+        assert await net.response(client) == b"second"
+        assert net.loop.time() >= begin + 4 * MUTE_S - 0.03
+        assert not said
+        connection.mute(0.001)
+        await net.send(client, make_frame(b"Ethird"))
+        assert await net.response(client) == b"third", "nothing more is asked of a mute that was not given it"
+        connection.mute(0.001, more=lambda: 60.0)
+        await net.until(lambda: connection.state.phase is MUTED)
+        connection.close("a test")
+        assert await net.at_end(client)
+
+    network.run(body)

@@ -70,17 +70,19 @@ class TestGroups:
         ann = table.of("ann", "app", clock.now_s)
         assert table.of("ann", "tool", clock.now_s) is ann
         assert table.of("bob", "app", clock.now_s) is not ann
-        assert ann.record(1500, clock.now_s) == 5000
+        assert ann.record(1500, clock.now_s) == 11_000, "when it counts no more"
         assert table.of("bob", "app", clock.now_s).throttle_ms(clock.now_s) == 0
 
     def test_another_limit_holds_at_once_for_what_was_used(self, table, clock):
         entity = (("user", "ann"),)
         table.use_quotas({entity: {KEY: 100.0}})
-        assert table.of("ann", "app", clock.now_s).record(2000, clock.now_s) == 10_000
+        assert table.of("ann", "app", clock.now_s).record(2500, clock.now_s) == 15_000
         table.use_quotas({entity: {KEY: 200.0}})
+        assert table.of("ann", "app", clock.now_s).throttle_ms(clock.now_s) == 11_000
+        table.use_quotas({entity: {KEY: 250.0}})
         assert table.of("ann", "app", clock.now_s).throttle_ms(clock.now_s) == 0
         table.use_quotas({entity: {KEY: 50.0}})
-        assert table.of("ann", "app", clock.now_s).throttle_ms(clock.now_s) == 30_000
+        assert table.of("ann", "app", clock.now_s).throttle_ms(clock.now_s) == 40_000
         table.use_quotas({})
         assert table.of("ann", "app", clock.now_s) is None
         assert len(table) == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import random
+from collections.abc import Callable
 from math import floor
 
 import pytest
@@ -77,17 +79,78 @@ def test_a_rate_equals_a_list_of_everything_that_happened(seed):
         assert len(rate._samples) <= windows.number + 1
 
 
-@pytest.mark.parametrize("connections", [1, 4])
-def test_who_is_muted_for_the_time_told_gets_its_rate(connections):
-    """Over three times all windows, as fast as it may; each connection sends when its mute is over."""
-    rate, bound, request_bytes = WindowedRate(WINDOWS), 1_000_000, 16_384
-    free_s = [0.0] * connections
-    sent, end_s = 0, 3 * WINDOWS.span_s
-    while (now_s := min(free_s)) < end_s:
+def test_a_wait_is_over_when_the_rate_is_within_its_bound(clock):
+    rate = WindowedRate(WINDOWS)
+    rate.record(10_500, clock.now_s)
+    assert rate.wait_ms(1000, clock.now_s) == rate.throttle_ms(1000, clock.now_s) == 500
+    rate.record(1500, clock.now_s)
+    assert rate.throttle_ms(1000, clock.now_s) == 2000, "as if it were measured over 12 s then, and it is over 10"
+    assert rate.wait_ms(1000, clock.now_s) == 11_000
+    rate.record(20_000, clock.now_s)
+    assert rate.wait_ms(1000, clock.now_s) == rate.throttle_ms(1000, clock.now_s) == 22_000, "what is far above is paid"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_waits_for_too_short_nor_for_too_long(seed):
+    rng = random.Random(seed)
+    windows = Windows(rng.choice([1, 2, 5, 11]), rng.choice([0.5, 1.0, 2.0]))
+    rate, bound, now_s, waits = WindowedRate(windows), 1000.0, 5.0, 0
+    for _ in range(150):
+        now_s += rng.choice([0.0, 0.01, 0.3, 2.0]) * rng.random()
+        rate.record(rng.randrange(2500), now_s)
+        least_ms, wait_ms = rate.throttle_ms(bound, now_s), rate.wait_ms(bound, now_s)
+        assert wait_ms >= least_ms
+        later = copy.deepcopy(rate)
+        early_ms = range(least_ms, wait_ms - 1)
+        for at_ms in sorted(rng.choices(early_ms, k=10) if early_ms else ()):
+            assert later.throttle_ms(bound, now_s + at_ms / 1000) > 0, "it might have been told less"
+        assert later.throttle_ms(bound, now_s + wait_ms / 1000 + 1e-6) <= 1
+        waits += wait_ms > least_ms
+        if rng.random() < 0.1:
+            now_s += wait_ms / 1000
+    assert waits, "as told it would have been too short"
+
+
+BOUND = 1_000_000
+PERIOD_S = 30.0
+
+
+def taken(connections: int, request_bytes: int, wait_s: Callable[[WindowedRate, float], float]) -> float:
+    """What a group takes in 30 s of its quota, from rest, as fast as it may: 1 is all of it.
+
+    Each connection has its next request there when its wait is over, and heeds nothing.
+    """
+    rate, free_s, sent = WindowedRate(WINDOWS), [0.0] * connections, 0
+    while (now_s := min(free_s)) < PERIOD_S:
         rate.record(request_bytes, now_s)
         sent += request_bytes
-        free_s[free_s.index(now_s)] = now_s + max(rate.throttle_ms(bound, now_s) / 1000, request_bytes / 100e6)
-    assert sent == pytest.approx(bound * end_s, rel=0.1)
+        free_s[free_s.index(now_s)] = now_s + max(wait_s(rate, now_s), request_bytes / 100e6)
+    return sent / BOUND / PERIOD_S
+
+
+def as_kafka(rate: WindowedRate, now_s: float) -> float:
+    return rate.throttle_ms(BOUND, now_s) / 1000
+
+
+def until_within(rate: WindowedRate, now_s: float) -> float:
+    return rate.wait_ms(BOUND, now_s) / 1000
+
+
+def test_waits_of_apache_kafka_let_a_group_take_a_third_more():
+    """Who has waited is as far above its bound while windows are missing, and takes one more request all the same."""
+    assert taken(1, 100_000, as_kafka) == pytest.approx(1.13, abs=0.01)
+    assert taken(10, 100_000, as_kafka) == pytest.approx(1.32, abs=0.01)
+
+
+@pytest.mark.parametrize("request_bytes", [16_384, 100_000, 1_000_000])
+def test_one_connection_takes_its_quota_and_a_tenth(request_bytes):
+    """The tenth is the windows' own: what may come in eleven of them is measured over ten, and begins anew then."""
+    assert taken(1, request_bytes, until_within) <= 1.1 + 2 * request_bytes / BOUND / PERIOD_S
+
+
+@pytest.mark.parametrize("connections", [1, 4])
+def test_with_usual_requests_it_is_what_apache_kafka_gives(connections):
+    assert taken(connections, 16_384, until_within) == pytest.approx(taken(connections, 16_384, as_kafka), rel=0.05)
 
 
 def test_a_mean_is_of_what_was_noted_lately(clock):

@@ -172,7 +172,7 @@ class Channel:
         if not self.closed:
             self.answered(data)
 
-    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
         """Nodes are under no quotas of clients."""
 
     def close(self, reason: str) -> None:

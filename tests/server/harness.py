@@ -48,9 +48,12 @@ class MemoryChannel:
         self.close_reason: str | None = None
         self.answers: list[bytes] = []
         self.muted_s: float | None = None
+        self.more: Callable[[], float] | None = None
+        self.bytes_in = 0
 
-    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
         self.muted_s = duration_s
+        self.more = more
 
     def respond(self, parts: list[Part]) -> None:
         data = join(parts)
@@ -98,6 +101,7 @@ class Connection:
         self._correlation_id += 1
         frame = bytearray(encode_request(key, version, self._correlation_id, self.client_id, message))
         self._pending.append((key, version, self._correlation_id))
+        self.channel.bytes_in += len(frame) - 4
         return self.send_bytes(frame[4:])
 
     def send_bytes(self, frame: bytes | bytearray) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 
 import pytest
@@ -93,7 +94,7 @@ class TestProduce:
         assert client.channel.muted_s is None
         response = produced(client, topic, 8)
         assert response.responses[0].partition_responses[0].error_code == 0
-        assert 6000 < response.throttle_time_ms < 7000
+        assert response.throttle_time_ms == 11_000, "until the first ones count no more"
         assert client.channel.muted_s == response.throttle_time_ms / 1000
 
     def test_without_an_answer_it_is_muted_all_the_same(self, limited):
@@ -122,6 +123,47 @@ class TestProduce:
         for _ in range(5):
             assert produced(other, topic, 20).throttle_time_ms == 0
         assert other.channel.muted_s is None
+
+    @pytest.mark.parametrize("connections", [1, 10])
+    def test_a_group_that_heeds_nothing_is_held_over_half_a_minute(self, limited, connections):
+        """Each connection has its next request in its socket when its mute is over."""
+        clients = [limited.connect() for _ in range(connections)]
+        topic = clients[0].create_topic("t")
+        limited.limit(producer_byte_rate=100_000)
+        begin_s, sent = limited.clock.now_s, 0
+        due = [(begin_s, number) for number in range(connections)]
+        while (now_s := due[0][0]) < begin_s + 30:
+            _, number = heapq.heappop(due)
+            limited.clock.now_s, channel = now_s, clients[number].channel
+            more, channel.more = channel.more, None
+            wait_s = 0.0 if more is None else more()
+            if wait_s > 0:
+                channel.more = more
+            else:
+                before = channel.bytes_in
+                channel.muted_s = None
+                produced(clients[number], topic, 10)
+                sent += channel.bytes_in - before
+                wait_s = channel.muted_s or 0.001 * connections
+            heapq.heappush(due, (now_s + wait_s, number))
+        quota = 30 * 100_000
+        assert quota <= sent <= 1.13 * quota, "a tenth of the windows, and what was under way"
+
+    def test_a_mute_goes_on_while_others_use_what_it_waited_for_but_not_for_ever(self, limited):
+        first, second = limited.connect(), limited.connect()
+        topic = first.create_topic("t")
+        limited.limit(producer_byte_rate=1000)
+        produced(first, topic, 12)
+        begin_s, told_s = limited.clock.now_s, first.channel.muted_s
+        limited.clock.now_s += told_s
+        assert first.channel.more() == 0
+        produced(second, topic, 12)
+        assert first.channel.more() == 11.0
+        limited.clock.now_s = begin_s + told_s + 10
+        produced(second, topic, 30)
+        assert first.channel.more() == pytest.approx(1.0), "a client gives up on an answer some time"
+        limited.clock.now_s += 1
+        assert first.channel.more() <= 0
 
     @pytest.mark.parametrize("version", [3, 8, 9, 12])
     def test_each_version_tells_the_time(self, limited, version):
@@ -240,7 +282,7 @@ class TestChanges:
         produced(client, topic, 30)
         assert client.channel.muted_s > 20
         limited.limit(producer_byte_rate=2000)
-        assert 5 < client.channel.muted_s < 6
+        assert client.channel.muted_s == 11.0
         limited.limit(producer_byte_rate=100_000)
         assert client.channel.muted_s == 0
         produced(client, topic, 30)

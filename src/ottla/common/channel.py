@@ -10,6 +10,7 @@ dispatcher:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from ottla.common.disk import Buffer
@@ -87,11 +88,12 @@ class Channel(Protocol):
         """Finish the parked request; an empty list means that it has no response. Releases regions if closed."""
         ...
 
-    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
         """Read nothing and serve nothing for so long, as is due to a client above its quota (KIP-219).
 
         The request in work is answered all the same. A mute that lasts longer stands. With `anew` there is a mute only
-        where one runs already, and in its place, though it may be shorter.
+        where one runs already, and in its place, though it may be shorter. `more` is asked when the time is over: it
+        goes on for so many seconds as that says, until it says 0.
         """
         ...
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import cast
 
 from ottla.common.acl import ANONYMOUS
@@ -88,6 +89,7 @@ class Connection(Served):
         "_early_response",
         "_gate",
         "_has_asked",
+        "_more",
         "_muted_until",
         "_own",
         "_own_end",
@@ -143,6 +145,8 @@ class Connection(Served):
         """What ends the mute."""
         self._muted_until = 0.0
         """By the loop's clock; 0 while it is not muted, or for a turn of the loop only."""
+        self._more: Callable[[], float] | None = None
+        """How much longer it is muted when that is over."""
 
     @property
     def made(self) -> bool:
@@ -316,13 +320,14 @@ class Connection(Served):
         if self._transport is not None:
             self._transport.abort()
 
-    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
         """See `Channel`; a mute of a connection that serves nothing more anyway is none."""
         until = self._owner.loop.time() + duration_s
         if self.state.phase not in MUTE or (not self._muted_until if anew else until <= self._muted_until):
             return
         self._mute(self._owner.loop.call_at(until, self._unmute))
         self._muted_until = until
+        self._more = more
 
     # The owner's side.
 
@@ -506,6 +511,10 @@ class Connection(Served):
     def _unmute(self) -> None:
         self._unmuting = None
         self._muted_until = 0.0
+        more, self._more = self._more, None
+        if more is not None and (left_s := more()) > 0:
+            self.mute(left_s, more=more)
+            return
         self.state.phase = UNMUTE[self.state.phase]
         self._resume()
 

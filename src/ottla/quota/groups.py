@@ -14,7 +14,7 @@ from ottla.quota.windows import WindowedMean, WindowedRate, Windows
 
 MAX_GROUPS = 10_000
 """Of one kind of limit; one costs about a kilobyte."""
-LONGEST_WAIT_S = (1 << 31) / 1000 - 1
+LONGEST_WAIT_MS = (1 << 31) - 1
 """What a response can tell, and longer than anybody waits."""
 
 
@@ -23,7 +23,7 @@ class GroupUse:
 
     __slots__ = ("_at_once", "_longest_wait_s", "bound", "group", "rate", "shown", "waits")
 
-    def __init__(self, limit: Limit, windows: Windows, longest_wait_s: float) -> None:
+    def __init__(self, limit: Limit, windows: Windows, longest_wait_s: float | None) -> None:
         self.group, self.bound = limit
         self._at_once = self.bound * windows.least_s
         self._longest_wait_s = longest_wait_s
@@ -40,9 +40,10 @@ class GroupUse:
         return 0 if rate.total <= self._at_once else self.throttle_ms(now_s)
 
     def throttle_ms(self, now_s: float) -> int:
-        """How long to wait for what was used."""
-        wait_ms = self.rate.throttle_ms(self.bound, now_s)
-        return wait_ms if wait_ms <= self._longest_wait_s * 1000 else int(self._longest_wait_s * 1000)
+        """How long to wait for what was used: until the group is within its limit, or so long as anybody has to."""
+        if self._longest_wait_s is None:
+            return min(self.rate.wait_ms(self.bound, now_s), LONGEST_WAIT_MS)
+        return min(self.rate.throttle_ms(self.bound, now_s), int(self._longest_wait_s * 1000))
 
     @property
     def largest(self) -> float:
@@ -60,8 +61,8 @@ class GroupTable:
 
     __slots__ = ("_key", "_limits", "_longest_wait_s", "_uses", "_windows", "on_forgotten", "on_made")
 
-    def __init__(self, key: str, windows: Windows, *, longest_wait_s: float = LONGEST_WAIT_S) -> None:
-        """`key` names the limit, such as `producer_byte_rate`."""
+    def __init__(self, key: str, windows: Windows, *, longest_wait_s: float | None = None) -> None:
+        """`key` names the limit, such as `producer_byte_rate`; with `longest_wait_s` nobody waits for longer."""
         self._key = key
         self._longest_wait_s = longest_wait_s
         self._windows = windows

@@ -4,14 +4,20 @@ Values are summed in windows of fixed length, of which so many count. The time t
 that of all windows but one: so a client that begins may take as much at once as it may in all of them, and one that has
 rested may too. Who is above its bound waits until the rate would have fallen to it.
 
+There are two answers to how long that takes. Apache Kafka's takes the time measured over to grow by the wait; but as
+long as there are fewer windows than count, the windows that are missing go as it comes, and who waited is still above
+its bound, by all that he took at first. The other one (`wait_ms`) looks when that is so.
+
 Invariant: the total is the sum of the samples that count. Memory: one sample a window.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from math import floor
+from math import ceil, floor
 from typing import NamedTuple
+
+_ROUNDING_MS = 0.5
 
 
 class Windows(NamedTuple):
@@ -29,6 +35,11 @@ class Windows(NamedTuple):
     def least_s(self) -> float:
         """The shortest time that a rate is measured over: what may come at once comes in so long."""
         return max(self.number - 1, 1) * self.size_s
+
+    def measured_s(self, elapsed_s: float) -> float:
+        """The time that a rate is measured over whose oldest sample began so long ago."""
+        missing = self.number - 1 - int(elapsed_s / self.size_s)
+        return max(elapsed_s + missing * self.size_s if missing > 0 else elapsed_s, self.size_s)
 
 
 class _Sample:
@@ -77,13 +88,8 @@ class WindowedRate:
 
     def window_s(self, now_s: float) -> float:
         """The time that the rate is measured over."""
-        number, size_s = self.windows
         self._expire(now_s)
-        elapsed_s = now_s - self._samples[0].start_s if self._samples else 0.0
-        missing = number - 1 - int(elapsed_s / size_s)
-        if missing > 0:
-            elapsed_s += missing * size_s
-        return max(elapsed_s, size_s)
+        return self.windows.measured_s(now_s - self._samples[0].start_s if self._samples else 0.0)
 
     def rate(self, now_s: float) -> float:
         """What happens a second."""
@@ -97,6 +103,32 @@ class WindowedRate:
         if excess <= 0:
             return 0
         return floor(excess / bound * window_s * 1000 + 0.5)
+
+    def wait_ms(self, bound: float, now_s: float) -> int:
+        """The same, or longer: until the rate is within `bound` where nothing is recorded meanwhile."""
+        wait_ms = self.throttle_ms(bound, now_s)
+        if wait_ms:
+            end_s = now_s + wait_ms / 1000
+            late_ms = (self._within_s(bound, end_s) - end_s) * 1000
+            if late_ms > _ROUNDING_MS:
+                wait_ms += ceil(late_ms)
+        return wait_ms
+
+    def _within_s(self, bound: float, now_s: float) -> float:
+        """When from `now_s` on what counts, and counts less as windows go, is within `bound` a second."""
+        windows, total = self.windows, self.total
+        for sample in self._samples:
+            gone_s = sample.last_s + windows.span_s
+            needed_s = total / bound
+            measured_s = windows.measured_s(now_s - sample.start_s)
+            # Within the window under way, or after all that were missing; if neither, when the oldest one goes.
+            for within_s in (now_s + max(needed_s - measured_s, 0.0), sample.start_s + needed_s):
+                late_s = needed_s - windows.measured_s(within_s - sample.start_s)
+                if now_s <= within_s < gone_s and late_s <= _ROUNDING_MS / 1000:
+                    return within_s
+            now_s = max(now_s, gone_s)
+            total -= sample.value
+        return now_s
 
 
 class WindowedMean:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.common.channel import Channel, Part
 from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import ErrorCode, InvariantError
@@ -40,7 +42,7 @@ class EnvelopedChannel:
     def respond(self, parts: list[Part]) -> None:
         self._request.answer(lambda: enveloped(parts))
 
-    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
         """Nothing: the broker in front of the client holds it, and others ask by the same connection."""
 
     def close(self, reason: str) -> None:

@@ -2,7 +2,8 @@
 
 Stands before the dispatcher while any client is limited, and nowhere else: without quotas nothing of this is on the way
 of a request. Who is not limited passes as before. A client that does not heed the time finds its connection muted, so
-its requests wait in its socket.
+its requests wait in its socket. A mute goes on where others of the group have used what a producer waited for; but no
+longer than all windows, since clients give up on an answer (`request.timeout.ms`).
 
 Counted are the bytes of a produce when it is answered, what a fetch is about to send (`handlers.data.limited_fetch`),
 and the time that a request had the loop: from the frame to its answer, or until it parked. Partitions are counted by
@@ -12,7 +13,7 @@ later, but for the reads of a fetch, and that of sending.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 
 from ottla.common.channel import Channel, Dispatcher, Part
@@ -54,6 +55,7 @@ class ThrottledChannel:
         "_client_id",
         "_clock",
         "_correlation_id",
+        "_held_until_s",
         "_limits",
         "_looked_up_s",
         "_loop_s",
@@ -76,6 +78,8 @@ class ThrottledChannel:
         self._api_key = self._api_version = self._correlation_id = self._byte_count = 0
         self._loop_s = 0.0
         self._looked_up_s = 0.0
+        self._held_until_s = 0.0
+        """When it is served, whatever others have used."""
 
     # -- Channel -----------------------------------------------------------------------------------------------------
 
@@ -102,8 +106,8 @@ class ThrottledChannel:
     def respond(self, parts: list[Part]) -> None:
         self._channel.respond(parts if self._channel.closed else self._counted(parts, self._clock.monotonic()))
 
-    def mute(self, duration_s: float, *, anew: bool = False) -> None:
-        self._channel.mute(duration_s, anew=anew)
+    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
+        self._channel.mute(duration_s, anew=anew, more=more)
 
     def close(self, reason: str) -> None:
         self._channel.close(reason)
@@ -185,7 +189,20 @@ class ThrottledChannel:
         use = self._use_of(kind)
         if use is not None:
             use.waits.record(wait_ms, now_s)
-        self._channel.mute(wait_ms / 1000)
+        self._mute(wait_ms, use, now_s)
+
+    def _mute(self, wait_ms: int, use: GroupUse | None, now_s: float, *, anew: bool = False) -> None:
+        more = None
+        if use is not None and self._muted_by == "produce":  # what a fetch may not send it does not send
+            self._held_until_s = now_s + wait_ms / 1000 + use.rate.windows.span_s
+            more = self._left_s
+        self._channel.mute(wait_ms / 1000, anew=anew, more=more)
+
+    def _left_s(self) -> float:
+        """How much longer to wait for what others of the group have used meanwhile."""
+        now_s = self._clock.monotonic()
+        use = None if self._limits is None else self._limits.produce
+        return 0.0 if use is None else min(use.throttle_ms(now_s) / 1000, self._held_until_s - now_s)
 
     def _use_of(self, kind: str) -> GroupUse | None:
         use: GroupUse | None = getattr(self._limits, kind, None)
@@ -241,8 +258,7 @@ class ThrottledChannel:
         now_s = self._clock.monotonic()
         self._look_up(now_s)
         use = self._use_of(self._muted_by)
-        wait_ms = 0 if use is None else use.throttle_ms(now_s)
-        self._channel.mute(wait_ms / 1000, anew=True)
+        self._mute(0 if use is None else use.throttle_ms(now_s), use, now_s, anew=True)
 
 
 def _joined(parts: Sequence[Part]) -> bytes:

@@ -89,7 +89,7 @@ class ServerChannel:
         if self._waiting:
             self._link.process.call_soon(self._serve)
 
-    def mute(self, duration_s: float, *, anew: bool = False) -> None:
+    def mute(self, duration_s: float, *, anew: bool = False, more: Callable[[], float] | None = None) -> None:
         """Nothing: clients here are under no quota."""
 
     def close(self, reason: str) -> None:
