@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import ExitStack
 
+import pytest
+from apache import Kafka
+from confluent_kafka import Producer
+from differential_pair import CONFIGS
 from tools import JavaTools
 
+from ottla.client.cluster import Cluster
 from ottla.testing import Broker
 
 DEFAULT = "--entity-default"
@@ -48,3 +54,55 @@ def test_a_producer_is_told_how_long_to_wait_and_held_to_its_limit(tools: JavaTo
         assert time.monotonic() - begin >= 0.9 * (600 * 1000 / 200_000 - 1)
         (told,) = re.findall(r"produce-throttle-time-max:\{.*client-id=held.*\} *: *([\d.]+)", output)
         assert float(told) > 0
+
+
+QUOTA = 1_000_000
+MEASURED_S = 10.0
+VALUE = bytes(1000)
+
+
+class Measured:
+    """librdkafka, which heeds no throttle time, on a broker that limits it; counts what the broker has taken."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        with Cluster(bootstrap_servers, client_id="admin", timeout_s=30) as cluster:
+            cluster.create_topic("held", 1)
+            cluster.alter_client_quotas([("client-id", "held")], {"producer_byte_rate": QUOTA})
+        self.taken = 0
+        settings = {
+            "bootstrap.servers": bootstrap_servers,
+            "client.id": "held",
+            "batch.size": 16_384,
+            "linger.ms": 20,
+            "log_level": 0,
+        }
+        self._producer = Producer({**settings, "queue.buffering.max.messages": 1000, "on_delivery": self._delivered})
+
+    def _delivered(self, error: object, _message: object) -> None:
+        assert error is None, error
+        self.taken += len(VALUE)
+
+    def go_on(self) -> None:
+        """Have as much to send as it may hold."""
+        try:
+            while True:
+                self._producer.produce("held", VALUE)
+        except BufferError:
+            self._producer.poll(0.01)
+
+
+def test_the_same_quota_is_the_same_rate_as_in_apache_kafka(java_classpath: str) -> None:
+    with ExitStack() as stack:
+        kafka = stack.enter_context(Kafka(java_classpath, CONFIGS))
+        kafka.format()
+        kafka.start()
+        broker = stack.enter_context(Broker())
+        both = [Measured(each.bootstrap_servers) for each in (kafka, broker)]
+        end = time.monotonic() + MEASURED_S
+        while time.monotonic() < end:
+            for measured in both:
+                measured.go_on()
+        theirs, ours = (measured.taken for measured in both)
+        print(f"{MEASURED_S:g} s at {QUOTA} B/s: Apache Kafka took {theirs}, Ottla {ours}")
+        assert theirs >= QUOTA * MEASURED_S, "the quota was reached"
+        assert ours == pytest.approx(theirs, rel=0.05)
