@@ -12,6 +12,7 @@ from ottla.client.model import (
     LATEST_TIMESTAMP,
     NO_OFFSET,
     AbortedTransaction,
+    ClusterInfo,
     FetchResult,
     OffsetInfo,
     PartitionInfo,
@@ -76,6 +77,7 @@ class MemoryCluster:
 
     def __init__(self) -> None:
         self.partitions: dict[tuple[str, int], MemoryPartition] = {}
+        self.cluster_id = "memory"
         self.topic_ids: dict[str, bytes] = {}
         self.fetches = 0
 
@@ -88,6 +90,9 @@ class MemoryCluster:
     @contextmanager
     def open(self) -> Iterator[MemoryCluster]:
         yield self
+
+    def describe(self) -> ClusterInfo:
+        return ClusterInfo(self.cluster_id, 1, ())
 
     def topic(self, name: str) -> TopicInfo:
         if name not in self.topic_ids:

@@ -18,6 +18,7 @@ from ottla.common.ids import uuid_to_string
 from ottla.pipeline.plan import (
     Boundary,
     DataLossError,
+    KnownTopics,
     LoadPlan,
     OffsetRange,
     PlanSettings,
@@ -36,17 +37,19 @@ class Table:
     def __init__(self) -> None:
         self.offsets: dict[str, int] = {}
         self.topics: dict[str, str] = {}
+        self.clusters: dict[str, str] = {}
 
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
         return {name: self.offsets.get(name) for name in app_ids}
 
-    def known_topic_ids(self) -> dict[str, str]:
-        return self.topics
+    def known_topics(self) -> KnownTopics:
+        return KnownTopics(self.topics, self.clusters)
 
     def apply(self, plan: LoadPlan) -> None:
         assert {name: self.offsets.get(name) for name in plan.expected} == plan.expected
         self.offsets |= plan.following
         self.topics |= plan.topic_ids
+        self.clusters |= dict.fromkeys(plan.topic_ids, plan.cluster_id)
 
 
 def cluster_with(*counts: int, topic: str = "clicks", size: int = 20) -> MemoryCluster:

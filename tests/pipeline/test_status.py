@@ -90,6 +90,12 @@ def test_a_topic_that_is_gone(cluster: MemoryCluster, table: Table, again: bool)
     assert status(table, cluster) == [(0, 50, None, None, 50, note), (1, 50, None, None, 50, note)]
 
 
+def test_a_topic_of_another_cluster(cluster: MemoryCluster, table: Table) -> None:
+    load(cluster, table)
+    cluster.cluster_id = "other"
+    assert {one[-1] for one in status(table, cluster)} == {"of another cluster"}
+
+
 def test_each_pipeline_of_a_table(cluster: MemoryCluster, table: Table) -> None:
     load(cluster, table)
     cluster.partitions[TOPIC, 0].append_values([b"more"])
@@ -168,8 +174,8 @@ def test_the_command_against_a_broker(ottla_broker: Broker, tmp_path: Path) -> N
     assert printed.exit_code == 0, printed.output
     (found,) = json.loads(printed.output)
     assert [(one["partition"], one["committed"], one["note"]) for one in found["partitions"]] == [
-        (0, 50, "deleted"),
-        (1, 50, "deleted"),
+        (0, 50, "of another cluster"),
+        (1, 50, "of another cluster"),
     ]
     lines = CliRunner().invoke(main.cli, arguments).output.splitlines()
     assert lines[0].split()[:4] == ["TABLE", "PIPELINE", "TOPIC", "PARTITION"]

@@ -168,6 +168,7 @@ def commit_of(plan: LoadPlan, load_id: str, files: Sequence[DataFile]) -> TableC
         following=plan.following,
         pipeline_id=plan.pipeline_id,
         topic_ids=plan.topic_ids,
+        cluster_id=plan.cluster_id,
         ranges=plan.readable_ranges,
     )
 

@@ -1,7 +1,8 @@
 """What a load will read: committed offsets and the partitions' ends -> ranges, cut into tasks by bytes.
 
 The table is the truth. Each topic partition is one application id, `pipeline/topic id/partition`, whose committed
-version is the next offset. A topic that was deleted and made again has a new id, so it starts anew by itself. A second
+version is the next offset. A topic that was deleted and made again has a new id, so it starts anew by itself; one of
+another cluster is refused where the table holds one of its name, since nothing would tell rows of both apart. A second
 application id holds the leader epoch in which that offset was the end: a log that lost its end to an unclean election
 or a disk gives the same offsets to other records, and only the epoch tells (KIP-320).
 
@@ -27,6 +28,7 @@ from ottla.client.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     NO_OFFSET,
+    ClusterInfo,
     FetchResult,
     OffsetInfo,
     Position,
@@ -61,6 +63,7 @@ class DataLossError(OttlaError):
 class ClusterView(Protocol):
     """The part of `ottla.client.Cluster` that planning and landing use."""
 
+    def describe(self) -> ClusterInfo: ...
     def topic(self, name: str) -> TopicInfo: ...
     def list_offsets(
         self, timestamps: Mapping[tuple[str, int], int], *, isolation: str = ...
@@ -108,11 +111,21 @@ class Boundary:
 _INSTANTS = {EARLIEST_TIMESTAMP: -math.inf, LATEST_TIMESTAMP: math.inf}
 
 
+@dataclass(frozen=True, slots=True)
+class KnownTopics:
+    """The topics that a table remembers by their latest loads."""
+
+    ids: Mapping[str, str] = field(default_factory=dict)
+    """Topic name -> id."""
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    """Topic name -> id of its cluster; those that were loaded before tables kept it are not there."""
+
+
 class TableState(Protocol):
     """What a table remembers of earlier loads."""
 
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]: ...
-    def known_topic_ids(self) -> dict[str, str]: ...
+    def known_topics(self) -> KnownTopics: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +189,8 @@ class LoadPlan:
     expected: dict[str, int | None] = field(default_factory=dict)
     following: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    cluster_id: str = ""
+    """Of the cluster that is read, empty where it tells none."""
     reached: dict[Position, int] = field(default_factory=dict)
     """Where the table stands in every partition after the load, in those that it does not move too."""
     letters: LetterPlan = field(default_factory=LetterPlan)
@@ -252,25 +267,41 @@ def make_plan(
 ) -> LoadPlan:
     """Plan one load of `topics` into `table` and, beside it, `dead_letters`.
 
-    Raises DataLossError, TopicNotFound, KafkaError.
+    Raises DataLossError, TopicNotFound, KafkaError, and OperatorError for topics of another cluster.
     """
-    plan = LoadPlan(settings.pipeline_id, settings.isolation)
-    known_ids = table.known_topic_ids()
+    plan = LoadPlan(settings.pipeline_id, settings.isolation, cluster_id=cluster.describe().cluster_id or "")
+    known = table.known_topics()
     for name in dict.fromkeys(topics):
         topic = cluster.topic(name)
         topic_id = uuid_to_string(topic.topic_id)
         plan.topic_ids[name] = topic_id
-        if known_ids.get(name, topic_id) != topic_id:
+        require_cluster(name, known.clusters.get(name, ""), plan.cluster_id)
+        if known.ids.get(name, topic_id) != topic_id:
+            what = _replaced_text(known.clusters.get(name, ""))
             plan.notes.append(
-                f"topic {name!r} was deleted and created again since the last load (id {known_ids[name]}, now "
-                f"{topic_id}): its records load from the first one, the rows of the old topic "
-                + ("are void" if settings.follows_log else "stay")
+                f"topic {name!r} {what} since the last load (id {known.ids[name]}, now {topic_id}): its records load "
+                "from the first one, the rows of the old topic " + ("are void" if settings.follows_log else "stay")
             )
         ends = _plan_topic(cluster, table, topic, topic_id, settings, plan)
         if dead_letters is not None:
             plan_letters(cluster, dead_letters, name, topic_id, ends, plan)
     cut_into_tasks(cluster, plan, settings)
     return plan
+
+
+def require_cluster(topic: str, before: str, cluster_id: str) -> None:
+    """Raise OperatorError where a topic was read of one cluster and is now of another; empty ids are not known."""
+    if before and cluster_id and before != cluster_id:
+        raise OperatorError(
+            f"topic {topic!r} was loaded from the cluster {before}, and the one that --bootstrap-server names is "
+            f"{cluster_id}, whose topic of that name is another one: name the cluster {before}, or load from "
+            f"{cluster_id} into another table"
+        )
+
+
+def _replaced_text(cluster_id: str) -> str:
+    """Of a topic whose id is another; without the id of its cluster it may be that of another one too."""
+    return "was deleted and created again" + ("" if cluster_id else ", or its cluster is another one,")
 
 
 def cut_into_tasks(cluster: ClusterView, plan: LoadPlan, settings: PlanSettings) -> None:

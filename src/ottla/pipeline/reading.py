@@ -72,4 +72,14 @@ def find_reading(
         decoder = None
         if value_format is not None and plan.tasks:
             decoder = settle(value_format, target, cluster, plan.ranges, settings.isolation, reserved_columns)
+        elif plan.tasks:
+            plan.notes += _null_columns(target, reserved_columns)
     return Reading(plan, open_cluster, read_range, decoder, settings, time.monotonic() - started)
+
+
+def _null_columns(target: Table, reserved_columns: frozenset[str]) -> list[str]:
+    """What an operator who forgot --decode should know; nothing of a table without decoded columns."""
+    names = [name for name in target.schema().names if name not in reserved_columns] if target.exists() else []
+    others = f" and {len(names) - 1} others" if len(names) > 1 else ""
+    text = "which earlier loads decoded, null in these rows, whose values are not decoded without --decode"
+    return [f"the table {target.location} has the column {names[0]!r}{others}, {text}"] if names else []

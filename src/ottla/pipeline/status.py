@@ -33,7 +33,7 @@ from ottla.record.legacy.stored import iter_any_batches
 
 PROBED_PARTITIONS = 64
 """Partitions of a topic that is gone are asked for in steps of so many."""
-GONE, REPLACED = "deleted", "created again"
+GONE, REPLACED, ELSEWHERE = "deleted", "created again", "of another cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,19 @@ def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
     loads = table.loads()
     if not loads:
         return TableStatus(table.location, table.version(), None)
-    topics = cluster.topics()
+    topics, cluster_id = cluster.topics(), cluster.describe().cluster_id or ""
+    known = table.known_topics()
+    elsewhere = {name for name, one in known.clusters.items() if cluster_id and one != cluster_id}
     rows, letters = row_counts(table), row_counts(table.dead_letters()) or {}
     partitions = []
     for pipeline_id in sorted({load.pipeline_id for load in loads}):
-        for name, topic_id in sorted(table.known_topic_ids().items()):
-            held = _held(table, pipeline_id, topic_id, topics.get(name))
+        for name, topic_id in sorted(known.ids.items()):
+            topic = None if name in elsewhere else topics.get(name)
+            held = _held(table, pipeline_id, topic_id, topic)
             places = _Places(pipeline_id, name, held, rows, letters)
-            partitions += places.compare(cluster, isolation, _absence(topics.get(name), topic_id))
+            partitions += places.compare(
+                cluster, isolation, ELSEWHERE if name in elsewhere else _absence(topic, topic_id)
+            )
     return TableStatus(table.location, table.version(), loads[0].time_ms, partitions)
 
 

@@ -27,7 +27,12 @@ from ottla.pipeline.compact import compact  # noqa: E402
 from ottla.pipeline.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.land import LandSettings, land_task  # noqa: E402
 from ottla.pipeline.load import commit_of  # noqa: E402
-from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
+from ottla.pipeline.plan import (  # noqa: E402
+    KnownTopics,
+    LoadPlan,
+    PlanSettings,
+    make_plan,
+)
 from ottla.pipeline.sinks import delta, delta_features, rewrite  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import (  # noqa: E402
@@ -117,13 +122,13 @@ def test_the_commit_can_be_read_by_people(cluster: MemoryCluster, tmp_path: Path
     newest = deltalake.DeltaTable(str(Path(target.location))).history(1)[0]
     assert newest["ottla.ranges"] == '{"clicks/0": [0, 50], "clicks/1": [0, 50]}'
     assert newest["ottla.rows"] == "100"
-    assert target.known_topic_ids().keys() == {"clicks"}
+    assert target.known_topics().ids.keys() == {"clicks"}
 
 
 def test_a_table_that_does_not_exist_yet(tmp_path: Path) -> None:
     target = DeltaTarget(tmp_path / "none")
     assert target.committed_offsets(["a"]) == {"a": None}
-    assert target.known_topic_ids() == {}
+    assert target.known_topics() == KnownTopics()
     with pytest.raises(OperatorError, match="no Delta table"):
         target.files()
 

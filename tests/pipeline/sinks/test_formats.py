@@ -18,6 +18,7 @@ import pyarrow.parquet as pq  # noqa: E402
 from deltalake.table import TableAlterer  # noqa: E402
 
 from ottla.pipeline.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.plan import KnownTopics  # noqa: E402
 from ottla.pipeline.sinks.dataset import open_dataset  # noqa: E402
 from ottla.pipeline.sinks.open_table import found_format, open_table  # noqa: E402
 from ottla.pipeline.sinks.parquet import ParquetTarget  # noqa: E402
@@ -71,11 +72,43 @@ def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, placed_tabl
     assert first is not None
     assert second == again(table).version() > first
     assert rows(table) == topic_rows(cluster)
-    assert table.known_topic_ids().keys() == {"clicks"}
+    assert table.known_topics().ids.keys() == {"clicks"}
     store = table.layout().store
     found = {file.path for file in store.files() if file.name.startswith("part-")}
     assert {store.relative(path) for path in table.files()} == table.named_files() == found
     assert list(find_tables(table.location.removesuffix("/table"))) == [table.location]
+
+
+def test_a_topic_of_another_cluster_is_refused(cluster: MemoryCluster, table: Table) -> None:
+    """Which nothing in a row would tell from the table's own; another topic of that cluster is welcome."""
+    other = make_cluster()
+    other.cluster_id, other.topic_ids["clicks"] = "other", b"o" * 16
+    late = plan_load(other, table)
+    load(cluster, table)
+    sentence = "'clicks' was loaded from the cluster memory, .* is other, .*or load from other into another table"
+    with pytest.raises(OperatorError, match=sentence):
+        plan_load(other, again(table))
+    files = write_files(other, again(table), late, "late")
+    with pytest.raises(StaleCommitError, match="'clicks' of the cluster memory in the meantime"):
+        commit(again(table), late, files, "late")
+    assert rows(table) == topic_rows(cluster)
+    del other.topic_ids["clicks"]
+    other.create("orders", 1)
+    other.partitions["orders", 0].append_values([b"one"])
+    assert load(other, again(table)) == again(table).version()
+    again(table).compact(1 << 30, "compaction", lambda: None)
+    assert again(table).known_topics().clusters == {"clicks": "memory", "orders": "other"}
+
+
+def test_a_table_that_was_written_before_clusters_were_kept(cluster: MemoryCluster, table: Table) -> None:
+    cluster.cluster_id = ""
+    load(cluster, table)
+    assert again(table).known_topics().clusters == {}
+    other = make_cluster(60)
+    other.topic_ids["clicks"] = b"o" * 16
+    assert "or its cluster is another one" in plan_load(other, again(table)).notes[0]
+    load(other, again(table))
+    assert again(table).known_topics().clusters == {"clicks": "memory"}
 
 
 def test_a_table_remembers_its_loads(cluster: MemoryCluster, table: Table) -> None:
@@ -291,7 +324,7 @@ def test_what_is_there_decides_the_format(table: Table, kind: str, cluster: Memo
 def test_a_table_that_is_not_there(table: Table) -> None:
     assert not table.exists()
     assert table.committed_offsets(["a"]) == {"a": None}
-    assert table.known_topic_ids() == {}
+    assert table.known_topics() == KnownTopics()
     for ask in (table.files, table.version, table.schema, table.named_files):
         with pytest.raises(OperatorError, match=r"there is no .*table"):
             ask()

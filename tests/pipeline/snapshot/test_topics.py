@@ -81,6 +81,16 @@ def test_a_topic_that_was_made_again_and_is_empty(world: World) -> None:
     world.check()
 
 
+def test_a_topic_of_another_cluster_voids_nothing(world: World) -> None:
+    world.produce((b"a", b"old"))
+    world.snapshot()
+    world.cluster.cluster_id = "other"
+    world.cluster.create(TOPIC, 2)
+    with pytest.raises(OperatorError, match="was loaded from the cluster memory"):
+        world.snapshot()
+    world.check()
+
+
 def test_a_history_of_a_topic_that_was_made_again(past: World) -> None:
     """What the old one held was valid until that was seen."""
     past.produce((b"a", b"old"), (b"b", b"old"))

@@ -50,7 +50,14 @@ def test_a_state_that_does_not_fit_its_results(
         streams.run(text)
     with pytest.raises(OperatorError, match="knows of none after -1: going on would add them again"):
         streams.run(text, checkpoint=tmp_path / "another")
+    settled = (state / "stream.json").read_text()
     with Cluster(bootstrap) as cluster:
+        cluster_id = cluster.describe().cluster_id
+        (state / "stream.json").write_text(settled.replace(f'"cluster": "{cluster_id}"', '"cluster": "other"'))
+        with pytest.raises(OperatorError, match=f"was begun on the cluster other, .* is {cluster_id}: name the"):
+            streams.run(text)
+        (state / "stream.json").write_text(settled.replace(f'"cluster": "{cluster_id}"', '"of": "a release before"'))
+        streams.run(text)
         found = table_status(open_table(tmp_path / "table"), cluster, "read_committed")
     assert [
         (one.pipeline_id, one.topic, one.partition, one.committed, one.lag, one.rows) for one in found.partitions

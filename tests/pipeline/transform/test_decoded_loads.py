@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from ottla.pipeline.events import page_views
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
+from ottla.pipeline.plan import PlanSettings  # noqa: E402
+from ottla.pipeline.reading import find_reading  # noqa: E402
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions  # noqa: E402
 from ottla.pipeline.transform.open_format import open_format  # noqa: E402
 from ottla.pipeline.transform.value_format import AccessLogFormat, CsvFormat, JsonFormat, RegexFormat  # noqa: E402
@@ -75,6 +78,35 @@ def test_a_table_of_raw_records_gets_columns_and_keeps_them(lake: Lake) -> None:
     lake.produce(b'{"id":3}')
     lake.load(None)
     assert [row["id"] for row in lake.rows()] == [None, 2, None]
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_a_later_load_decodes_otherwise(make_lake: Callable[..., Lake], table_format: str) -> None:
+    """The table has the columns of both; what a column that is there can't hold is a dead letter."""
+    lake = make_lake(table_format=table_format)
+    lake.produce(b'{"c0":1,"name":"a"}')
+    lake.load(INFERRED)
+    lake.produce(b"2,true", b"3,false")
+    lake.load(CsvFormat())
+    lake.produce(b"four,true")
+    lake.load(CsvFormat())
+    lake.produce(b"5 five")
+    with pytest.raises(OperatorError, match=r"says string for 'c0', and the table .* has int64 there"):
+        lake.load(RegexFormat(r"(?P<c0>\d+) (?P<word>\w+)"))
+    numbers = pa.schema([("c0", pa.int64()), ("word", pa.string())])
+    lake.load(RegexFormat(r"(?P<c0>\d+) (?P<word>\w+)", numbers))
+    assert lake.rows() == [
+        {"offset": 0, "c0": 1, "name": "a", "c1": None, "word": None},
+        {"offset": 1, "c0": 2, "name": None, "c1": True, "word": None},
+        {"offset": 2, "c0": 3, "name": None, "c1": False, "word": None},
+        {"offset": 4, "c0": 5, "name": None, "c1": None, "word": "five"},
+    ]
+    assert list(lake.letters()) == [3]
+    lake.produce(b'{"c0":6}')
+    sentence = "has the column 'c0' and 3 others, which earlier loads decoded, null in these rows"
+    cluster: Any = lake.cluster
+    assert sentence in find_reading(["clicks"], lake.table, cluster.open, PlanSettings(), None).plan.notes[0]
+    assert find_reading(["clicks"], lake.table, cluster.open, PlanSettings(), INFERRED).plan.notes == []
 
 
 def test_only_bad_records(lake: Lake) -> None:

@@ -70,7 +70,8 @@ class TopicReplay:
         """Raises OperatorError for a table of others, DataLossError when the log was cut below what the table holds,
         TopicNotFound, KafkaError."""
         bounds = row_bounds(self.start, self.end, offsets=False)
-        plan = LoadPlan(settings.pipeline_id, settings.isolation, bounds=bounds)
+        cluster_id = cluster.describe().cluster_id or ""
+        plan = LoadPlan(settings.pipeline_id, settings.isolation, cluster_id=cluster_id, bounds=bounds)
         plan.topic_ids = {name: uuid_to_string(cluster.topic(name).topic_id) for name in topics}
         names = {key: app_id(settings.pipeline_id, plan.topic_ids[key[0]], key[1]) for key in self.positions}
         committed = _require_own(table, settings.pipeline_id, [*names.values(), *map(epoch_app_id, names.values())])

@@ -39,10 +39,12 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.failure import os_reason
+from ottla.pipeline.plan import KnownTopics
 from ottla.pipeline.sinks.delta_features import require_compactable, require_writable
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.table import (
+    CLUSTERS_KEY,
     COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
     LOAD_KEY,
@@ -160,14 +162,9 @@ class DeltaTarget:
         table = self._open()
         return {name: table.transaction_version(name) for name in app_ids}
 
-    def known_topic_ids(self) -> dict[str, str]:
+    def known_topics(self) -> KnownTopics:
         """From the commit metadata; old commits may have been cleaned away."""
-        if not self.exists():
-            return {}
-        for commit in self._open().history(LOADS_LIMIT):
-            if TOPICS_KEY in commit:
-                return json_object(commit[TOPICS_KEY])
-        return {}
+        return _known_topics(self._open()) if self.exists() else KnownTopics()
 
     def loads(self) -> list[PastLoad]:
         commits = self._open().history(LOADS_LIMIT) if self.exists() else []
@@ -179,14 +176,15 @@ class DeltaTarget:
 
     def commit(self, commit: TableCommit) -> Committed:
         require_files(self._store, commit.files)
-        properties = CommitProperties(
-            custom_metadata=commit.describe(self.known_topic_ids()),
-            app_transactions=[Transaction(name, offset) for name, offset in commit.following.items()],
-            max_commit_retries=0,
-        )
+        moved = [Transaction(name, offset) for name, offset in commit.following.items()]
         for _ in range(COMMIT_ATTEMPTS):
             table = self._open()
             commit.check_expected({name: table.transaction_version(name) for name in commit.expected})
+            known = _known_topics(table)
+            commit.check_clusters(known)
+            properties = CommitProperties(
+                custom_metadata=commit.describe(known), app_transactions=moved, max_commit_retries=0
+            )
             version = int(table.version()) + 1
             error = _write(table, commit, self._removals(table, commit), properties)
             if error is None:
@@ -342,6 +340,12 @@ class DeltaTarget:
         except OSError as error:
             return f"version {version} was committed, but may not outlive a loss of power: {os_reason(error)}"
         return ""
+
+
+def _known_topics(table: Any) -> KnownTopics:
+    """Of the newest commit that tells them."""
+    newest: dict[str, Any] = next((commit for commit in table.history(LOADS_LIMIT) if TOPICS_KEY in commit), {})
+    return KnownTopics(json_object(newest.get(TOPICS_KEY)), json_object(newest.get(CLUSTERS_KEY)))
 
 
 def _write(

@@ -54,11 +54,13 @@ from sqlalchemy import URL
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.failure import os_reason
+from ottla.pipeline.plan import KnownTopics
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rest_catalog import open_rest_catalog, words
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.synced_files import SyncedFileIO, local_path
 from ottla.pipeline.sinks.table import (
+    CLUSTERS_KEY,
     COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
     LOAD_KEY,
@@ -194,8 +196,8 @@ class IcebergTarget:
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
         return self._offsets(self._open(), app_ids) if self.exists() else dict.fromkeys(app_ids)
 
-    def known_topic_ids(self) -> dict[str, str]:
-        return json_object(self._open().properties.get(TOPICS_KEY)) if self.exists() else {}
+    def known_topics(self) -> KnownTopics:
+        return _known_topics(self._open()) if self.exists() else KnownTopics()
 
     def loads(self) -> list[PastLoad]:
         snapshots = self._open().metadata.snapshots[-LOADS_LIMIT:] if self.exists() else []
@@ -212,9 +214,11 @@ class IcebergTarget:
             require_files(self._store(table), commit.files)
             self._check_settings(table)
             commit.check_expected(self._offsets(table, commit.expected))
-            summary = commit.describe(json_object(table.properties.get(TOPICS_KEY)))
+            known = _known_topics(table)
+            commit.check_clusters(known)
+            summary = commit.describe(known)
             properties = {f"{OFFSET_PREFIX}{name}": str(offset) for name, offset in commit.following.items()}
-            properties |= {key: summary[key] for key in (TOPICS_KEY, LOAD_KEY)}
+            properties |= {key: summary[key] for key in (TOPICS_KEY, CLUSTERS_KEY, LOAD_KEY)}
             error = _write(table, commit.files, self._entries(table, commit), summary, properties)
             if error is None:
                 return Committed(_version(table))
@@ -551,6 +555,11 @@ def _entry(table: IcebergTable, file: DataFile) -> IcebergFile:
         equality_ids=None,
         key_metadata=None,
     )
+
+
+def _known_topics(table: IcebergTable) -> KnownTopics:
+    found = table.properties
+    return KnownTopics(json_object(found.get(TOPICS_KEY)), json_object(found.get(CLUSTERS_KEY)))
 
 
 def _version(table: IcebergTable) -> int:

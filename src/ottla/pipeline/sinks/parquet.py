@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.failure import os_reason
+from ottla.pipeline.plan import KnownTopics
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.table import (
@@ -66,6 +67,7 @@ class _State:
     removed: dict[str, int] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
     topics: dict[str, str] = field(default_factory=dict)
+    clusters: dict[str, str] = field(default_factory=dict)
 
     def apply(self, commit: Mapping[str, Any]) -> None:
         """Take in the commit of the next version."""
@@ -81,6 +83,7 @@ class _State:
             self.removed.pop(path, None)
         self.offsets |= commit.get("offsets", {})
         self.topics |= commit.get("topics", {})
+        self.clusters |= commit.get("clusters", {})
 
 
 class ParquetTarget:
@@ -136,8 +139,11 @@ class ParquetTarget:
         offsets = self._read().offsets if self.exists() else {}
         return {name: offsets.get(name) for name in app_ids}
 
-    def known_topic_ids(self) -> dict[str, str]:
-        return self._read().topics if self.exists() else {}
+    def known_topics(self) -> KnownTopics:
+        if not self.exists():
+            return KnownTopics()
+        state = self._read()
+        return KnownTopics(state.topics, state.clusters)
 
     def loads(self) -> list[PastLoad]:
         newest = self._read().version if self.exists() else -1
@@ -159,6 +165,7 @@ class ParquetTarget:
         for _ in range(COMMIT_ATTEMPTS):
             state = self._read()
             commit.check_expected({name: state.offsets.get(name) for name in commit.expected})
+            commit.check_clusters(KnownTopics(state.topics, state.clusters))
             commit.check_removed({self._store.locate(path) for path in state.files})
             entry = {
                 "version": state.version + 1,
@@ -168,6 +175,7 @@ class ParquetTarget:
                 "rows": commit.rows,
                 "ranges": commit.ranges,
                 "topics": dict(commit.topic_ids),
+                "clusters": commit.topic_clusters,
                 "offsets": dict(commit.following),
                 "add": [asdict(file) for file in commit.files],
                 "remove": [self._store.relative(path) for path in commit.removed],

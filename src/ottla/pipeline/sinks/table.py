@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.plan import KnownTopics
 from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
 
@@ -35,6 +36,7 @@ LOOK_UPS = 16
 
 RANGES_KEY = "ottla.ranges"
 TOPICS_KEY = "ottla.topics"
+CLUSTERS_KEY = "ottla.clusters"
 PIPELINE_KEY = "ottla.pipeline"
 ROWS_KEY = "ottla.rows"
 LOAD_KEY = "ottla.load"
@@ -123,10 +125,17 @@ class TableCommit:
     pipeline_id: str = ""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Topic name -> id."""
+    cluster_id: str = ""
+    """Of the cluster that has these topics, empty where it is not told."""
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """`topic/partition` -> offsets [start, end), for people."""
     is_compaction: bool = False
     """True where the files to add hold the rows of those that go, and nothing else."""
+
+    @property
+    def topic_clusters(self) -> dict[str, str]:
+        """Topic name -> id of its cluster."""
+        return dict.fromkeys(self.topic_ids, self.cluster_id) if self.cluster_id else {}
 
     @property
     def rows(self) -> int:
@@ -142,6 +151,16 @@ class TableCommit:
                     "meantime; nothing of this load was committed, run it again"
                 )
 
+    def check_clusters(self, known: KnownTopics) -> None:
+        """Raise StaleCommitError where the newest version has a topic of the same name of another cluster."""
+        for name, cluster_id in self.topic_clusters.items():
+            found = known.clusters.get(name, cluster_id)
+            if found != cluster_id:
+                raise StaleCommitError(
+                    f"another load brought topic {name!r} of the cluster {found} in the meantime, this one has that of "
+                    f"{cluster_id}; nothing of it was committed, load it into another table"
+                )
+
     def check_removed(self, found: Collection[str]) -> None:
         """Raise StaleCommitError unless each file to remove is one of `found`, absolute paths of the newest version."""
         gone = next((path for path in self.removed if path not in found), None)
@@ -151,14 +170,15 @@ class TableCommit:
                 "load was committed, run it again"
             )
 
-    def describe(self, known_topic_ids: Mapping[str, str]) -> dict[str, str]:
+    def describe(self, known: KnownTopics) -> dict[str, str]:
         """As the metadata of a commit tell it, for formats that have such; with the topics that were known before."""
         return {
             LOAD_KEY: self.load_id,
             PIPELINE_KEY: self.pipeline_id,
             ROWS_KEY: str(self.rows),
             RANGES_KEY: json.dumps(self.ranges),
-            TOPICS_KEY: json.dumps({**known_topic_ids, **self.topic_ids}, sort_keys=True),
+            TOPICS_KEY: json.dumps({**known.ids, **self.topic_ids}, sort_keys=True),
+            CLUSTERS_KEY: json.dumps({**known.clusters, **self.topic_clusters}, sort_keys=True),
         }
 
 
@@ -206,8 +226,8 @@ class Table(Protocol):
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
         """The next offset of each application id, None for one that never loaded (or without a table)."""
 
-    def known_topic_ids(self) -> dict[str, str]:
-        """Topic name -> id of its latest load, as far as the table remembers."""
+    def known_topics(self) -> KnownTopics:
+        """The topics that were loaded, as far as the table remembers."""
 
     def loads(self) -> list[PastLoad]:
         """The newest loads, the last one first, as far as the table remembers; a compaction is none."""

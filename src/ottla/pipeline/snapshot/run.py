@@ -145,7 +145,7 @@ class Run:
     ) -> tuple[SnapshotSummary, LoadPlan]:
         """Plan, and do what was planned."""
         runs = self._runs()  # before all else that is read of the table
-        known_ids = self.target.known_topic_ids()
+        known_ids = self.target.known_topics().ids
         reading = find_reading(
             topics,
             self.target,

@@ -91,9 +91,11 @@ def run_stream(job: StreamJob, open_session: OpenSession, observe: Observe | Non
         results.require_fit(progress.planned, progress.ended)
         client_id = f"ottla-stream-{definition.name}"
         with Cluster(job.bootstrap_servers, client_id=client_id, security=job.security) as cluster:
+            cluster_id = cluster.describe().cluster_id or ""
+            state.require_cluster(definition, cluster_id)
             require_topics(definition, cluster)
             if progress.planned < 0:
-                state.settle(definition, settle(definition, formats, cluster))
+                state.settle(definition, settle(definition, formats, cluster), cluster_id)
         letters.clear()
         runner = BatchRunner(results, letters, definition.result.sql)
         with open_session() as spark:

@@ -40,13 +40,15 @@ class Progress:
     ended: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StreamState:
-    """One directory, held by this process."""
+    """One directory, held by this process. Only `settle` changes it."""
 
     path: Path
     fields: dict[str, pa.Schema] = field(default_factory=dict)
     """By source: those that its values were settled to have."""
+    cluster_id: str = ""
+    """Of the cluster that the stream was begun on; empty where that is not kept."""
 
     @property
     def checkpoint(self) -> Path:
@@ -78,15 +80,25 @@ class StreamState:
             return []
         return [one for one in found if isinstance(one, dict)]
 
-    def settle(self, definition: StreamDefinition, fields: Mapping[str, pa.Schema]) -> None:
+    def settle(self, definition: StreamDefinition, fields: Mapping[str, pa.Schema], cluster_id: str) -> None:
         """Keep what the stream was begun with. Raises OperatorError."""
         held = {name: base64.b64encode(schema.serialize()).decode() for name, schema in fields.items()}
-        text = json.dumps({"definition": _canonical(definition), "fields": held}, indent=1)
+        text = json.dumps({"definition": _canonical(definition), "fields": held, "cluster": cluster_id}, indent=1)
         try:
             write_durably(self.path / "stream.json", text)
         except OSError as error:
             raise OperatorError(f"the stream's directory {self.path} can't be written: {os_reason(error)}") from error
         self.fields.update(fields)
+        self.cluster_id = cluster_id
+
+    def require_cluster(self, definition: StreamDefinition, cluster_id: str) -> None:
+        """Raise OperatorError where the stream was begun on another cluster, of whose records the checkpoint tells."""
+        if self.cluster_id and cluster_id and self.cluster_id != cluster_id:
+            raise OperatorError(
+                f"the stream {definition.name!r} was begun on the cluster {self.cluster_id}, and the one that "
+                f"--bootstrap-server names is {cluster_id}: name the cluster {self.cluster_id}, or begin anew on "
+                f"{cluster_id} with another name and another place for the results"
+            )
 
 
 @contextmanager
@@ -103,15 +115,16 @@ def held_state(path: Path, definition: StreamDefinition) -> Iterator[StreamState
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise OperatorError(f"the stream {definition.name!r} runs in another process, which has {path}") from error
-        yield StreamState(path.absolute(), _settled(path, definition))
+        yield StreamState(path.absolute(), *_settled(path, definition))
     finally:
         os.close(descriptor)
 
 
-def _settled(path: Path, definition: StreamDefinition) -> dict[str, pa.Schema]:
-    """The fields that the stream settled on; none before its first batch, until which it may be any other."""
+def _settled(path: Path, definition: StreamDefinition) -> tuple[dict[str, pa.Schema], str]:
+    """The fields that the stream settled on and the id of its cluster; none before its first batch, until which it may
+    be any other."""
     if _newest(path / "spark" / "offsets") < 0:
-        return {}
+        return {}, ""
     try:
         held = json.loads((path / "stream.json").read_text())
         before = held["definition"]
@@ -129,7 +142,7 @@ def _settled(path: Path, definition: StreamDefinition) -> dict[str, pa.Schema]:
             f"{path} is the state of another definition, which differs in {changed}: undo that, or begin anew with "
             "another name and another place for the results"
         )
-    return fields
+    return fields, str(held.get("cluster", ""))
 
 
 def _canonical(definition: StreamDefinition) -> dict[str, Any]:

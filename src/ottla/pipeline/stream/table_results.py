@@ -160,6 +160,7 @@ class TableResults:
                         following={self._id: batch + 1, **offsets},
                         pipeline_id=self._id,
                         topic_ids=topic_ids,
+                        cluster_id=self._state.cluster_id,
                     )
                 )
             except UnknownCommitError:
