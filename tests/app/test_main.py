@@ -39,8 +39,31 @@ def test_help_lists_every_command_without_loading_it():
 def test_start_loads_no_tool():
     loaded = modules_after("start", "--config", "/no/such/file")
     assert "ottla.server.broker" in loaded
-    unwanted = ("ottla.cli", "ottla.client", "ottla.pipeline", "confluent_kafka", "rich", "pyarrow", "pyspark", "numpy")
+    unwanted = (
+        "ottla.api",
+        "ottla.cli",
+        "ottla.client",
+        "ottla.pipeline",
+        "confluent_kafka",
+        "rich",
+        "pyarrow",
+        "pyspark",
+        "numpy",
+    )
     assert not [name for name in loaded if name.startswith(unwanted)]
+
+
+def test_the_package_alone_loads_nothing_of_the_client():
+    code = (
+        "import sys, ottla\n"
+        "print([name for name in sys.modules if name.startswith(('ottla.', 'confluent_kafka', 'asyncio'))])\n"
+        "from ottla import Admin, SimpleConsumer\n"
+        "print('confluent_kafka' in sys.modules)\n"
+        "print(sorted(name for name in ottla._CLIENT if not getattr(ottla, name)))\n"
+        "print(hasattr(ottla, 'Consumers'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["[]", "False", "[]", "False"]
 
 
 @pytest.mark.parametrize("name", MOUNTED)

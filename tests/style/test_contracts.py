@@ -73,7 +73,7 @@ def broker_in_tools() -> Forbidden:
 
 def rim_in_pure_packages() -> Forbidden:
     """The process, the simulator and the tools are free; of the broker, four packages touch one thing or another."""
-    free = {"app", "sim", "pipeline", "cli", "testing", "client"}
+    free = {"app", "sim", "pipeline", "cli", "testing", "api", "client"}
     rim = {("server", "asyncio"), ("server", "socket"), ("storage", "threading")}
     rim |= {
         ("net", "asyncio"),
@@ -88,9 +88,12 @@ def rim_in_pure_packages() -> Forbidden:
 
 
 def libraries_of_tools() -> Forbidden:
-    """Only the pipeline and the client have them."""
+    """Only the pipeline and both clients have them."""
     found = {(name, library) for name in names(LAYERS) for library in CONTRACTS[LIBRARIES]["forbidden_modules"]}
-    return {each for each in found if each[0] != "pipeline"} - {("client", "confluent_kafka")}
+    return {each for each in found if each[0] != "pipeline"} - {
+        ("api", "confluent_kafka"),
+        ("client", "confluent_kafka"),
+    }
 
 
 FORBIDDEN = {

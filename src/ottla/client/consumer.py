@@ -6,7 +6,7 @@ that was deleted and created again, whose offsets are others. With `ends`, recor
 at and beyond a partition's end are not returned and the iteration stops once every partition got there, also when its
 last records are markers or were compacted away. A cluster that does not answer is asked until it does.
 
-Left out: groups (`ottla.client.group_consumer`), deserializers, the user-facing API of a later issue. Not thread-safe.
+Left out: groups (`ottla.client.group_consumer`), deserializers, the face for programs (`ottla.api`). Not thread-safe.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class RecordConsumer:
                 if not batch.crc_matches():
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
                 if transactions.passes(batch) and batch.next_offset > position:
-                    records = _consumed(key, batch, position, end)
+                    records = consumed_records(key, batch, position, end)
                     self._positions[key] = position = batch.next_offset
                     yield records
                 position = max(position, batch.next_offset)
@@ -180,7 +180,8 @@ class RecordConsumer:
             del self._positions[key]
 
 
-def _consumed(key: Position, batch: BatchView, start: int, end: int | None) -> list[ConsumedRecord]:
+def consumed_records(key: Position, batch: BatchView, start: int, end: int | None) -> list[ConsumedRecord]:
+    """The records of a batch from the offset `start` on and before `end`."""
     topic, partition = key
     kind = TIMESTAMP_TYPES[2 if batch.timestamp_type == LOG_APPEND_TIME else 1]
     return [

@@ -5,7 +5,7 @@ read again by whoever comes next (at least once); commits leave every COMMIT_INT
 and at the end. With `ends`, the iteration stops once this member has got to the end of every partition it owns; records
 at and beyond an end are neither returned nor committed.
 
-Left out: commits as part of a transaction, manual commits, the user-facing API of a later issue. Not thread-safe.
+Left out: commits as part of a transaction, manual commits, the face for programs (`ottla.api`). Not thread-safe.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Invariants: idempotent and acks=all unless told otherwise, so a retry neither loses nor doubles a record; keys go to the
 partitions that Apache Kafka's own producer picks (murmur2). confluent-kafka is imported when a producer is made.
 
-Left out: transactions (`ottla.client.transactional_producer` has them), serializers, the user-facing API of a later
-issue. Not thread-safe.
+Left out: transactions (`ottla.client.transactional_producer` has them), serializers, the face for programs
+(`ottla.api`). Not thread-safe.
 """
 
 from __future__ import annotations

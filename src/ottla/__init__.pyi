@@ -1,0 +1,20 @@
+from ottla.api.admin import Admin as Admin
+from ottla.api.consumer import Consumer as Consumer
+from ottla.api.consumer import UndecodableRecord as UndecodableRecord
+from ottla.api.errors import ClientClosed as ClientClosed
+from ottla.api.errors import TransactionAborted as TransactionAborted
+from ottla.api.producer import Producer as Producer
+from ottla.api.records import Delivery as Delivery
+from ottla.api.records import ProducerRecord as ProducerRecord
+from ottla.api.records import Record as Record
+from ottla.api.records import RecordMetadata as RecordMetadata
+from ottla.api.simple_consumer import Fetched as Fetched
+from ottla.api.simple_consumer import SimpleConsumer as SimpleConsumer
+from ottla.api.streams import Streams as Streams
+from ottla.api.topic_filter import TopicFilter as TopicFilter
+from ottla.client.consumer import ConsumedRecord as ConsumedRecord
+from ottla.client.transactional_producer import ProducerFenced as ProducerFenced
+from ottla.common.errors import ErrorCode as ErrorCode
+from ottla.common.errors import KafkaError as KafkaError
+
+__version__: str

@@ -1,0 +1,196 @@
+"""`Admin`: topics, settings and groups of a cluster.
+
+    with Admin("localhost:9092") as admin:
+        admin.create_topic("views", partitions=6, configs={"retention.ms": 86_400_000})
+
+Built on Ottla's own client; what changes something is never sent twice where its first outcome is unknown. May be
+shared by threads, which take turns. Everything that it returns is a plain immutable value.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+
+from ottla.api.errors import ClientClosed, one_family
+from ottla.api.settings import Config, read_tool_settings
+from ottla.client.cluster import Cluster
+from ottla.client.model import (
+    ClusterInfo,
+    CommittedOffset,
+    ConfigEntry,
+    ConfigOperation,
+    GroupDescription,
+    GroupListing,
+    Position,
+    ResourceType,
+    TopicInfo,
+)
+
+
+class Admin:
+    """See the module. A context manager that closes its connections. Every method raises KafkaError."""
+
+    def __init__(self, bootstrap_servers: str, config: Config | None = None) -> None:
+        """Connects later. Raises KafkaError INVALID_CONFIG."""
+        settings = read_tool_settings(bootstrap_servers, config)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id=settings.client_id,
+            timeout_s=settings.seconds("default.api.timeout.ms"),
+            security=settings.security,
+        )
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; a second time it does nothing."""
+        with self._lock:
+            self._closed = True
+            self._cluster.close()
+
+    @contextmanager
+    def _asking(self) -> Iterator[Cluster]:
+        with self._lock, one_family():
+            if self._closed:
+                raise ClientClosed("admin client")
+            yield self._cluster
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        configs: Mapping[str, object] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Create a topic and wait until every partition has a leader; None leaves a number to the broker.
+
+        TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION and INVALID_CONFIG among others.
+        """
+        with self._asking() as cluster:
+            cluster.create_topic(
+                name,
+                -1 if partitions is None else partitions,
+                -1 if replication_factor is None else replication_factor,
+                {key: _text(value) for key, value in (configs or {}).items()},
+                validate_only=validate_only,
+            )
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics; every one is tried, and the error names each that failed."""
+        with self._asking() as cluster:
+            cluster.delete_topics(list(names))
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Every topic by its name."""
+        with self._asking() as cluster:
+            return cluster.topics()
+
+    def topic(self, name: str) -> TopicInfo:
+        """One topic: its id, partitions, leaders, replicas. UNKNOWN_TOPIC_OR_PARTITION."""
+        with self._asking() as cluster:
+            return cluster.topic(name)
+
+    def create_partitions(self, name: str, total_count: int) -> None:
+        """Raise the number of partitions of a topic. INVALID_PARTITIONS for a number that is not larger."""
+        with self._asking() as cluster:
+            cluster.create_partitions(name, total_count)
+
+    def delete_records(self, offsets: Mapping[Position, int]) -> dict[Position, int]:
+        """Remove what lies below these offsets (-1: all that is committed); where each partition begins then."""
+        with self._asking() as cluster:
+            return cluster.delete_records(offsets)
+
+    # Settings
+
+    def topic_configs(self, name: str) -> dict[str, ConfigEntry]:
+        """The settings of a topic by name, with where each comes from."""
+        return self._configs(ResourceType.TOPIC, name)
+
+    def broker_configs(self, node_id: int | None = None) -> dict[str, ConfigEntry]:
+        """The settings of a broker, or those that were set for all brokers of the cluster."""
+        return self._configs(ResourceType.BROKER, "" if node_id is None else str(node_id))
+
+    def alter_topic_configs(self, name: str, changes: Mapping[str, object | None]) -> None:
+        """Set these and leave the others; None takes one back to its default. All or none."""
+        self._alter(ResourceType.TOPIC, name, changes)
+
+    def alter_broker_configs(self, node_id: int | None, changes: Mapping[str, object | None]) -> None:
+        """The same of a broker, or of all brokers of the cluster."""
+        self._alter(ResourceType.BROKER, "" if node_id is None else str(node_id), changes)
+
+    def _configs(self, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
+        with self._asking() as cluster:
+            return {entry.name: entry for entry in cluster.describe_configs(kind, name)}
+
+    def _alter(self, kind: ResourceType, name: str, changes: Mapping[str, object | None]) -> None:
+        with self._asking() as cluster:
+            cluster.alter_configs(
+                kind,
+                name,
+                [
+                    (key, ConfigOperation.DELETE if value is None else ConfigOperation.SET, _text(value))
+                    for key, value in changes.items()
+                ],
+            )
+
+    # Groups
+
+    def groups(self) -> list[GroupListing]:
+        """Every group, in the order of the ids."""
+        with self._asking() as cluster:
+            return cluster.groups()
+
+    def group(self, group_id: str) -> GroupDescription:
+        """State, members and what each of them reads. GROUP_ID_NOT_FOUND."""
+        with self._asking() as cluster:
+            return cluster.describe_group(group_id)
+
+    def group_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
+        """All that a group has committed; empty for one that doesn't exist."""
+        with self._asking() as cluster:
+            return cluster.group_offsets(group_id)
+
+    def alter_group_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None:
+        """Set where a group without members goes on. UNKNOWN_MEMBER_ID while it has some."""
+        with self._asking() as cluster:
+            cluster.commit_group_offsets(group_id, offsets)
+
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[Position]) -> None:
+        """Forget what a group has committed there. GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND."""
+        with self._asking() as cluster:
+            cluster.delete_group_offsets(group_id, partitions)
+
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group and its offsets. NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+        with self._asking() as cluster:
+            cluster.delete_group(group_id)
+
+    # The cluster
+
+    def cluster(self) -> ClusterInfo:
+        """Cluster id, controller and live brokers."""
+        with self._asking() as cluster:
+            return cluster.describe()
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

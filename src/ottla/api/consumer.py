@@ -1,0 +1,614 @@
+"""`Consumer`: reads topics as a member of a group, or partitions that it is told.
+
+    with Consumer("localhost:9092", {"group.id": "readers"}, topics="views") as consumer:
+        for record in consumer:
+            print(record.key, record.value)
+
+Invariants: a record is done with when the caller comes back for more, commits, or leaves the `with` block without an
+exception. Only what is done is committed by itself (`enable.auto.commit`, each `auto.commit.interval.ms`, when
+partitions are given up, and at the end), so a record whose handling failed is read again: at least once. `commit` takes
+all that was given out. A record that was given out is never taken back, and what was fetched and not given out is
+never counted.
+
+Built on confluent-kafka. Not thread-safe, but for `stop`: threads have a consumer each (`Streams`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic, Protocol
+
+from ottla.api.errors import ClientClosed, library_error
+from ottla.api.records import RK, RV, Deserializer, Record
+from ottla.api.settings import Config, read_settings
+from ottla.api.topic_filter import TopicFilter
+from ottla.client.model import Position
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+Topics = str | TopicFilter | re.Pattern[str] | Iterable[str]
+RebalanceHook = Callable[["Consumer[Any, Any]", list[Position]], object]
+CommitHook = Callable[[Mapping[Position, int], KafkaError | None], object]
+
+POLL_S = 0.1
+"""The library's calls can't be interrupted: short ones, so that Ctrl-C and `stop` are heard."""
+LEAVE_LIMIT_S = 30.0
+INTERRUPTED_LEAVE_S = 5.0
+SEEK_LIMIT_S = 5.0
+SEEK_PAUSE_S = 0.01
+REFRESH_MS = 300_000
+"""How often a filter looks for new topics (`metadata.max.age.ms`)."""
+NO_GROUP = "ottla-without-a-group"
+_DEFAULTS = {
+    "auto.offset.reset": "latest",
+    "check.crcs": True,
+    "enable.auto.offset.store": False,
+    "fetch.queue.backoff.ms": 10,
+    "isolation.level": "read_uncommitted",
+}
+
+
+class UndecodableRecord(KafkaError):
+    """A deserializer refused a record; whoever can do without it seeks to the offset behind it."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: Exception) -> None:
+        where = f"the record of {topic}-{partition} at offset {offset}"
+        super().__init__(ErrorCode.INVALID_RECORD, f"{where} can't be decoded: {reason}")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.__cause__ = reason
+
+
+class ConsumerInterceptor(Protocol):
+    """Sees what a consumer gives out and commits (KIP-42). What it raises is logged and has no other effect."""
+
+    def on_consume(self, records: list[Record[Any, Any]]) -> list[Record[Any, Any]]:
+        """What is returned is given out in their place."""
+        ...
+
+    def on_commit(self, offsets: Mapping[Position, int]) -> None:
+        """Offsets that were committed."""
+        ...
+
+
+class Consumer(Generic[RK, RV]):
+    """See the module. A context manager that commits and leaves the group.
+
+    `topics` are subscribed to: names, or a filter. Without deserializers keys and values are bytes. The hooks are
+    called within `poll` and the iteration, and may commit and seek; `on_lost` is for partitions that somebody else has
+    already. `on_commit` gets the outcome of commits that nobody waits for.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        config: Config | None = None,
+        *,
+        topics: Topics = (),
+        key_deserializer: Deserializer[RK] | None = None,
+        value_deserializer: Deserializer[RV] | None = None,
+        on_assign: RebalanceHook | None = None,
+        on_revoke: RebalanceHook | None = None,
+        on_lost: RebalanceHook | None = None,
+        on_commit: CommitHook | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+    ) -> None:
+        """Connects later. Raises KafkaError INVALID_CONFIG for a property that can't be."""
+        import confluent_kafka
+
+        settings = read_settings(bootstrap_servers, config, _DEFAULTS)
+        library = settings.library
+        self._in_group = bool(library.setdefault("group.id", ""))
+        if not self._in_group:
+            library |= {"group.id": NO_GROUP, "enable.auto.commit": False}
+        self.group_id = str(library["group.id"])
+        self._library = confluent_kafka
+        self._settings = settings
+        self._auto_commit = str(library.get("enable.auto.commit", "true")).lower() == "true"
+        self._cooperative = library.get("group.protocol") == "consumer" or "cooperative" in str(
+            library.get("partition.assignment.strategy", "")
+        )
+        self._refresh_s = int(str(library.get("metadata.max.age.ms", REFRESH_MS))) / 1000
+        self._deserializers = (key_deserializer, value_deserializer)
+        self._hooks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
+        self._on_commit_hook = on_commit
+        self._interceptors = tuple(interceptors)
+        self._filter: TopicFilter | None = None
+        self._filtered: list[str] = []
+        self._refresh_at = 0.0
+        self._owned: set[Position] = set()
+        self._owned_anew = False
+        self._assigning: dict[Position, int] | None = None
+        self._batch: list[Record[RK, RV]] = []
+        self._current = self._next = 0
+        """Of the batch: what is being worked on, and what was not given out."""
+        self._held: dict[Position, list[Record[RK, RV]]] = {}
+        """Records of paused partitions, which the library has given out already."""
+        self._sought: dict[Position, int] = {}
+        """Partitions of which nothing was given out since they were moved."""
+        self._pending: KafkaError | None = None
+        self._stopped = threading.Event()
+        self._closed = False
+        try:
+            self._consumer = confluent_kafka.Consumer({**library, "on_commit": self._on_commit})
+        except confluent_kafka.KafkaException as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, library_error(error.args[0]).message) from error
+        if topics:
+            self.subscribe(topics)
+
+    def __enter__(self) -> Consumer[RK, RV]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._leave(self._current, INTERRUPTED_LEAVE_S)
+
+    # What is read
+
+    def subscribe(self, topics: Topics) -> None:
+        """Join the group for these topics, in place of those of before. Raises KafkaError INVALID_GROUP_ID."""
+        self._require_open()
+        self._require_group("subscribing")
+        if isinstance(topics, re.Pattern):
+            topics = TopicFilter(topics)
+        if isinstance(topics, TopicFilter):
+            self._filter, self._filtered, self._refresh_at = topics, [], 0.0
+            self._refresh_filter()
+            return
+        self._filter = None
+        self._subscribe([topics] if isinstance(topics, str) else list(topics))
+
+    def _subscribe(self, names: list[str]) -> None:
+        for name in names:
+            if name.startswith("^"):  # which the library takes for an expression of its own kind
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic; subscribe to a TopicFilter instead"
+                )
+        if not names:
+            self._consumer.unsubscribe()
+            return
+        self._consumer.subscribe(names, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def _refresh_filter(self) -> None:
+        if self._filter is None or time.monotonic() < self._refresh_at:
+            return
+        try:
+            metadata = self._consumer.list_topics(timeout=self._settings.seconds("default.api.timeout.ms"))
+        except self._library.KafkaException as error:
+            raise library_error(error.args[0], "the topics of the cluster") from error
+        self._refresh_at = time.monotonic() + self._refresh_s
+        found = self._filter.chosen(metadata.topics)
+        if found != self._filtered:
+            self._filtered = found
+            self._subscribe(found)
+
+    def assign(self, positions: Mapping[Position, int | None] | Iterable[Position]) -> None:
+        """Read these partitions without a group's assignment, from offsets, or (None) where the group goes on.
+
+        Without a group `auto.offset.reset` says where those begin.
+        """
+        self._require_open()
+        starts = dict(positions) if isinstance(positions, Mapping) else dict.fromkeys(positions)
+        self._forget_all()
+        self._owned = set(starts)
+        self._consumer.assign([self._start(key, offset) for key, offset in starts.items()])
+
+    def _start(self, key: Position, offset: int | None) -> Any:
+        if offset is None:
+            if self._in_group:
+                offset = self._library.OFFSET_STORED
+            elif self._settings.library["auto.offset.reset"] in ("earliest", "smallest", "beginning"):
+                offset = self._library.OFFSET_BEGINNING
+            else:
+                offset = self._library.OFFSET_END
+        return self._library.TopicPartition(*key, offset)
+
+    @property
+    def assignment(self) -> frozenset[Position]:
+        """The partitions that it reads."""
+        return frozenset(self._owned)
+
+    # Reading
+
+    def __iter__(self) -> Iterator[Record[RK, RV]]:
+        """Record after record, until `stop` or `close`; what is left is given out by whoever reads next."""
+        self._require_open()
+        while not self._stopped.is_set():
+            if self._next == len(self._batch) and not self._fill(POLL_S):
+                continue
+            self._current = self._next
+            self._next += 1
+            yield self._batch[self._current]
+            if self._closed:
+                return
+
+    def poll(self, timeout_s: float, *, max_records: int | None = None) -> list[Record[RK, RV]]:
+        """The records that are there, at most `max.poll.records`; waits for the first one, empty when none came.
+
+        Raises KafkaError for what a partition or the coordinator reports and time does not mend, as
+        OFFSET_OUT_OF_RANGE with `auto.offset.reset=none`, TOPIC_AUTHORIZATION_FAILED, FENCED_INSTANCE_ID.
+        """
+        self._require_open()
+        deadline = time.monotonic() + timeout_s
+        while self._next == len(self._batch):
+            left_s = max(0.0, deadline - time.monotonic())
+            if not self._fill(min(POLL_S, left_s), max_records) and (left_s == 0 or self._stopped.is_set()):
+                return []
+        self._current = self._next
+        count = len(self._batch) - self._next if max_records is None else max_records
+        self._next = min(len(self._batch), self._next + count)
+        return self._batch[self._current : self._next]
+
+    def batches(
+        self, *, max_records: int | None = None, idle_timeout_s: float | None = None
+    ) -> Iterator[list[Record[RK, RV]]]:
+        """What `poll` gives, for ever, or until nothing came for `idle_timeout_s`; ends by `stop` and `close`."""
+        last = time.monotonic()
+        while not self._stopped.is_set() and not self._closed:
+            records = self.poll(POLL_S, max_records=max_records)
+            if records:
+                yield records
+                last = time.monotonic()
+            elif idle_timeout_s is not None and time.monotonic() - last >= idle_timeout_s:
+                return
+
+    def stop(self) -> None:
+        """End iterations after the record that they are at; from any thread, and from a handler of a signal."""
+        self._stopped.set()
+
+    def _fill(self, wait_s: float, max_records: int | None = None) -> bool:
+        """Fetch the next batch; all of the one of before is done with."""
+        self._store(self._next)
+        self._batch, self._current, self._next = [], 0, 0
+        if self._pending is not None:
+            failure, self._pending = self._pending, None
+            raise failure
+        self._refresh_filter()
+        limit = self._settings.own["max.poll.records"]
+        if max_records is not None:
+            limit = min(limit, max_records)
+        self._owned_anew = False
+        messages = self._consumer.consume(1, wait_s)
+        if messages and limit > 1:
+            messages += self._consumer.consume(limit - 1, 0)
+        if messages:
+            self._batch = self._records(messages)
+        return bool(self._batch)
+
+    def _records(self, messages: list[Any]) -> list[Record[RK, RV]]:
+        for message in messages:
+            if message.error() is not None:
+                messages = [each for each in messages if self._accept(each)]
+                break
+        if self._owned_anew:  # they may have come with the batch during which their partition was given up
+            messages = [each for each in messages if (each.topic(), each.partition()) in self._owned]
+        if self._sought:
+            for each in messages:
+                self._sought.pop((each.topic(), each.partition()), None)
+        of_key, of_value = self._deserializers
+        if of_key is None and of_value is None:
+            records = [Record(each, each.key(), each.value()) for each in messages]
+        else:
+            records = self._deserialized(messages, of_key, of_value)
+        for interceptor in self._interceptors:
+            try:
+                records = interceptor.on_consume(records)
+            except Exception:
+                logger.exception("on_consume of %r failed", interceptor)
+        return records
+
+    def _deserialized(
+        self, messages: list[Any], of_key: Deserializer[RK] | None, of_value: Deserializer[RV] | None
+    ) -> list[Any]:
+        """Up to the first record that can't be decoded, which is told when the ones before it are done with."""
+        records: list[Any] = []
+        for message in messages:
+            key, value = message.key(), message.value()
+            try:
+                if key is not None and of_key is not None:
+                    key = of_key(key)
+                if value is not None and of_value is not None:
+                    value = of_value(value)
+            except Exception as error:
+                self._pending = UndecodableRecord(message.topic(), message.partition(), message.offset(), error)
+                self._rewind_to(messages[len(records) :])
+                break
+            records.append(Record(message, key, value))
+        return records
+
+    def _rewind_to(self, messages: list[Any]) -> None:
+        """These were not given out: fetch them again."""
+        for message in reversed(messages):
+            self._sought[message.topic(), message.partition()] = message.offset()
+        for key in {(message.topic(), message.partition()) for message in messages}:
+            self._seek(key, self._sought[key])
+
+    def _accept(self, message: Any) -> bool:
+        """Whether it is a record; an error is kept for the next call, once what came before it was given out."""
+        error = message.error()
+        if error is None:
+            return True
+        failure = library_error(error, "" if message.topic() is None else f"{message.topic()}-{message.partition()}")
+        if error.fatal() or not (error.retriable() or failure.code in RETRIABLE_ERRORS):
+            self._pending = self._pending or failure
+        return False
+
+    # Where it is
+
+    def positions(self) -> dict[Position, int]:
+        """Where each partition goes on, behind all that was given out; those of which nothing is known are left out."""
+        self._require_open()
+        return self._resume_points(self._next)
+
+    def _resume_points(self, start: int) -> dict[Position, int]:
+        """The same with the records of the batch from `start` on as not given out."""
+        asked = [self._library.TopicPartition(*key) for key in self._owned]
+        found = {(each.topic, each.partition): each.offset for each in self._consumer.position(asked)} if asked else {}
+        points = {key: offset for key, offset in found.items() if offset >= 0} | self._sought
+        for key, records in self._held.items():
+            points[key] = records[0].offset
+        for record in reversed(self._batch[start:]):
+            points[record.topic, record.partition] = record.offset
+        return {key: offset for key, offset in points.items() if key in self._owned}
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go on at that offset. In `on_assign`, begin there. Raises KafkaError for a partition that it doesn't read."""
+        self._require_open()
+        key = (topic, partition)
+        if self._assigning is not None:
+            self._assigning[key] = offset
+            self._sought[key] = offset
+            return
+        if key not in self._owned:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"partition {topic}-{partition} is not assigned")
+        self._drop([key])
+        self._sought[key] = offset
+        self._seek(key, offset)
+
+    def _seek(self, key: Position, offset: int) -> None:
+        """A partition that was assigned just now can't be moved for a moment."""
+        deadline = time.monotonic() + SEEK_LIMIT_S
+        while True:
+            try:
+                self._consumer.seek(self._library.TopicPartition(*key, offset))
+            except self._library.KafkaException as error:
+                reason = error.args[0]
+                if reason.code() != self._library.KafkaError._STATE or time.monotonic() > deadline:
+                    raise library_error(reason, f"seek in {key[0]}-{key[1]}") from error
+                time.sleep(SEEK_PAUSE_S)
+            else:
+                return
+
+    def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Position] | None = None) -> None:
+        """Go on at the first record that is at least as young, at the end where there is none; without partitions, all.
+
+        Raises KafkaError.
+        """
+        for key, offset in self.offsets_for_times(dict.fromkeys(self._wanted(partitions), timestamp_ms)).items():
+            self.seek(*key, self._bounds(key)[1] if offset is None else offset)
+
+    def seek_to_beginning(self, partitions: Iterable[Position] | None = None) -> None:
+        """Go on at the first record of these partitions, or of all."""
+        for key in self._wanted(partitions):
+            self.seek(*key, self._bounds(key)[0])
+
+    def seek_to_end(self, partitions: Iterable[Position] | None = None) -> None:
+        """Go on at what comes next."""
+        for key in self._wanted(partitions):
+            self.seek(*key, self._bounds(key)[1])
+
+    def seek_to_committed(self) -> None:
+        """Go back to where the group goes on: after an aborted transaction. Nothing committed: `auto.offset.reset`."""
+        committed = self.committed(self._owned)
+        reset = self._settings.library["auto.offset.reset"] in ("earliest", "smallest", "beginning")
+        for key in sorted(self._owned):
+            offset = committed.get(key)
+            self.seek(*key, self._bounds(key)[0 if reset else 1] if offset is None else offset)
+
+    def _wanted(self, partitions: Iterable[Position] | None) -> list[Position]:
+        if partitions is not None:
+            return list(partitions)
+        return sorted(self._owned if self._assigning is None else self._assigning)
+
+    def _bounds(self, key: Position) -> tuple[int, int]:
+        with self._asking(f"offsets of {key[0]}-{key[1]}"):
+            found: tuple[int, int] = self._consumer.get_watermark_offsets(
+                self._library.TopicPartition(*key), self._settings.seconds("default.api.timeout.ms")
+            )
+        return found
+
+    def offsets_for_times(self, timestamps_ms: Mapping[Position, int]) -> dict[Position, int | None]:
+        """For each partition the first offset whose record is at least that young; None where there is none."""
+        asked = [self._library.TopicPartition(*key, timestamp) for key, timestamp in timestamps_ms.items()]
+        with self._asking("offsets for times"):
+            found = self._consumer.offsets_for_times(asked, self._settings.seconds("default.api.timeout.ms"))
+        for each in found:
+            if each.error is not None:
+                raise library_error(each.error, f"offset for a time in {each.topic}-{each.partition}")
+        return {(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
+
+    def committed(self, partitions: Iterable[Position]) -> dict[Position, int]:
+        """What the group has committed; partitions without an offset are left out."""
+        self._require_group("committed offsets")
+        asked = [self._library.TopicPartition(*key) for key in partitions]
+        with self._asking(f"offsets of group {self.group_id!r}"):
+            found = self._consumer.committed(asked, self._settings.seconds("default.api.timeout.ms"))
+        for each in found:
+            if each.error is not None:
+                raise library_error(each.error, f"offset of group {self.group_id!r} in {each.topic}-{each.partition}")
+        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+    def pause(self, partitions: Iterable[Position]) -> None:
+        """Give out nothing more of these partitions, which stay assigned, until `resume`."""
+        self._require_open()
+        keys = list(partitions)
+        self._consumer.pause([self._library.TopicPartition(*key) for key in keys])
+        for key in keys:
+            records = [each for each in self._batch[self._next :] if (each.topic, each.partition) == key]
+            if records:
+                self._held.setdefault(key, []).extend(records)
+        self._take_out(keys)
+
+    def resume(self, partitions: Iterable[Position]) -> None:
+        """Go on with them where they were."""
+        self._require_open()
+        keys = list(partitions)
+        held = [record for key in keys for record in self._held.pop(key, ())]
+        self._batch[self._next : self._next] = held
+        self._consumer.resume([self._library.TopicPartition(*key) for key in keys])
+
+    # Commits
+
+    def commit(self, offsets: Mapping[Position, int] | None = None, *, wait: bool = True) -> None:
+        """Commit all that was given out, or these offsets (where to go on). Without `wait`, `on_commit` hears of it.
+
+        Raises KafkaError, ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID among others after a rebalance.
+        """
+        self._require_open()
+        self._require_group("committing")
+        wanted = self._resume_points(self._next) if offsets is None else offsets
+        if not wanted:
+            return
+        listed = [self._library.TopicPartition(*key, offset) for key, offset in wanted.items()]
+        with self._asking(f"offsets of group {self.group_id!r}"):
+            results = self._consumer.commit(offsets=listed, asynchronous=not wait)
+        for each in results or ():
+            if each.error is not None:
+                raise library_error(each.error, f"offset of group {self.group_id!r} in {each.topic}-{each.partition}")
+
+    def _store(self, start: int) -> None:
+        """Leave to the library what is done with: it commits that from time to time."""
+        if not self._auto_commit or not self._owned:
+            return
+        for key, offset in self._resume_points(start).items():
+            with contextlib.suppress(self._library.KafkaException):  # given up meanwhile
+                self._consumer.store_offsets(offsets=[self._library.TopicPartition(*key, offset)])
+
+    def _on_commit(self, error: Any, results: list[Any]) -> None:
+        if error is not None and error.code() == self._library.KafkaError._NO_OFFSET:
+            return
+        offsets = {(each.topic, each.partition): each.offset for each in results if each.offset >= 0}
+        failed = error or next((each.error for each in results if each.error is not None), None)
+        failure = None if failed is None else library_error(failed, f"offsets of group {self.group_id!r}")
+        if failure is None:
+            for interceptor in self._interceptors:
+                try:
+                    interceptor.on_commit(offsets)
+                except Exception:
+                    logger.exception("on_commit of %r failed", interceptor)
+        if self._on_commit_hook is not None:
+            self._on_commit_hook(offsets, failure)
+        elif failure is not None:
+            logger.warning("%s", failure.message)
+
+    def group_metadata(self) -> Any:
+        """What a transaction needs to know of this member (KIP-447)."""
+        self._require_open()
+        self._require_group("a transaction with offsets")
+        return self._consumer.consumer_group_metadata()
+
+    # Rebalances
+
+    def _on_assign(self, _: Any, partitions: list[Any]) -> None:
+        keys = [(each.topic, each.partition) for each in partitions]
+        self._assigning = dict.fromkeys(keys, self._library.OFFSET_INVALID)
+        try:
+            self._owned |= set(keys)
+            self._owned_anew = True
+            self._call("assign", keys)
+            for each in partitions:
+                each.offset = self._assigning[each.topic, each.partition]
+        finally:
+            self._assigning = None
+        (self._consumer.incremental_assign if self._cooperative else self._consumer.assign)(partitions)
+
+    def _on_revoke(self, _: Any, partitions: list[Any]) -> None:
+        self._give_up("revoke", partitions)
+
+    def _on_lost(self, _: Any, partitions: list[Any]) -> None:
+        self._give_up("lost", partitions)
+
+    def _give_up(self, hook: str, partitions: list[Any]) -> None:
+        keys = [(each.topic, each.partition) for each in partitions]
+        try:
+            self._call(hook, keys)
+        finally:
+            self._drop(keys)
+            self._owned -= set(keys)
+            self._owned_anew = True
+
+    def _call(self, hook: str, keys: list[Position]) -> None:
+        called = self._hooks[hook]
+        if called is not None and not self._closed:
+            called(self, sorted(keys))
+
+    def _drop(self, keys: list[Position]) -> None:
+        """Forget what was fetched of these partitions and not given out."""
+        for key in keys:
+            self._held.pop(key, None)
+            self._sought.pop(key, None)
+        self._take_out(keys)
+
+    def _take_out(self, keys: list[Position]) -> None:
+        rest = [each for each in self._batch[self._next :] if (each.topic, each.partition) not in keys]
+        self._batch[self._next :] = rest
+
+    def _forget_all(self) -> None:
+        self._filter = None
+        self._batch, self._current, self._next = [], 0, 0
+        self._held.clear()
+        self._sought.clear()
+
+    # The end
+
+    def close(self) -> None:
+        """Commit what is done (`enable.auto.commit`) and leave the group; a second time it does nothing.
+
+        From a cluster that does not answer for LEAVE_LIMIT_S the member just goes: its session ends there.
+        """
+        self._leave(self._next, LEAVE_LIMIT_S)
+
+    def _leave(self, start: int, limit_s: float) -> None:
+        if self._closed:
+            return
+        self._stopped.set()
+        try:
+            if self._in_group and self._owned:
+                self._call("revoke", list(self._owned))
+            self._store(start)
+        finally:
+            self._go(limit_s)
+
+    def _go(self, limit_s: float) -> None:
+        self._closed = True
+        leaving = threading.Thread(target=self._consumer.close, name="leaving-the-group", daemon=True)
+        leaving.start()
+        leaving.join(limit_s)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("consumer")
+
+    def _require_group(self, what: str) -> None:
+        if not self._in_group:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, f"{what} needs the property group.id")
+
+    @contextlib.contextmanager
+    def _asking(self, subject: str) -> Iterator[None]:
+        self._require_open()
+        try:
+            yield
+        except self._library.KafkaException as error:
+            raise library_error(error.args[0], subject) from error

@@ -1,0 +1,71 @@
+"""One family of errors: `KafkaError` with the code of Kafka's protocol, also where the libraries below say otherwise.
+
+librdkafka's own codes get the code whose meaning they have; what the client of the tools tells an operator (a wrong
+address, a broker that can't be reached) becomes INVALID_CONFIG and NETWORK_EXCEPTION.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ottla.client.connection import BrokerUnreachable
+from ottla.client.rdkafka import kafka_error
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
+
+_LOCAL = {
+    "_ALL_BROKERS_DOWN": ErrorCode.NETWORK_EXCEPTION,
+    "_ASSIGNMENT_LOST": ErrorCode.REBALANCE_IN_PROGRESS,
+    "_AUTHENTICATION": ErrorCode.SASL_AUTHENTICATION_FAILED,
+    "_AUTO_OFFSET_RESET": ErrorCode.OFFSET_OUT_OF_RANGE,
+    "_BAD_COMPRESSION": ErrorCode.CORRUPT_MESSAGE,
+    "_BAD_MSG": ErrorCode.CORRUPT_MESSAGE,
+    "_FENCED": ErrorCode.PRODUCER_FENCED,
+    "_INVALID_ARG": ErrorCode.INVALID_REQUEST,
+    "_LOG_TRUNCATION": ErrorCode.OFFSET_OUT_OF_RANGE,
+    "_MAX_POLL_EXCEEDED": ErrorCode.UNKNOWN_MEMBER_ID,
+    "_MSG_TIMED_OUT": ErrorCode.REQUEST_TIMED_OUT,
+    "_PURGE_INFLIGHT": ErrorCode.NETWORK_EXCEPTION,
+    "_PURGE_QUEUE": ErrorCode.OPERATION_NOT_ATTEMPTED,
+    "_RESOLVE": ErrorCode.NETWORK_EXCEPTION,
+    "_SSL": ErrorCode.NETWORK_EXCEPTION,
+    "_STATE": ErrorCode.INVALID_REQUEST,
+    "_TIMED_OUT": ErrorCode.REQUEST_TIMED_OUT,
+    "_TIMED_OUT_QUEUE": ErrorCode.REQUEST_TIMED_OUT,
+    "_TRANSPORT": ErrorCode.NETWORK_EXCEPTION,
+    "_UNKNOWN_GROUP": ErrorCode.GROUP_ID_NOT_FOUND,
+    "_UNKNOWN_PARTITION": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    "_UNKNOWN_TOPIC": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    "_UNSUPPORTED_FEATURE": ErrorCode.UNSUPPORTED_VERSION,
+}
+
+
+class ClientClosed(KafkaError):
+    """The client was closed; nothing that it is asked for can be done."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, f"this {what} is closed; make another one")
+
+
+class TransactionAborted(KafkaError):
+    """The transaction could not be committed and was aborted: nothing of it counts, and the producer can go on."""
+
+
+def library_error(error: Any, subject: str = "") -> KafkaError:
+    """An error of librdkafka (a `confluent_kafka.KafkaError`); UNKNOWN_SERVER_ERROR where the protocol has no such."""
+    found = kafka_error(error, subject)
+    return KafkaError(_LOCAL.get(error.name(), found.code), found.message)
+
+
+@contextmanager
+def one_family() -> Iterator[None]:
+    """Raise what the client of the tools raises as KafkaError."""
+    try:
+        yield
+    except BrokerUnreachable as error:
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
+    except OperatorError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    except ProtocolError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error

@@ -1,0 +1,365 @@
+"""`Producer`: sends records to topics in batches, in the background, and tells what became of each.
+
+    with Producer("localhost:9092", {"linger.ms": 20}) as producer:
+        producer.send("views", "/index.html", key="alice")
+
+Invariants: idempotent with acks=all unless the properties say otherwise, so a retry neither loses nor doubles a record.
+Keys and values can't change while they are sent: bytes and text only, and of these a copy, which is librdkafka's until
+the broker's response came or its connection ended. No failure is silent: `on_delivery` hears of it, and where none was
+given `flush` and the end of the `with` block raise it. All methods may be called from any thread; callbacks run in a
+thread of the producer.
+
+Built on confluent-kafka, whose threads batch by `batch.size` and `linger.ms`, compress, send and retry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic, Protocol, cast
+
+from ottla.api.errors import ClientClosed, library_error
+from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
+from ottla.api.records import Bytes, Delivery, Headers, K, ProducerRecord, Serializer, V
+from ottla.api.settings import Config, Settings, read_settings
+from ottla.api.transaction import Transaction, Transactions
+from ottla.common.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.1
+"""The library's calls can't be interrupted: short ones, so that Ctrl-C and `close` are heard."""
+INTERRUPTED_FLUSH_S = 5.0
+"""How long a `with` block that ends by an exception waits for what it sent before."""
+PARTITIONS_AGE_S = 300.0
+"""How old a topic's number of partitions may be that a partitioner of the caller's is given (`metadata.max.age.ms`)."""
+UNASSIGNED = -1
+NOW = 0
+
+_DEFAULTS = {"acks": "all", "enable.idempotence": True}
+_DELIVERY_TIMEOUT_MS = 120_000
+
+
+class ProducerInterceptor(Protocol):
+    """Sees every record on its way out and back (KIP-42). What it raises is logged and has no other effect."""
+
+    def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
+        """A record as the caller gave it; what is returned is sent."""
+        ...
+
+    def on_acknowledgement(self, delivery: Delivery) -> None:
+        """The fate of a record; in the producer's thread."""
+        ...
+
+
+class Producer(Generic[K, V]):
+    """See the module. A context manager that waits for what it sent.
+
+    Without serializers keys and values are bytes, or text that is sent as UTF-8. `partitioner` is "hash" (Kafka's
+    murmur2; records without a key stay with one partition for a while), "random", "sticky", or a function of the key
+    and the number of partitions.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        config: Config | None = None,
+        *,
+        key_serializer: Serializer[K] | None = None,
+        value_serializer: Serializer[V] | None = None,
+        partitioner: str | Partitioner = "hash",
+        interceptors: Sequence[ProducerInterceptor] = (),
+    ) -> None:
+        """Connects later, but with `transactional.id`, where it fences whoever used that id before.
+
+        Raises KafkaError INVALID_CONFIG for a property that can't be, and what the coordinator says.
+        """
+        import confluent_kafka
+
+        by_library = {} if callable(partitioner) else BY_NAME.get(partitioner)
+        if by_library is None and partitioner != "sticky":
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"partitioner is hash, random, sticky or a function, not {partitioner!r}"
+            )
+        settings = read_settings(bootstrap_servers, config, {**_DEFAULTS, **(by_library or {})})
+        acks = str(settings.library["acks"])
+        if acks not in ("all", "-1") and (config or {}).get("enable.idempotence") is None:
+            settings.library["enable.idempotence"] = False  # as Kafka: whoever asks for less than all gets that
+        if "transactional.id" not in settings.library:  # with one the library has it end before the transaction does
+            settings.library.setdefault("delivery.timeout.ms", _DELIVERY_TIMEOUT_MS)
+        self._library = confluent_kafka
+        self._settings = settings
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._partitioner = partitioner if callable(partitioner) else None if by_library is not None else Sticky()
+        self._partition_counts: dict[str, tuple[int, float]] = {}
+        self._interceptors = tuple(interceptors)
+        self._unheard: KafkaError | None = None
+        self._unheard_count = 0
+        self._closed = False
+        try:
+            self._producer: Any = confluent_kafka.Producer(settings.library)
+        except confluent_kafka.KafkaException as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, library_error(error.args[0]).message) from error
+        self._stopped = threading.Event()
+        self._server = threading.Thread(target=self._serve, name="ottla-producer", daemon=True)
+        self._server.start()
+        self._transactions: Transactions | None = None
+        if "transactional.id" in settings.library:
+            self._transactions = self._begin_transactions(settings)
+
+    def _begin_transactions(self, settings: Settings) -> Transactions:
+        transactional_id = str(settings.library["transactional.id"])
+        transactions = Transactions(self._producer, transactional_id, settings.seconds("max.block.ms"))
+        try:
+            transactions.initialize()
+        except BaseException:
+            self._stop()
+            raise
+        return transactions
+
+    def __enter__(self) -> Producer[K, V]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Deliver what was sent. After an exception wait for INTERRUPTED_FLUSH_S at most, and drop what is left."""
+        if kind is None:
+            self.close()
+        else:
+            self._close_at_once()
+
+    # Sending
+
+    def send(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None = None,
+        *,
+        headers: Headers | Mapping[str, bytes | None] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[Delivery], object] | None = None,
+    ) -> Delivery:
+        """Queue a record, and return what will hold its fate; waits while the queue is full (`max.block.ms`).
+
+        Whoever gives `on_delivery` hears of a failure there, and `flush` tells of it no more. Raises KafkaError for
+        what can't be sent at all, as MESSAGE_TOO_LARGE and REQUEST_TIMED_OUT for a queue that stays full.
+        """
+        listed = tuple(headers.items()) if isinstance(headers, Mapping) else headers
+        if self._interceptors:
+            record = ProducerRecord(topic, value, key, listed, partition, timestamp_ms)
+            return self._send(self._intercepted(record), on_delivery)
+        return self._queue(topic, value, key, listed, partition, timestamp_ms, on_delivery or self._heard)
+
+    def send_record(
+        self, record: ProducerRecord[K, V], *, on_delivery: Callable[[Delivery], object] | None = None
+    ) -> Delivery:
+        """The same for a record as one thing."""
+        return self._send(self._intercepted(record), on_delivery)
+
+    def send_batch(self, topic: str, values: Iterable[V | None], key: K | None = None) -> list[Delivery]:
+        """Queue many values for one topic; what each of them became. As `send` with nothing else given."""
+        if self._interceptors:
+            return [self.send(topic, value, key) for value in values]
+        return [self._queue(topic, value, key, (), None, None, self._heard) for value in values]
+
+    def _send(self, record: ProducerRecord[K, V], on_delivery: Callable[[Delivery], object] | None) -> Delivery:
+        told = on_delivery or self._heard
+        if self._interceptors:
+            told = _chained(self._interceptors, told)
+        return self._queue(
+            record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms, told
+        )
+
+    def _queue(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+        told: Callable[[Delivery], object],
+    ) -> Delivery:
+        if self._closed:
+            raise ClientClosed("producer")
+        if self._transactions is not None:
+            self._transactions.require_open()
+        value_bytes = _serialized(value, self._value_serializer)
+        key_bytes = _serialized(key, self._key_serializer)
+        if partition is None:
+            partition = UNASSIGNED if self._partitioner is None else self._choose(topic, key_bytes)
+        delivery = Delivery(topic, told)
+        listed = list(headers) if headers else None
+        report = delivery.report
+        deadline = 0.0
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value_bytes, key_bytes, partition, report, None, timestamp_ms or NOW, listed
+                )
+            except BufferError:
+                now = time.monotonic()
+                deadline = deadline or now + self._settings.seconds("max.block.ms")
+                if now >= deadline:
+                    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the queue of the producer stays full") from None
+                self._producer.poll(POLL_S)
+            except self._library.KafkaException as error:
+                raise self._refusal(error.args[0], topic) from error
+            else:
+                return delivery
+
+    def _refusal(self, reason: Any, topic: str) -> KafkaError:
+        if self._transactions is not None:
+            return self._transactions.failure(reason)
+        return library_error(reason, f"topic {topic!r}")
+
+    def _intercepted(self, record: ProducerRecord[K, V]) -> ProducerRecord[K, V]:
+        for each in self._interceptors:
+            try:
+                record = each.on_send(record)
+            except Exception:
+                logger.exception("on_send of %r failed", each)
+        return record
+
+    def _choose(self, topic: str, key: bytes | str | None) -> int:
+        chooser = cast(Partitioner, self._partitioner)
+        count = self.partition_count(topic)
+        chosen = chooser(key.encode() if isinstance(key, str) else key, count)
+        if not 0 <= chosen < count:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"the partitioner chose partition {chosen} of topic {topic!r}, which has {count}",
+            )
+        return chosen
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has, at most PARTITIONS_AGE_S old. Raises KafkaError."""
+        now = time.monotonic()
+        count, until = self._partition_counts.get(topic, (0, 0.0))
+        if now < until:
+            return count
+        try:
+            found = self._producer.list_topics(topic, self._settings.seconds("max.block.ms")).topics[topic]
+        except self._library.KafkaException as error:
+            raise library_error(error.args[0], f"topic {topic!r}") from error
+        if found.error is not None:
+            raise library_error(found.error, f"topic {topic!r}")
+        self._partition_counts[topic] = (len(found.partitions), now + PARTITIONS_AGE_S)
+        return len(found.partitions)
+
+    # Transactions
+
+    def transaction(self) -> Transaction:
+        """A `with` block whose records count all or not at all; see `Transaction`.
+
+        Raises KafkaError INVALID_CONFIG for a producer without `transactional.id`.
+        """
+        if self._closed:
+            raise ClientClosed("producer")
+        if self._transactions is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "transactions need the property transactional.id")
+        return Transaction(self._transactions)
+
+    # The end
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until the fate of all that was sent is known.
+
+        Raises KafkaError for records that failed and nobody was told of, REQUEST_TIMED_OUT after `timeout_s`.
+        """
+        if self._closed:
+            raise ClientClosed("producer")
+        if left := self._flush(math.inf if timeout_s is None else timeout_s):
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{left} records are not delivered after {timeout_s:g} s")
+        self._raise_unheard()
+
+    def close(self) -> None:
+        """`flush`, and end; a second time it does nothing. `delivery.timeout.ms` bounds how long that takes."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._flush(math.inf)
+        except BaseException:
+            self._producer.purge()
+            raise
+        finally:
+            self._stop()
+        self._raise_unheard()
+
+    def _close_at_once(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._flush(INTERRUPTED_FLUSH_S):
+                self._producer.purge()
+                self._flush(POLL_S)
+        finally:
+            self._stop()
+
+    def _flush(self, limit_s: float) -> int:
+        """How many are left after that long."""
+        deadline = time.monotonic() + limit_s
+        try:
+            while (left := int(self._producer.flush(POLL_S))) and time.monotonic() < deadline:
+                pass
+        except self._library.KafkaException as error:
+            raise library_error(error.args[0]) from error
+        return left
+
+    def _stop(self) -> None:
+        self._closed = True
+        self._stopped.set()
+        if self._server is not threading.current_thread():
+            self._server.join()
+        self._producer = self._transactions = None  # the last reference: the library closes its connections
+
+    def _serve(self) -> None:
+        while not self._stopped.is_set():
+            with contextlib.suppress(self._library.KafkaException):  # a fatal error, which every call tells
+                self._producer.poll(POLL_S)
+
+    def _heard(self, delivery: Delivery) -> None:
+        """What hears of a record where the caller gave nothing."""
+        if delivery.error is not None and self._transactions is None:  # of a transaction the commit tells
+            self._unheard_count += 1
+            self._unheard = self._unheard or delivery.error
+
+    def _raise_unheard(self) -> None:
+        failure, count = self._unheard, self._unheard_count
+        self._unheard, self._unheard_count = None, 0
+        if failure is not None:
+            more = f" (and {count - 1} others)" if count > 1 else ""
+            raise KafkaError(failure.code, failure.message + more)
+
+
+def _serialized(data: Any, serializer: Callable[[Any], bytes | None] | None) -> bytes | str | None:
+    if data is None or serializer is None:
+        return cast("Bytes | None", data)
+    return serializer(data)
+
+
+def _chained(
+    interceptors: Sequence[ProducerInterceptor], told: Callable[[Delivery], object]
+) -> Callable[[Delivery], object]:
+    """What tells the interceptors first."""
+
+    def tell(delivery: Delivery) -> None:
+        for each in interceptors:
+            try:
+                each.on_acknowledgement(delivery)
+            except Exception:
+                logger.exception("on_acknowledgement of %r failed", each)
+        told(delivery)
+
+    return tell

@@ -1,0 +1,115 @@
+"""Kafka's client properties, as each client of this package takes them, and what they are for librdkafka.
+
+Names, units and values are those of Apache Kafka's own clients, security by `sasl.jaas.config` and `ssl.*` among them.
+What librdkafka has under another name or unit is translated; properties that it alone has pass through; what neither
+knows is refused. Defaults are Kafka's but for `batch.size` and `buffer.memory`, which are librdkafka's (1 MB and
+1 GiB), and `allow.auto.create.topics` of consumers, which is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.api.errors import one_family
+from ottla.client.connection import parse_bootstrap_servers
+from ottla.client.producer import SILENT
+from ottla.client.security import PROPERTIES, ClientSecurity, parse_security
+from ottla.common.errors import ErrorCode, KafkaError
+
+Config = Mapping[str, object]
+"""Kafka's names and values: text, numbers, True and False."""
+
+_RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+}
+_BY_ARGUMENT = {
+    "bootstrap.servers": "bootstrap_servers",
+    "interceptor.classes": "interceptors",
+    "key.deserializer": "key_deserializer",
+    "key.serializer": "key_serializer",
+    "partitioner": "partitioner",
+    "partitioner.class": "partitioner",
+    "value.deserializer": "value_deserializer",
+    "value.serializer": "value_serializer",
+}
+_OWN = {"default.api.timeout.ms": 60_000, "max.block.ms": 60_000, "max.poll.records": 500}
+"""What is done here and not by a library, with Kafka's defaults."""
+_OF_TOOLS = frozenset({"client.id", "default.api.timeout.ms"})
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a client is made of."""
+
+    library: dict[str, Any]
+    """For confluent-kafka."""
+    security: ClientSecurity
+    client_id: str
+    own: Mapping[str, int]
+    """The properties of `_OWN`."""
+
+    def seconds(self, name: str) -> float:
+        """One of `own` in milliseconds, as seconds."""
+        return self.own[name] / 1000
+
+
+def read_settings(bootstrap_servers: str, config: Config | None, defaults: Mapping[str, Any]) -> Settings:
+    """Raises KafkaError INVALID_CONFIG that names what can't be; `defaults` are librdkafka's names."""
+    given = {name: _text(value) for name, value in (config or {}).items()}
+    for name in given:
+        if name in _BY_ARGUMENT:
+            raise _invalid(f"{name} is not a property here: give the argument {_BY_ARGUMENT[name]}")
+    with one_family():
+        parse_bootstrap_servers(bootstrap_servers)
+        security = parse_security(given, "the properties of the client")
+    own = {name: _number(name, given.pop(name, default)) for name, default in _OWN.items()}
+    library: dict[str, Any] = {
+        "bootstrap.servers": bootstrap_servers,
+        "client.id": "ottla",
+        "logger": SILENT,
+        **defaults,
+        **security.library,
+    }
+    for name, value in given.items():
+        if name == "buffer.memory":
+            library["queue.buffering.max.kbytes"] = max(1, _number(name, value) // KIB)
+        elif name == "auto.offset.reset" and value == "none":
+            library[name] = "error"
+        elif name not in PROPERTIES:
+            library[_RENAMED.get(name, name)] = value
+    return Settings(library, security, library["client.id"], own)
+
+
+def read_tool_settings(bootstrap_servers: str, config: Config | None) -> Settings:
+    """The same for a client without librdkafka, which has fewer properties."""
+    for name in config or {}:
+        if name not in PROPERTIES and name not in _OF_TOOLS:
+            known = ", ".join(sorted(_OF_TOOLS))
+            raise _invalid(f"{name} has no effect here; this client knows {known}, and those of security")
+    return read_settings(bootstrap_servers, config, {})
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _number(name: str, value: object) -> int:
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise _invalid(f"{name} is a number from 0 on, not {value!r}")
+    return number
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, message)

@@ -1,0 +1,212 @@
+"""Transactions of a producer as `with` blocks: what is sent in one counts all or not at all (KIP-98).
+
+    with producer.transaction() as transaction:
+        producer.send("out", value)
+        transaction.send_offsets(consumer)
+
+A block that ends commits; one that raises aborts, and what it raised goes on. A transaction that can't be committed
+(an abort by the coordinator's timeout, a rebalance of the group whose offsets are in it, a record that failed) is
+aborted and raises TransactionAborted: the producer can begin another one. ProducerFenced is final.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from types import TracebackType
+from typing import Any, Protocol
+
+from ottla.api.errors import TransactionAborted, library_error
+from ottla.client.model import Position
+from ottla.client.transactional_producer import HUNG_S, STEP_S, ProducerFenced, ProducerHung
+from ottla.common.errors import ErrorCode, KafkaError
+
+ABORT_LIMIT_S = 5.0
+"""How long an abort may take; the coordinator aborts by itself what is left."""
+
+
+class GroupPositions(Protocol):
+    """A consumer, as a transaction needs to know it."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    def positions(self) -> Mapping[Position, int]:
+        """Where it goes on in each of its partitions, behind all that it gave out."""
+        ...
+
+    def group_metadata(self) -> Any:
+        """Member and generation, for confluent-kafka (KIP-447)."""
+        ...
+
+
+class State(Enum):
+    IDLE = auto()
+    OPEN = auto()
+    LOST = auto()
+    """Nothing can be done with this producer any more."""
+
+
+class Transactions:
+    """The transactional side of a producer. Raises ProducerFenced and KafkaError from every method."""
+
+    def __init__(self, producer: Any, transactional_id: str, limit_s: float) -> None:
+        """`producer` is confluent-kafka's; `limit_s` bounds each call (`max.block.ms`)."""
+        import confluent_kafka
+
+        self._library = confluent_kafka
+        self._producer = producer
+        self._transactional_id = transactional_id
+        self._limit_s = limit_s
+        self._state = State.IDLE
+
+    def initialize(self) -> None:
+        """Fence other producers of the id, and end what they had open."""
+        self._until_done(self._producer.init_transactions, self._limit_s)
+
+    def require_open(self) -> None:
+        """Raise KafkaError INVALID_TXN_STATE where no transaction is open."""
+        if self._state is not State.OPEN:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                "a producer with transactional.id sends within `with producer.transaction():` only",
+            )
+
+    def begin(self) -> None:
+        """Open one."""
+        if self._state is not State.IDLE:
+            what = "is open already" if self._state is State.OPEN else "can't begin: this producer is lost"
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"a transaction {what}")
+        try:
+            self._producer.begin_transaction()
+        except self._library.KafkaException as error:
+            raise self.failure(error.args[0]) from error
+        self._state = State.OPEN
+
+    def send_offsets(self, offsets: Mapping[Position, int], group_metadata: Any, group_id: str) -> None:
+        """Make offsets of a group part of it. Raises ProducerHung, after which the producer is lost."""
+        self.require_open()
+        if not offsets:
+            return
+        positions = [self._library.TopicPartition(*key, offset) for key, offset in offsets.items()]
+        called = [time.monotonic()]
+        failures: list[BaseException] = []
+
+        def send(limit_s: float) -> None:
+            called[0] = time.monotonic()
+            self._producer.send_offsets_to_transaction(positions, group_metadata, limit_s)
+
+        def run() -> None:
+            try:
+                self._until_done(send, self._limit_s)
+            except BaseException as error:
+                failures.append(error)
+
+        sender = threading.Thread(target=run, daemon=True)
+        sender.start()
+        while sender.is_alive():
+            sender.join(STEP_S)
+            if sender.is_alive() and time.monotonic() - called[0] > STEP_S + HUNG_S:
+                self._state = State.LOST
+                raise ProducerHung(group_id)
+        if failures:
+            raise failures[0]
+
+    def commit(self) -> None:
+        """Deliver and commit. Raises TransactionAborted."""
+        self._state = State.LOST  # until its outcome is known; an interruption leaves it so
+        try:
+            self._until_done(self._producer.commit_transaction, self._limit_s)
+        except _MustAbort as error:
+            self._state = State.OPEN
+            self.abort()
+            message = f"the transaction of {self._transactional_id!r} was aborted: {error.failure.message}"
+            raise TransactionAborted(error.failure.code, message) from error.failure
+        self._state = State.IDLE
+
+    def abort(self) -> None:
+        """Give up what is open."""
+        if self._state is not State.OPEN:
+            return
+        self._state = State.LOST
+        self._until_done(self._producer.abort_transaction, max(ABORT_LIMIT_S, self._limit_s))
+        self._state = State.IDLE
+
+    def _until_done(self, call: Callable[[float], Any], limit_s: float) -> None:
+        """Call again for as long as the library asks for it, in steps that let Ctrl-C through."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                call(STEP_S)
+            except self._library.KafkaException as error:
+                reason = error.args[0]
+                if reason.txn_requires_abort() or not reason.retriable():
+                    raise self.failure(reason) from error
+                if time.monotonic() > deadline:
+                    raise KafkaError(
+                        ErrorCode.REQUEST_TIMED_OUT,
+                        f"the coordinator of transactional id {self._transactional_id!r} gave no answer within "
+                        f"{limit_s:g} s: {library_error(reason).message}",
+                    ) from error
+            else:
+                return
+
+    def failure(self, reason: Any) -> KafkaError:
+        """What a refusal of the library means. In a state of error its calls name no reason: a commit does."""
+        codes = self._library.KafkaError
+        if reason.code() in (codes._FATAL, codes._STATE):
+            try:
+                self._producer.commit_transaction(STEP_S)
+            except self._library.KafkaException as error:
+                reason = error.args[0]
+        if reason.txn_requires_abort():
+            return _MustAbort(library_error(reason))
+        found = library_error(reason)
+        fenced = found.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+        if fenced or reason.fatal():
+            self._state = State.LOST
+        return ProducerFenced(self._transactional_id) if fenced else found
+
+
+class _MustAbort(KafkaError):
+    """The library asks for an abort."""
+
+    def __init__(self, failure: KafkaError) -> None:
+        super().__init__(failure.code, failure.message)
+        self.failure = failure
+
+
+class Transaction:
+    """One `with` block; see the module."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def __enter__(self) -> Transaction:
+        """Raises KafkaError INVALID_TXN_STATE where one is open, and ProducerFenced."""
+        self._transactions.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raises TransactionAborted, ProducerFenced, and KafkaError REQUEST_TIMED_OUT for an unknown outcome."""
+        if kind is None:
+            self._transactions.commit()
+            return
+        with contextlib.suppress(KafkaError):  # what ended the block says more, and the coordinator's timeout aborts
+            self._transactions.abort()
+        if isinstance(error, _MustAbort):
+            message = f"the transaction was aborted: {error.message}"
+            raise TransactionAborted(error.code, message) from error
+
+    def send_offsets(self, consumer: GroupPositions) -> None:
+        """Commit with this transaction what the consumer gave out so far; it must not commit by itself.
+
+        Members of the group are told apart (KIP-447): where a rebalance took partitions away meanwhile, the
+        transaction is aborted, and the block raises TransactionAborted. Raises ProducerFenced, KafkaError.
+        """
+        self._transactions.send_offsets(consumer.positions(), consumer.group_metadata(), consumer.group_id)

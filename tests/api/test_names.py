@@ -1,0 +1,19 @@
+"""What `from ottla import ...` gives is what its stub says, and comes from where the stub says."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import ottla
+
+
+def test_the_stub_lists_what_the_package_gives():
+    stub = ast.parse(Path(ottla.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    listed = {
+        alias.asname: f"{node.module}".removeprefix("ottla.")
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert listed == vars(ottla)["_CLIENT"]

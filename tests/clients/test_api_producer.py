@@ -1,0 +1,273 @@
+"""`ottla.Producer` against a real broker."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+
+import pytest
+
+from ottla import (
+    ClientClosed,
+    ErrorCode,
+    KafkaError,
+    Producer,
+    ProducerFenced,
+    ProducerRecord,
+    SimpleConsumer,
+    TransactionAborted,
+)
+from ottla.api import producer as producer_module
+from ottla.api.partitioners import hash_partition
+from ottla.client.cluster import Cluster
+from ottla.record.batch import iter_batches
+
+NUMBERS = itertools.count(1)
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def servers(ottla_broker):
+    return ottla_broker.bootstrap_servers
+
+
+@pytest.fixture
+def topic(servers):
+    """A topic of its own, with three partitions."""
+    name = f"api-produced-{next(NUMBERS)}"
+    with Cluster(servers) as cluster:
+        cluster.create_topic(name, 3, 1)
+    return name
+
+
+def stored(servers, topic, isolation="read_uncommitted"):
+    """All records of a topic, by partition and offset."""
+    with SimpleConsumer(servers, isolation=isolation) as consumer:
+        found = consumer.fetch_many(dict.fromkeys(consumer.partitions(topic), 0), max_wait_ms=0)
+    return [record for _, fetched in sorted(found.items()) for record in fetched.records]
+
+
+def test_a_record_is_stored_as_it_was_given(servers, topic):
+    with Producer(servers) as producer:
+        delivery = producer.send(
+            topic, "text", key=b"\x00", headers={"h": b"1", "none": None}, partition=1, timestamp_ms=1_700_000_000_000
+        )
+        assert delivery.result(WAIT_S) == (topic, 1, 0)
+        assert delivery.done
+        producer.send(topic, None, key="tombstone", partition=2)
+    first, second = stored(servers, topic)
+    assert (first.value, first.key, first.timestamp_ms) == (b"text", b"\x00", 1_700_000_000_000)
+    assert first.headers == (("h", b"1"), ("none", None))
+    assert (second.partition, second.key, second.value) == (2, b"tombstone", None)
+
+
+def test_records_of_a_moment_share_batches(servers, topic):
+    with Producer(servers, {"linger.ms": 1000}) as producer:
+        deliveries = producer.send_batch(topic, [b"%d" % number for number in range(500)], key="k")
+        producer.flush()
+        assert all(each.done for each in deliveries)
+    (partition,) = {each.result().partition for each in deliveries}
+    assert [each.result().offset for each in deliveries] == list(range(500))
+    with Cluster(servers) as cluster:
+        batches = list(iter_batches(cluster.fetch(topic, partition, 0, max_wait_ms=0).records))
+    assert sum(batch.records_count for batch in batches) == 500
+    assert len(batches) < 10
+
+
+def test_serializers_make_the_bytes_and_partitioners_see_them(servers, topic):
+    seen = []
+
+    def decimal(number: int) -> bytes:
+        return b"%d" % number
+
+    def last(key, count):
+        seen.append((key, count))
+        return count - 1
+
+    with Producer(servers, key_serializer=str.encode, value_serializer=decimal, partitioner=last) as (producer):
+        assert producer.send(topic, 7, "k").result(WAIT_S).partition == 2
+        producer.send(topic, None)
+    assert seen == [(b"k", 3), (None, 3)]
+    assert [record.value for record in stored(servers, topic)] == [b"7", None]
+
+
+def test_keys_go_where_apache_kafka_puts_them(servers, topic):
+    keys = [f"key-{number}" for number in range(40)]
+    with Producer(servers) as producer:
+        deliveries = [producer.send(topic, "v", key) for key in keys]
+        found = [delivery.result(WAIT_S).partition for delivery in deliveries]
+    assert found == [hash_partition(key.encode(), 3) for key in keys]
+    assert len(set(found)) == 3
+
+
+@pytest.mark.parametrize(("name", "partitions"), [("random", {0, 1, 2}), ("sticky", None)])
+def test_partitioners_by_name_pass_over_the_key(servers, topic, name, partitions):
+    with Producer(servers, partitioner=name) as producer:
+        deliveries = producer.send_batch(topic, ["v"] * 60, key="always the same")
+        found = {delivery.result(WAIT_S).partition for delivery in deliveries}
+    assert found == partitions if partitions else len(found) < 3
+
+
+def test_a_partition_that_is_not_there_is_told(servers, topic):
+    wrong = Producer(servers, partitioner=lambda key, count: count)
+    with wrong, pytest.raises(KafkaError, match="chose partition 3 of topic"):
+        wrong.send(topic, "v")
+    heard = []
+    with Producer(servers) as telling:
+        telling.send(topic, "v", partition=7, on_delivery=heard.append)
+    assert heard[0].error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    producer = Producer(servers)
+    failed = producer.send(topic, "v", partition=8)
+    with pytest.raises(KafkaError) as raised:
+        producer.close()
+    assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(KafkaError, match="was not delivered"):
+        failed.result()
+
+
+def test_what_is_too_large_is_refused_at_once(servers, topic):
+    with Producer(servers, {"max.request.size": 1000}) as producer, pytest.raises(KafkaError) as raised:
+        producer.send(topic, bytes(2000))
+    assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("buffer", [bytearray(b"v"), memoryview(b"v"), memoryview(bytearray(b"v"))])
+def test_a_buffer_that_may_change_while_it_is_sent_is_refused(servers, topic, buffer):
+    """The class of CVE-2026-35554: a buffer is used again while a request still carries it."""
+    with Producer(servers) as producer, pytest.raises(TypeError, match="read-only"):
+        producer.send(topic, buffer)
+
+
+class Tracing:
+    """Adds a header to each record, and keeps what became of it."""
+
+    def __init__(self):
+        self.told = []
+
+    def on_send(self, record):
+        record.headers = (*record.headers, ("trace", b"1"))
+        return record
+
+    def on_acknowledgement(self, delivery):
+        self.told.append(delivery.result().offset)
+        raise RuntimeError("whose failure is no failure of the record")
+
+
+def test_interceptors_see_records_on_their_way_out_and_back(servers, topic):
+    tracing = Tracing()
+    with Producer(servers, interceptors=[tracing]) as producer:
+        producer.send(topic, "a", partition=0)
+        producer.send_record(ProducerRecord(topic, "b", partition=0))
+        producer.send_batch(topic, ["c"], key="k")
+    assert [record.headers for record in stored(servers, topic)] == [(("trace", b"1"),)] * 3
+    assert len(tracing.told) == 3
+
+
+def test_callbacks_may_come_from_no_call_of_the_caller(servers, topic):
+    heard = threading.Event()
+    with Producer(servers) as producer:
+        producer.send(topic, "v", on_delivery=lambda delivery: heard.set())
+        assert heard.wait(WAIT_S)
+
+
+def test_a_closed_producer_says_so(servers, topic):
+    producer = Producer(servers)
+    producer.send(topic, "v")
+    producer.close()
+    producer.close()
+    for use in (lambda: producer.send(topic, "v"), producer.flush, producer.transaction):
+        with pytest.raises(ClientClosed, match="this producer is closed"):
+            use()
+    assert len(stored(servers, topic)) == 1
+
+
+def test_ctrl_c_ends_a_producer_whose_cluster_is_gone(monkeypatch):
+    monkeypatch.setattr(producer_module, "INTERRUPTED_FLUSH_S", 0.2)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        producer = Producer(f"127.0.0.1:{nobody.getsockname()[1]}")
+        delivery = producer.send("t", "v")
+        with pytest.raises(KeyboardInterrupt), producer:
+            raise KeyboardInterrupt
+    with pytest.raises(KafkaError) as raised:
+        delivery.result(0)
+    assert raised.value.code == ErrorCode.OPERATION_NOT_ATTEMPTED
+
+
+def test_a_full_queue_is_waited_for_and_told_of():
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        config = {"queue.buffering.max.messages": 2, "max.block.ms": 150, "delivery.timeout.ms": 400, "linger.ms": 0}
+        producer = Producer(f"127.0.0.1:{nobody.getsockname()[1]}", config)
+        deliveries = producer.send_batch("t", ["a", "b"])
+        with pytest.raises(KafkaError, match="stays full"):
+            producer.send("t", "c")
+        with pytest.raises(KafkaError, match="and 1 others") as raised:
+            producer.close()
+    assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
+    assert all(delivery.error is not None for delivery in deliveries)
+
+
+# Transactions
+
+
+@pytest.fixture
+def transactional(servers):
+    with Producer(servers, {"transactional.id": f"api-{next(NUMBERS)}"}) as producer:
+        yield producer
+
+
+def test_a_block_commits_or_aborts(servers, topic, transactional):
+    with transactional.transaction():
+        transactional.send(topic, "committed", partition=0)
+
+    def fail():
+        with transactional.transaction():
+            transactional.send(topic, "aborted", partition=0)
+            transactional.flush()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with transactional.transaction():
+        transactional.send(topic, "committed too", partition=0)
+    seen = [record.value for record in stored(servers, topic, "read_committed")]
+    assert seen == [b"committed", b"committed too"]
+
+
+def test_outside_of_a_block_nothing_is_sent(topic, transactional):
+    with pytest.raises(KafkaError, match="with producer") as raised:
+        transactional.send(topic, "v")
+    assert raised.value.code == ErrorCode.INVALID_TXN_STATE
+    with transactional.transaction(), pytest.raises(KafkaError, match="open already"), transactional.transaction():
+        pass
+
+
+def test_a_record_that_fails_aborts_its_transaction_and_the_producer_goes_on(servers, topic, transactional):
+    def fail():
+        with transactional.transaction():
+            transactional.send(topic, "beside it", partition=0)
+            transactional.send(topic, "v", partition=9)
+
+    with pytest.raises(TransactionAborted):
+        fail()
+    with transactional.transaction():
+        transactional.send(topic, "after it", partition=0)
+    assert [record.value for record in stored(servers, topic, "read_committed")] == [b"after it"]
+
+
+def test_the_younger_of_two_producers_fences_the_other(servers, topic):
+    config = {"transactional.id": f"api-{next(NUMBERS)}"}
+    with Producer(servers, config) as old, Producer(servers, config) as young:
+        with pytest.raises(ProducerFenced), old.transaction():
+            old.send(topic, "zombie", partition=0)
+        with young.transaction():
+            young.send(topic, "living", partition=0)
+    assert [record.value for record in stored(servers, topic, "read_committed")] == [b"living"]
+
+
+def test_without_an_id_there_is_no_transaction(servers):
+    with Producer(servers) as producer, pytest.raises(KafkaError, match=r"transactional\.id") as raised:
+        producer.transaction()
+    assert raised.value.code == ErrorCode.INVALID_CONFIG
