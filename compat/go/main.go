@@ -28,6 +28,7 @@ var commands = map[string]func(ctx context.Context, servers []string, arguments 
 	"franz-consume":      franzConsume,
 	"franz-admin":        franzAdmin,
 	"franz-transactions": franzTransactions,
+	"franz-secured":      franzSecured,
 	"segmentio-send":     segmentioSend,
 	"segmentio-produce":  segmentioProduce,
 	"segmentio-consume":  segmentioConsume,

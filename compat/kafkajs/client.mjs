@@ -6,9 +6,11 @@
 //   node client.mjs group   HOST:PORT TOPIC GROUP CLIENT_ID             > events, until SIGTERM
 //   node client.mjs transactions HOST:PORT TOPIC ID                     > who was fenced, the committed offset
 //   node client.mjs groups  HOST:PORT TOPIC GROUP                       > list, description, offsets; then deletes it
+//   node client.mjs secured HOST:PORT TOPIC                             < how to come in; > what was read and refused
 // OTTLA_COMPAT_HIGHEST={"1": 3} is the highest version that it takes an API to have, by key.
 // kafkajs consumes only through groups; `consume` therefore drives the Cluster and Batch classes that its own consumer
 // uses, with no coordinator.
+import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 
 const require = createRequire(import.meta.url)
@@ -60,10 +62,14 @@ const [, , command, broker, topic, ...rest] = process.argv
 const clientId = command === 'group' ? rest[1] : 'compat'
 const kafka = new Kafka({ clientId, brokers: [broker], logLevel: logLevel.ERROR })
 
-async function records() {
+async function input() {
   let text = ''
   for await (const chunk of process.stdin) text += chunk
   return text
+}
+
+async function records() {
+  return (await input())
     .split('\n')
     .filter(line => line)
     .map(line => JSON.parse(line))
@@ -228,6 +234,58 @@ async function transactions(transactionalId) {
   await second.disconnect()
 }
 
+const REAUTHENTICATES_BEFORE_MS = 1000
+
+// A client that comes in so; the secret of OAUTHBEARER is its token.
+function entering({ authority, certificate, mechanism, name, secret }) {
+  const keys = certificate ? { cert: readFileSync(certificate), key: readFileSync(certificate) } : {}
+  const shown =
+    mechanism === 'OAUTHBEARER'
+      ? { oauthBearerProvider: async () => ({ value: secret }) }
+      : { username: name, password: secret }
+  return new Kafka({
+    clientId,
+    brokers: [broker],
+    logLevel: logLevel.NOTHING,
+    ssl: { ca: [readFileSync(authority)], ...keys },
+    sasl: mechanism ? { mechanism: mechanism.toLowerCase(), ...shown } : undefined,
+    reauthenticationThreshold: REAUTHENTICATES_BEFORE_MS,
+    retry: { initialRetryTime: 50, retries: 5 },
+  })
+}
+
+const refusal = call =>
+  call.then(
+    () => null,
+    error => error.type ?? error.cause?.type ?? error.message
+  )
+
+// For so many milliseconds each record that it sends is read by its group; then it asks for what it may not.
+async function secured({ right, wrong, group: groupId, closed, millis }) {
+  const inside = entering(right)
+  const read = []
+  const producer = inside.producer({ idempotent: false })
+  const consumer = inside.consumer({ groupId, maxWaitTimeInMs: 50 })
+  const admin = inside.admin()
+  await Promise.all([producer.connect(), consumer.connect(), admin.connect()])
+  await consumer.subscribe({ topics: [topic], fromBeginning: true })
+  await consumer.run({ autoCommitInterval: 200, eachMessage: async ({ message }) => read.push(message.value.toString()) })
+  // With OAUTHBEARER it takes the refusal for an invitation, and hears of it when it goes on.
+  const stranger = entering(wrong).admin()
+  const until = Date.now() + millis
+  for (let sent = 0; sent === 0 || Date.now() < until; sent++) {
+    await producer.send({ topic, acks: -1, messages: [{ value: String(sent), partition: 0 }] })
+    while (read.length <= sent) await new Promise(resolve => setTimeout(resolve, 5))
+  }
+  print({
+    read,
+    topic: await refusal(producer.send({ topic: closed, acks: -1, messages: [{ value: 'x', partition: 0 }] })),
+    group: await refusal(admin.fetchOffsets({ groupId: closed, topics: [topic] })),
+    wrong: await refusal(stranger.connect().then(() => stranger.listTopics())),
+  })
+  await Promise.all([consumer, producer, admin, stranger].map(each => each.disconnect()))
+}
+
 if (command === 'create') {
   const admin = kafka.admin()
   await admin.connect()
@@ -254,6 +312,8 @@ if (command === 'create') {
   await groups(rest[0])
 } else if (command === 'transactions') {
   await transactions(rest[0])
+} else if (command === 'secured') {
+  await secured(JSON.parse(await input()))
 } else {
   throw new Error(`unknown command ${command}`)
 }
