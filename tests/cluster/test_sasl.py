@@ -1,18 +1,29 @@
-"""Three nodes that say to each other who they are, by PLAIN to controllers and by SCRAM to brokers."""
+"""Three nodes that say to each other who they are, by PLAIN to controllers, by SCRAM to brokers; tokens there."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from .nodes import Nodes, eventually
+from ottla.client.cluster import Cluster
+from ottla.client.delegation_tokens import LEFT_TO_BROKER, Token, create_token, expire_token
+from ottla.client.login import SystemRng
+from ottla.client.security import ClientSecurity
+from ottla.common.errors import OperatorError
+from ottla.security.sasl.credentials import BY_NAME
+from ottla.security.sasl.scram import ScramClient
+
+from .nodes import Node, Nodes, eventually
 
 PASSWORD = "secret-of-nodes-51c"
+TOKEN_SECRET = "secret-of-tokens-08e"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+MECHANISM = "SCRAM-SHA-512"
 REAUTH_MS = 2_000
 SETTINGS = {
     "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
@@ -26,46 +37,113 @@ SETTINGS = {
     "listener.name.controller.plain.sasl.jaas.config": f'{PLAIN_MODULE} required username="node" password="{PASSWORD}" '
     f'user_node="{PASSWORD}";',
     "connections.max.reauth.ms": str(REAUTH_MS),
+    "delegation.token.secret.key": TOKEN_SECRET,
 }
 
 
-def test_nodes_say_to_each_other_who_they_are(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     user = f"SCRAM-SHA-512=[name=node,password={PASSWORD}]"
-    nodes = Nodes(tmp_path, settings=SETTINGS, first=("--add-scram", user))
+    running = Nodes(tmp_path_factory.mktemp("sasl"), settings=SETTINGS, first=("--add-scram", user))
     try:
-        nodes.start()
-        client = {
-            "bootstrap.servers": nodes.bootstrap_servers,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": "node",
-            "sasl.password": PASSWORD,
-        }
-        admin = AdminClient(client)
-        topic = NewTopic("t", 3, 3, config={"min.insync.replicas": "3"})
-        eventually(lambda: len(admin.list_topics(timeout=10).brokers) == 3, "three brokers")
-        admin.create_topics([topic])["t"].result(30)
-        producer = Producer({**client, "acks": "all"})
-        errors: list[object] = []
-
-        def produce() -> bool:
-            """All of three replicas have it."""
-            for partition in range(3):
-                producer.produce("t", b"v", partition=partition, on_delivery=lambda error, _: errors.append(error))
-            return producer.flush(60) == 0
-
-        # Over the end of several sessions, also of the nodes among each other.
-        until = time.monotonic() + 2 * REAUTH_MS / 1000
-        while time.monotonic() < until:
-            assert produce()
-        nodes[2].kill()
-        nodes[2].start()
-        assert produce()
-        assert set(errors) == {None}
-        for node in nodes.nodes:
-            assert PASSWORD not in node.log_text()
-            assert "does not let this node in" not in node.log_text()
-            files = [path for path in node.data_dir.rglob("*") if path.is_file()]
-            assert not any(PASSWORD.encode() in path.read_bytes() for path in files)
+        running.start()
+        yield running
     finally:
-        nodes.close()
+        running.close()
+
+
+def test_nodes_say_to_each_other_who_they_are(nodes: Nodes) -> None:
+    client = {
+        "bootstrap.servers": nodes.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "node",
+        "sasl.password": PASSWORD,
+    }
+    admin = AdminClient(client)
+    topic = NewTopic("t", 3, 3, config={"min.insync.replicas": "3"})
+    eventually(lambda: len(admin.list_topics(timeout=10).brokers) == 3, "three brokers")
+    admin.create_topics([topic])["t"].result(30)
+    producer = Producer({**client, "acks": "all"})
+    errors: list[object] = []
+
+    def produce() -> bool:
+        """All of three replicas have it."""
+        for partition in range(3):
+            producer.produce("t", b"v", partition=partition, on_delivery=lambda error, _: errors.append(error))
+        return producer.flush(60) == 0
+
+    # Over the end of several sessions, also of the nodes among each other.
+    until = time.monotonic() + 2 * REAUTH_MS / 1000
+    while time.monotonic() < until:
+        assert produce()
+    nodes[2].kill()
+    nodes[2].start()
+    assert produce()
+    assert set(errors) == {None}
+
+
+def entering(name: str, secret: str, *, by_token: bool = False) -> ClientSecurity:
+    """By SCRAM."""
+    return ClientSecurity(login=lambda: ScramClient(BY_NAME[MECHANISM], name, secret, SystemRng(), by_token=by_token))
+
+
+def made_on(node: Node) -> Token:
+    """A token that this broker was asked for, whoever is the controller."""
+    with Cluster(node.address, security=entering("node", PASSWORD)) as cluster:
+        return cluster.read(lambda connection: create_token(connection, None, (), LEFT_TO_BROKER))
+
+
+def end_on(node: Node, token: Token) -> None:
+    """By this broker: in a millisecond, so that it stays where it is known and counts no longer."""
+    with Cluster(node.address, security=entering("node", PASSWORD)) as cluster:
+        cluster.read(lambda connection: expire_token(connection, token, 1))
+
+
+def served(cluster: Cluster) -> bool:
+    """Whether who asks is let in."""
+    try:
+        cluster.topics()
+    except OperatorError as error:
+        if "does not let this client in" not in str(error):
+            raise
+        return False
+    return True
+
+
+def lets_in(node: Node, token: Token) -> bool:
+    """Whether this broker does."""
+    with Cluster(node.address, security=entering(token.token_id, token.hmac, by_token=True)) as cluster:
+        return served(cluster)
+
+
+def test_a_token_counts_with_every_broker_until_it_is_over(nodes: Nodes) -> None:
+    tokens = [made_on(node) for node in nodes.nodes]
+    over = made_on(nodes[1])
+    for node in nodes.nodes:
+        for token in (*tokens, over):
+            eventually(lambda: lets_in(node, token), f"node {node.node_id} knows a token")  # noqa: B023
+    with Cluster(nodes[3].address, security=entering(over.token_id, over.hmac, by_token=True)) as cluster:
+        assert served(cluster)
+        end_on(nodes[2], over)
+        for node in nodes.nodes:
+            eventually(lambda: not lets_in(node, over), f"node {node.node_id} knows that a token is over")  # noqa: B023
+        eventually(lambda: not served(cluster), "the session that it opened is over too")
+    for node in nodes.nodes:
+        node.kill()
+    nodes.start()
+    for node in nodes.nodes:
+        for token in tokens:
+            eventually(lambda: lets_in(node, token), f"node {node.node_id} knows a token again")  # noqa: B023
+        assert not lets_in(node, over)
+
+
+def test_nothing_secret_is_found_anywhere(nodes: Nodes) -> None:
+    """After all that was done above; the module's last test."""
+    for node in nodes.nodes:
+        text = node.log_text()
+        assert "does not let this node in" not in text
+        files = [path.read_bytes() for path in node.data_dir.rglob("*") if path.is_file()]
+        for secret in (PASSWORD, TOKEN_SECRET):
+            assert secret not in text
+            assert not any(secret.encode() in content for content in files)
