@@ -10,7 +10,8 @@
 #   make sim-many [N=200] [SEED=1] so many seeds from SEED on
 #   make model [DEPTH=12]          every order of so many steps of the model of transactions;
 #                                  ARGS='--bounds zombie' for one that is walked to its end
-#   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root
+#   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root;
+#                                  SECURITY=sasl_ssl: nodes and clients log in over TLS
 #   make exactly-once [KILLS=50]   consume-transform-produce while copiers and brokers are killed so often, 4 times
 #   make cleaner-kills [KILLS=50]  a broker killed so often while it cleans, rolls and deletes under load; SEED=1
 #   make damage [DAMAGES=300]      so many bits flipped in files of one of three replicas under load; SEED=1
@@ -47,6 +48,7 @@ DEPTH  ?= 12
 MINUTES ?= 40
 JOBS   ?= 2
 BROKERS ?= 3
+SECURITY ?= plaintext
 KILLS  ?= 50
 DAMAGES ?= 300
 FORMAT ?= delta,iceberg,parquet
@@ -140,7 +142,7 @@ model: $(VENV)/.base
 	$(BIN)/python -m ottla.sim --model $(DEPTH) $(ARGS)
 
 chaos: $(VENV)/.test
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --brokers $(BROKERS) $(ARGS)
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --brokers $(BROKERS) --security $(SECURITY) $(ARGS)
 
 exactly-once: $(VENV)/.test
 	OTTLA_EXACTLY_ONCE_KILLS=$(KILLS) $(BIN)/pytest -s tests/faults/test_exactly_once.py -k kills $(ARGS)

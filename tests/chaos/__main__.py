@@ -1,6 +1,6 @@
 """`make chaos`: real brokers under random faults from a seed, with producers and consumers, judged round by round.
 
-    python -m tests.chaos --minutes 40 --seed 1 --brokers 3 [--lossy] [--json FILE] [--keep DIRECTORY]
+    python -m tests.chaos --minutes 40 --seed 1 --brokers 3 [--security sasl_ssl] [--lossy] [--json FILE] [--keep DIR]
 
 The run lives in namespaces of its own (processes, network, mounts), so nothing of it is left when it ends, however it
 does. The seed fixes the faults and when they begin; processes and networks keep their own time, so a second run with it
@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from .security import KINDS
 
 NAMESPACES = ["--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
 INTERRUPTED = 130
@@ -45,6 +47,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--brokers", type=int, default=3, choices=range(3, 10), metavar="3..9")
     parser.add_argument("--lossy", action="store_true", help="acks=1, min ISR 1, unclean elections: losses are counted")
+    parser.add_argument(
+        "--security", choices=KINDS, default=KINDS[0], help="sasl_ssl: nodes and clients say by SCRAM who they are"
+    )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument(
         "--keep", type=Path, help="a new directory for logs and histories, and the replicas at a violation"
@@ -65,7 +70,7 @@ def run(chosen: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
     try:
-        options = Options(chosen.seed, chosen.brokers, chosen.minutes * 60, chosen.lossy, folder)
+        options = Options(chosen.seed, chosen.brokers, chosen.minutes * 60, chosen.lossy, folder, chosen.security)
         with Course(options, lambda line: print(line, flush=True)) as course:
             outcome = course.run()
             text, data = as_text(outcome), as_json(outcome)

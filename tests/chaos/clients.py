@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +61,8 @@ class Round:
     """What the clients of a round share."""
 
     bootstrap_servers: str
+    security: Mapping[str, Any]
+    """How librdkafka comes in."""
     topic: str
     partitions: int
     book: Book
@@ -79,6 +82,7 @@ class Round:
             "error_cb": on_error,
             "logger": _Kept(self.said[who]),
             **COMMON,
+            **self.security,
             **{name.replace("_", "."): value for name, value in more.items()},
         }
 

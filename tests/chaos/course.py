@@ -26,6 +26,7 @@ from .copies import contents_of, difference
 from .crew import Clients
 from .faults import Nemesis, schedule
 from .network import CLIENTS, Network, address
+from .security import make_security
 from .transactions import COPIERS, COPY_READER, WRITERS, copies_of
 
 PORT, CONTROLLER_PORT = 9092, 9093
@@ -71,6 +72,8 @@ class Options:
     seconds: float
     lossy: bool
     folder: Path
+    security: str
+    """See `security.KINDS`."""
 
 
 @dataclass
@@ -147,7 +150,14 @@ class Course:
                 Place(PORT, CONTROLLER_PORT, address(number), disk.python, disk.path / "data")
                 for number, disk in enumerate(self._disks, 1)
             ]
-            self._nodes = Nodes(folder, settings=SETTINGS, places=places, voters=VOTERS)
+            self._security = make_security(self._options.security, folder / "keys", [each.host for each in places])
+            self._nodes = Nodes(
+                folder,
+                settings={**SETTINGS, **self._security.node_settings},
+                places=places,
+                voters=VOTERS,
+                first=self._security.format_options,
+            )
             stack.callback(self._nodes.close)
             self._nemesis = self.outcome.nemesis = Nemesis(self._nodes, self._disks, self._network)
             self._nodes.start()
@@ -179,8 +189,9 @@ class Course:
         topic = f"round-{self.outcome.rounds}"
         book = Book(self.outcome.figures, allow_loss=self._options.lossy, transactional=not self._options.lossy)
         faults = schedule(rng, seconds, [node.node_id for node in self._nodes.nodes])
-        the_round = Round(self._nodes.bootstrap_servers, topic, PARTITIONS, book, self._options.lossy)
-        with Cluster(self._nodes.bootstrap_servers, timeout_s=REQUEST_TIMEOUT_S) as cluster:
+        client = self._security.client
+        the_round = Round(self._nodes.bootstrap_servers, client.library, topic, PARTITIONS, book, self._options.lossy)
+        with Cluster(self._nodes.bootstrap_servers, timeout_s=REQUEST_TIMEOUT_S, security=client) as cluster:
             self._create(cluster, self._topics(topic))
             clients = Clients(the_round, rng)
             try:

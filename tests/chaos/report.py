@@ -27,6 +27,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "seed": options.seed,
         "brokers": options.brokers,
+        "security": options.security,
         "mode": "acks=1, unclean elections" if options.lossy else "acks=all, min ISR 2",
         "seconds": outcome.elapsed_s,
         "rounds": outcome.rounds,
@@ -78,7 +79,7 @@ def as_text(outcome: Outcome) -> str:
     options, nemesis = outcome.options, outcome.nemesis
     latency, packets, recovery = data["acknowledgement latency"], data["packets"], data["recovery"]
     rows = [
-        ("cluster", f"{options.brokers} brokers, {data['mode']}, seed {options.seed}"),
+        ("cluster", f"{options.brokers} brokers, {options.security}, {data['mode']}, seed {options.seed}"),
         ("time", f"{outcome.elapsed_s / 60:.1f} min in {outcome.rounds} rounds"),
         *_counted("operations", data["operations"]),
         *_counted("transactions", data["transactions"]),

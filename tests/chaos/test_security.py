@@ -1,0 +1,35 @@
+"""What `--security sasl_ssl` makes, on one node."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.app.ports import HOST
+from ottla.client.cluster import Cluster
+from ottla.client.login import SystemRng
+from ottla.common.errors import OperatorError
+from ottla.security.sasl.credentials import BY_NAME
+from ottla.security.sasl.scram import ScramClient
+
+from ..cluster.nodes import Nodes
+from .security import MECHANISM, PASSWORD, make_security
+
+
+def test_only_who_knows_the_password_is_let_in(tmp_path):
+    def as_client(password):
+        return security.client._replace(login=lambda: ScramClient(BY_NAME[MECHANISM], "client", password, SystemRng()))
+
+    security = make_security("sasl_ssl", tmp_path / "keys", [HOST])
+    nodes = Nodes(tmp_path, 1, security.node_settings, first=security.format_options)
+    try:
+        nodes.start()
+        for each in (security.client, as_client(PASSWORD)):
+            with Cluster(nodes.bootstrap_servers, security=each) as cluster:
+                cluster.topics()
+        with (
+            Cluster(nodes.bootstrap_servers, security=as_client("wrong")) as stranger,
+            pytest.raises(OperatorError, match="does not let this client in"),
+        ):
+            stranger.topics()
+    finally:
+        nodes.close()
