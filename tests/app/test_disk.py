@@ -200,7 +200,8 @@ def test_a_file_is_written_over_in_place(folder):
     disk.write_atomic(path, b"longer")
     blocks, inode = os.stat(path).st_blocks, os.stat(path).st_ino
     disk.overwrite(path, b"new")
-    assert disk.read_bytes(path) == b"newger"
+    disk.overwrite(path, b"st", 4)
+    assert disk.read_bytes(path) == b"newgst"
     assert (os.stat(path).st_blocks, os.stat(path).st_ino) == (blocks, inode), "it asked for no room"
     with pytest.raises(FileNotFoundError):
         disk.overwrite(f"{folder}/missing", b"new")

@@ -207,6 +207,24 @@ def test_damage_in_the_active_segment_is_cut_off_and_named(damage):
         assert "Traceback" not in broker.logs()
 
 
+def test_offsets_and_epochs_that_no_crc_covers_are_put_right():
+    """A broker alone has nobody to fetch them from, and deletes nothing whose CRC is right."""
+    with Broker() as broker:
+        with Cluster(broker.bootstrap_servers) as cluster:
+            cluster.create_topic(TOPIC, 1)
+        produce_batches(broker, BATCHES)
+        broker.kill()
+        segment = Segment(broker)
+        written = bytes(segment.data)
+        for number, at in ((0, 2), (13, 7), (20, 12), (30, 15), (BATCHES - 1, 6)):
+            segment.data[segment.starts[number] + at] ^= 0x40
+        segment.save()
+        broker.start()
+        assert read_all(broker) == produced(BATCHES)
+        assert segment.path.read_bytes() == written
+        assert broker.logs().count("is put right") == 5
+
+
 def _end_of_batches(segment: Segment) -> int:
     """Where the last of the produced batches ended."""
     last = next(iter_batches(segment.data, segment.starts[-1]))

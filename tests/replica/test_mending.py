@@ -250,15 +250,18 @@ class TestFollower:
         world.cuts.clear()
         mended(world, 3)
 
-    def test_a_start_that_reads_a_flipped_epoch_mends_it(self, make_world: MakeWorld) -> None:
+    @pytest.mark.parametrize("mask", [0x40, 0x80])
+    def test_a_start_that_reads_a_flipped_epoch_mends_it(self, make_world: MakeWorld, mask: int) -> None:
+        """In the last batch, where no other says what it was: one that is still to come, and one that was never."""
         world = make_world()
         fill(world)
-        flip(world.nodes[3], 11, EPOCH, 0x40)
+        flip(world.nodes[3], 11, EPOCH, mask)
         world.kill(3)
         world.change(isr=(1, 2))
         world.start(3)
         mended(world, 3)
         assert world.nodes[3].partition().log.epochs.entries() == world.nodes[1].partition().log.epochs.entries()
+        assert world.nodes[3].log_bytes(0, 12) == world.nodes[1].log_bytes(0, 12)
 
     def test_what_is_above_the_leaders_high_watermark_is_fetched_as_ever(self, make_world: MakeWorld) -> None:
         world = make_world(min_insync_replicas="3")

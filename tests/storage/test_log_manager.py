@@ -249,7 +249,7 @@ class TestIncarnations:
             log.append_as_leader(batch, 0, len(batch), 0)
         return log, "/data/t-0/00000000000000000000.log"
 
-    @pytest.mark.parametrize("place", [0.5, 0.999])
+    @pytest.mark.parametrize("place", [0.53, 0.999])
     def test_a_batch_that_is_damaged_is_a_loss(self, fakes, disk, clock, manager, place):
         _, path = self.filled(fakes, clock, manager)
         data = bytearray(disk.read_bytes(path))

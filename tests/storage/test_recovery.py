@@ -130,6 +130,128 @@ def test_a_flipped_byte_is_never_served(fakes, data):
     store.batches = store.batches[: len(found)]
 
 
+OFFSET_BYTES, EPOCH_BYTES = range(8), range(12, 16)
+
+
+def flipped(store, path, position, mask):
+    data = bytearray(store.disk.read_bytes(path))
+    data[position] ^= mask
+    store.disk.write_bytes(path, bytes(data))
+
+
+@pytest.mark.parametrize("mask", [0x80, 0x01, 0x06])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_an_offset_or_an_epoch_that_was_flipped_is_put_right(store, caplog, flushed, mask):
+    """Neither is covered by a CRC: the batches around, and what is noted beside the log, know them."""
+    store.fill(9, epoch=4)
+    store.fill(3, epoch=4 if not flushed else 6)
+    if flushed:
+        store.log.flush()
+    store.manager.write_checkpoints()
+    whole = store.disk.read_bytes(store.active())
+    size = len(store.batches[0])
+    count = len(whole) // size
+    segments = [segment.path for segment in store.log.segments] if not flushed else [store.active()]
+    assert count > 3, "the epoch changes in the segment"
+    contents = {path: store.disk.read_bytes(path) for path in segments}
+    for path, content in contents.items():
+        for batch in range(len(content) // size):
+            is_last = path == segments[-1] and batch == count - 1
+            is_lonely = is_last or (path == segments[0] and not batch)
+            for at in (*OFFSET_BYTES, *(() if is_lonely and not flushed else EPOCH_BYTES)):
+                if is_last and not flushed and mask == 0x06:
+                    continue  # such a batch may be from elsewhere
+                flipped(store, path, batch * size + at, mask)
+                caplog.clear()
+                log = store.reopen()
+                assert {path: store.disk.read_bytes(path) for path in segments} == contents, (path, batch, at)
+                assert (log.log_end_offset, log.doubts) == (24, [])
+                assert log.epochs.entries() == ([(4, 0), (6, 18)] if flushed else [(4, 0)])
+                assert sum("is put right" in message for message in caplog.messages) == 1
+
+
+@pytest.mark.parametrize(("at", "mask"), [(7, 0x10), (7, 0x02), (0, 0x80), (5, 0x7)])
+def test_the_last_offset_is_compared_with_what_a_clean_stop_noted(store, at, mask):
+    store.fill(12)
+    store.manager.shutdown()
+    path = store.active()
+    whole = store.disk.read_bytes(path)
+    flipped(store, path, len(whole) - len(store.batches[0]) + at, mask)
+    assert store.reopen().log_end_offset == 24
+    assert store.disk.read_bytes(path) == whole
+    store.fill(1)
+    store.manager.shutdown()
+    assert store.reopen().log_end_offset == 26
+    assert store.stored() == store.expected(13)
+
+
+def test_one_more_batch_from_elsewhere_is_cut(store):
+    store.fill(11)
+    store.log.flush()
+    store.manager.write_checkpoints()
+    path = store.active()
+    whole = store.disk.read_bytes(path)
+    store.disk.write_bytes(path, whole + whole[: len(store.batches[0])])
+    assert store.reopen().log_end_offset == 22
+    assert store.disk.read_bytes(path) == whole
+
+
+def test_offsets_that_are_missing_are_left_so(store):
+    """The log of a follower whose leader has compacted: within the gap any offset can be right."""
+    store.fill(1)
+    ends = []
+    for base in (2, 10, 12, 20, 62):
+        batch = store.fakes.make_batch(store.clock.now_ms, 2, 20, base_offset=base, leader_epoch=3)
+        store.log.append_as_follower(batch, 0, len(batch))
+        ends.append(store.disk.size(store.active()))
+    path, whole = store.active(), store.disk.read_bytes(store.active())
+    assert store.reopen().log_end_offset == 64
+    assert store.disk.read_bytes(path) == whole
+    flipped(store, path, ends[0] + 7, 0x40)  # 12 is next
+    assert store.reopen().log_end_offset == 64
+    assert store.disk.read_bytes(path) == whole
+    flipped(store, path, ends[0] + 7, 0x02)
+    assert store.fakes.read_log(store.reopen())[2][0] == 8, "it fits as well"
+    flipped(store, path, ends[0] + 7, 0x02)
+    flipped(store, path, ends[2] + 7, 0x10)  # 20 became 4, and 62 is next
+    assert store.reopen().log_end_offset == 14
+    assert store.disk.read_bytes(path) == whole[: ends[2]]
+
+
+@pytest.mark.parametrize("number", [2, 11])
+def test_an_epoch_that_nobody_knows_stays_and_is_named(store, caplog, number):
+    """Between two epochs where nothing was flushed, and at the end."""
+    store.fill(3, epoch=4)
+    store.fill(9, epoch=9)
+    path = store.log.segments[0 if number == 2 else -1].path
+    size = len(store.batches[0])
+    position = 2 * size if number == 2 else store.disk.size(path) - size
+    flipped(store, path, position + 12, 0x80)
+    damaged = store.disk.read_bytes(path)
+    log = store.reopen()
+    (doubt,) = log.doubts
+    assert (doubt.first_offset, doubt.last_offset) == (2 * number, 2 * number + 1)
+    assert sum(path in message and "leader epoch" in message for message in caplog.messages) == 1
+    assert store.disk.read_bytes(path) == damaged
+    assert store.stored() == store.expected(12)
+    assert log.epochs.entries() == [(4, 0), (9, 6)]
+
+
+@pytest.mark.parametrize("entries", [b"2\n4 0\n7 6\n", b"2\n5 0\n9 6\n", b"1\n4 0\n"])
+def test_entries_of_epochs_that_the_batches_contradict_are_taken_from_them(store, entries):
+    store.fill(3, epoch=4)
+    store.fill(4, epoch=9)
+    store.log.flush()
+    store.manager.write_checkpoints()
+    path, whole = store.active(), store.disk.read_bytes(store.active())
+    assert len(store.log.segments) == 1
+    store.disk.write_bytes("/data/t-0/leader-epoch-checkpoint", b"0\n" + entries)
+    log = store.reopen()
+    assert log.epochs.entries() == [(4, 0), (9, 6)]
+    assert log.doubts == []
+    assert store.disk.read_bytes(path) == whole
+
+
 def _end_of(store, batch: int, number: int) -> int:
     """Where a batch ends relative to the start of segment `number`, at the time of writing."""
     per_segment = 1000 // len(store.batches[0])

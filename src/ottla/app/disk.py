@@ -242,13 +242,14 @@ class RealDisk:
             raise
         self.fsync_dir(os.path.dirname(path) or ".")
 
-    def overwrite(self, path: str, data: bytes) -> None:
-        """Write over the beginning of a file; only a file system that copies on write asks for room."""
+    def overwrite(self, path: str, data: bytes, position: int = 0) -> None:
+        """Write over a part of a file; only a file system that copies on write asks for room."""
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             view = memoryview(data)
             while view:
-                view = view[os.write(fd, view) :]
+                count = os.pwrite(fd, view, position)
+                view, position = view[count:], position + count
         finally:
             os.close(fd)
 

@@ -102,8 +102,8 @@ class Disk(Protocol):
         """Replace `path` as a whole: temporary file, fsync, rename, fsync of the directory."""
         ...
 
-    def overwrite(self, path: str, data: bytes) -> None:
-        """Write over the beginning of a file, unsynced; where it is as long already, that mostly asks for no room.
+    def overwrite(self, path: str, data: bytes, position: int = 0) -> None:
+        """Write over a part of a file, unsynced; where it is as long already, that mostly asks for no room.
 
         Raises FileNotFoundError. A failure may leave a part of it.
         """

@@ -361,6 +361,9 @@ class ReplicaManager:
         log = partition.log
         if directory_id == LOST_UUID:
             self.mending.look_through(partition)
+        doubts, log.doubts = log.doubts, ()
+        for doubt in doubts:
+            self.mending.found(partition, doubt)
         if log.leader_epoch > partition.leader_epoch:
             first = next(start for epoch, start in log.epochs.entries() if epoch > partition.leader_epoch)
             segment = log.segments.holding(first)[0]
@@ -369,6 +372,7 @@ class ReplicaManager:
                 (partition.topic, partition.index), segment.base_offset, first, log.log_end_offset - 1, reason
             )
             logger.error("%s is damaged, its %s", segment.path, damage)
+            log.epochs.truncate_from_end(first)  # the next leader's would not be noted
             self.mending.found(partition, damage)
 
     # --- metadata --------------------------------------------------------------------------------------------------

@@ -292,13 +292,13 @@ class MemoryDisk:
         self.files.change((path, Inode(bytes(data), self.files.clock.time_ms()), True))
         self.files.sync_directory(posixpath.dirname(path))
 
-    def overwrite(self, path: str, data: bytes) -> None:
+    def overwrite(self, path: str, data: bytes, position: int = 0) -> None:
         """See `Disk`."""
         self.before("write", path)
         inode = self._file(path)
-        if self.room() < len(data) - len(inode.data):
+        if self.room() < position + len(data) - len(inode.data):
             raise _no_space(path)
-        inode.data[: len(data)] = data
+        inode.data[position : position + len(data)] = data
         inode.mtime_ms = self.files.clock.time_ms()
 
     def listdir(self, path: str) -> list[str]:

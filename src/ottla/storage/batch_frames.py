@@ -37,12 +37,12 @@ HEADER_CUT = "the header of a batch is cut short"
 class BatchFrames:
     """The batches of `file` before `end`, one after another: `header`, then `skip`."""
 
-    __slots__ = ("_chunk", "_chunk_position", "_end", "_file", "position", "size")
+    __slots__ = ("_chunk", "_chunk_position", "_file", "end", "position", "size")
 
     def __init__(self, file: Readable, position: int, end: int) -> None:
         """`position` starts a batch."""
         self._file = file
-        self._end = end
+        self.end = end
         self._chunk = b""
         self._chunk_position = 0
         self.position = position
@@ -52,11 +52,11 @@ class BatchFrames:
     @property
     def left(self) -> int:
         """Bytes from `position` to the end."""
-        return self._end - self.position
+        return self.end - self.position
 
     def header(self) -> BatchHeader | None:
         """What the batch at `position` says of itself; None where its header is cut short. Raises OSError."""
-        position, left = self.position, self._end - self.position
+        position, left = self.position, self.end - self.position
         if left < SMALLEST_SIZE:
             return None
         at = position - self._chunk_position
@@ -71,7 +71,7 @@ class BatchFrames:
         return header
 
     def _refill(self) -> int:
-        left = self._end - self.position
+        left = self.end - self.position
         self._chunk = self._file.read(min(_CHUNK_BYTES, left), self.position)
         self._chunk_position = self.position
         if len(self._chunk) < min(HEADER_SIZE, left):
@@ -104,6 +104,13 @@ class BatchFrames:
             crc = checksum(piece, crc)
             cursor += len(piece)
         return crc == header[CRC]
+
+    def header_at(self, position: int) -> BatchHeader | None:
+        """What the batch that begins there says of itself; None where no whole header is. Raises OSError."""
+        at = position - self._chunk_position
+        if at + HEADER_SIZE <= len(self._chunk):
+            return header_of_any(self._chunk, at)
+        return header_of_any(self._file.read(max(min(HEADER_SIZE, self.end - position), 0), position), 0)
 
     def skip(self) -> None:
         """Go on behind the batch, which is whole."""

@@ -8,6 +8,7 @@ Invariants:
   the one that holds it is walked from its beginning. Producers without a usable snapshot are read from the log.
 - No damage makes the broker unable to start: damaged indexes, snapshots and epoch files are made anew.
 - Whoever opens a log hears when records are missing that had been in it, before anything is cut.
+- After a clean stop a log that does not end where the stop left it is looked through as after any other.
 - What a cleaner was about when it ended is finished, or taken back, before anything else (`cleaner.swap`).
 
 Left out: reading message formats v0 and v1.
@@ -27,6 +28,7 @@ from ottla.storage import names
 from ottla.storage.aborted_transactions import rebuild_aborted
 from ottla.storage.checkpoints import CheckpointCorruption, read_epochs, read_partition_metadata
 from ottla.storage.cleaner.swap import finish_swaps
+from ottla.storage.damage import Damage
 from ottla.storage.descriptors import Folder
 from ottla.storage.directories import shown
 from ottla.storage.epochs import LeaderEpochCache
@@ -37,6 +39,7 @@ from ottla.storage.producer_files import load_producers
 from ottla.storage.recovery import OnLoss, drop_segments, recover_segment, recover_segments
 from ottla.storage.results import LogEvents
 from ottla.storage.segment import Segment
+from ottla.storage.uncovered import UncoveredFields
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +66,7 @@ class LoadOptions(NamedTuple):
 class _Loading:
     """A log on its way to being one."""
 
+    partition: TopicPartition
     folder: Folder
     options: LoadOptions
     clock: Clock
@@ -72,6 +76,7 @@ class _Loading:
     epochs_damaged: bool = False
     gap_end: int = 0
     snapshots: list[int] = field(default_factory=list)
+    doubts: list[Damage] = field(default_factory=list)
     aborted_lost: dict[Segment, None] = field(default_factory=dict)
     """Segments whose aborted transactions have to be found anew."""
 
@@ -84,7 +89,7 @@ def load_log(
     Raises OSError, and OperatorError where messages have a format before v2 and for what is no partition's directory.
     """
     on_loss = _nothing_lost if options.is_copy else partial(events.records_lost, partition)
-    loading = _Loading(folder, options, clock, on_loss)
+    loading = _Loading(partition, folder, options, clock, on_loss)
     listing = folder.disk.listdir(folder.path)
     if partition[0] != names.METADATA_TOPIC:
         _refuse_foreign(folder, listing)
@@ -139,6 +144,7 @@ def load_log(
         producers,
         # A process that was killed synced nothing at its end, and a clean stop leaves alone what holds no record.
         names_are_durable=trusted and loading.segments[-1].size_bytes > 0,
+        doubts=loading.doubts,
     )
     stored.offsets.gap_end = loading.gap_end
     return Log(stored, options.config, options.producer_expiration_ms, clock=clock, rng=rng, events=events)
@@ -223,11 +229,17 @@ def _load_epochs(loading: _Loading) -> None:
 
 
 def _clean_end(loading: _Loading) -> int | None:
-    """The log end offset after a clean stop; None when the active segment doesn't end with a batch after all."""
+    """The log end offset after a clean stop; None when the active segment doesn't end with that batch after all."""
     segment = loading.segments[-1]
     end_offset, end = segment.find_end()
     if end == segment.size_bytes:
-        return end_offset
+        noted = loading.options.recovery_point
+        if end_offset == noted or not end or not noted:
+            return end_offset
+        logger.warning(
+            "%s ends at %d and was left at %d by a clean stop; it is looked through", segment.path, end_offset, noted
+        )
+        return None
     logger.warning("%s: no whole batch at position %d in spite of a clean stop", segment.path, end)
     loading.on_loss(proved=False)
     return None
@@ -235,16 +247,26 @@ def _clean_end(loading: _Loading) -> int | None:
 
 def _recover(loading: _Loading, gaps_end: int) -> None:
     """Walk from the segment of the recovery point to the end, rebuilding indexes and epochs."""
-    first = 0
+    options, first = loading.options, 0
+    uncovered = UncoveredFields(
+        loading.partition,
+        loading.epochs,
+        epochs_known_to=0 if loading.epochs_damaged else options.recovery_point,
+        known_end=max(options.recovery_point, options.high_watermark),
+        was_compacted=options.config.compacted or options.was_cleaned,
+    )
     if not loading.epochs_damaged:
         recovery_point = loading.options.recovery_point
         first = max(sum(1 for segment in loading.segments if segment.base_offset <= recovery_point) - 1, 0)
         if first and loading.segments[first].base_offset == recovery_point:
             # Its data was synced while it was active, so it is not cut; its indexes maybe were not.
             before = loading.segments[first - 1]
-            if recover_segment(before, loading.epochs).has_transactions:
+            if recover_segment(loading.segments, first - 1, uncovered).has_transactions:
                 loading.aborted_lost[before] = None
     lost, loading.gap_end = recover_segments(
-        loading.folder, loading.segments, first, loading.epochs, gaps_end=gaps_end, on_loss=loading.on_loss
+        loading.folder, loading.segments, first, uncovered, gaps_end=gaps_end, on_loss=loading.on_loss
     )
+    loading.doubts = uncovered.doubts
+    if loading.doubts:
+        loading.on_loss(proved=False)
     loading.aborted_lost = {segment: None for segment in (*loading.aborted_lost, *lost) if segment in loading.segments}

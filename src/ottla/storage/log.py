@@ -16,7 +16,7 @@ Left out: the high watermark's rules and who may read up to where (`replica`), t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ottla.common.clock import BlockingPool, Clock, Rng
@@ -28,6 +28,7 @@ from ottla.record.control import EndMarker
 from ottla.storage.aborted_transactions import AbortedTransactions
 from ottla.storage.checkpoints import format_partition_metadata, write_unsynced
 from ottla.storage.cleaner.log_cleaning import LogCleaning
+from ottla.storage.damage import Damage
 from ottla.storage.deletion import delete_segments
 from ottla.storage.descriptors import Folder
 from ottla.storage.epochs import LeaderEpochCache
@@ -60,6 +61,8 @@ class StoredLog(NamedTuple):
     producers: ProducerState
     names_are_durable: bool
     """Every name in the directory survives a power failure."""
+    doubts: Sequence[Damage] = ()
+    """What is wrong in it, was left as it is, and was said."""
 
 
 class Log:
@@ -73,6 +76,7 @@ class Log:
         "aborted",
         "cleaner_works",
         "cleaning",
+        "doubts",
         "epochs",
         "folder",
         "offsets",
@@ -103,6 +107,8 @@ class Log:
         self.segments = segments = stored.segments
         self.offsets = offsets = stored.offsets
         self.epochs = epochs = stored.epochs
+        self.doubts = stored.doubts
+        """What whoever follows with the log has to know of it at first."""
         self.producers = producers = stored.producers
         self.producer_expiration_ms = producer_expiration_ms
         self.start_listener: Callable[[], None] | None = None

@@ -7,9 +7,10 @@ Invariants:
 - What the end of a process leaves is part of one batch, at the end of the last segment. Wherever more than that goes,
   records are lost that others may count on, and whoever opens the log hears of it before it is cut.
 - A message of format v0 or v1 is no damage.
+- A batch whose CRC is right, and whose offset its neighbours know, is not cut for having another one.
 
-Left out: reading batch by batch (`batch_frames`), from where on a log is walked (`loader`), finding aborted
-transactions (`aborted_transactions`).
+Left out: reading batch by batch (`batch_frames`), what no CRC covers (`uncovered`), from where on a log is walked
+(`loader`), finding aborted transactions (`aborted_transactions`).
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from ottla.record.batch import (
 from ottla.record.legacy.stored import header_of_any
 from ottla.storage.batch_frames import HEADER_CUT, BatchFrames, framing_defect
 from ottla.storage.descriptors import Folder
-from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.log_config import MAX_INT
 from ottla.storage.segment import Segment
+from ottla.storage.uncovered import UncoveredFields
 
 logger = logging.getLogger(__name__)
 _CHUNK_BYTES = 1024 * 1024
@@ -77,7 +78,7 @@ def recover_segments(
     folder: Folder,
     segments: list[Segment],
     first: int,
-    epochs: LeaderEpochCache,
+    uncovered: UncoveredFields,
     *,
     gaps_end: int,
     on_loss: OnLoss,
@@ -92,7 +93,7 @@ def recover_segments(
     gap_end = 0
     for number in range(first, len(segments)):
         segment = segments[number]
-        walk = recover_segment(segment, epochs)
+        walk = recover_segment(segments, number, uncovered)
         if walk.has_transactions:
             with_transactions.append(segment)
         gap = "" if walk.defect else _gap_after(segments, number, walk.next_offset)
@@ -145,18 +146,21 @@ def drop_segments(folder: Folder, segments: list[Segment], first: int) -> None:
     del segments[first:]
 
 
-def recover_segment(segment: Segment, epochs: LeaderEpochCache) -> Walk:
+def recover_segment(segments: list[Segment], number: int, uncovered: UncoveredFields) -> Walk:
     """Check every batch of a segment, build its indexes anew, and take up epochs. Raises OSError, OperatorError."""
+    segment, epochs = segments[number], uncovered.epochs
+    uncovered.begin(segment, segments[number + 1] if number + 1 < len(segments) else None)
     segment.begin_rebuild()
     file = segment.log_descriptor.file()
     walk = Walk(next_offset=segment.base_offset, has_transactions=segment.transaction_index is not None)
-    for position, header in ValidBatches(file, segment.base_offset, segment.size_bytes, walk):
+    for position, header in ValidBatches(file, segment.base_offset, segment.size_bytes, walk, uncovered):
         last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         segment.note_batch(position, header[BATCH_LENGTH] + LOG_OVERHEAD, last_offset, header[MAX_TIMESTAMP])
         if header[PARTITION_LEADER_EPOCH] > epochs.latest_epoch:
             epochs.assign(header[PARTITION_LEADER_EPOCH], header[BASE_OFFSET])
         if header[ATTRIBUTES] & CONTROL_MASK and header[PRODUCER_ID] != NO_PRODUCER_ID:
             walk.has_transactions = True
+    uncovered.finish()
     segment.finish_rebuild()
     return walk
 
@@ -199,12 +203,18 @@ def _is_valid_batch(file: File, size_bytes: int, walk: Walk, position: int) -> b
 
 
 class ValidBatches:
-    """Iterator over (position, header) of a segment's batches, up to the first that is not valid; only reads."""
+    """Iterator over (position, header) of a segment's batches, up to the first that is not valid.
 
-    __slots__ = ("_base_offset", "_frames", "_walk")
+    Only reads, unless `uncovered` is there to put right what no CRC covers.
+    """
 
-    def __init__(self, file: File, base_offset: int, size_bytes: int, walk: Walk) -> None:
+    __slots__ = ("_base_offset", "_frames", "_uncovered", "_walk")
+
+    def __init__(
+        self, file: File, base_offset: int, size_bytes: int, walk: Walk, uncovered: UncoveredFields | None = None
+    ) -> None:
         """`walk` says from where on, and in the end where and why it stopped."""
+        self._uncovered = uncovered
         self._frames = BatchFrames(file, walk.end, size_bytes)
         self._base_offset = base_offset
         self._walk = walk
@@ -220,10 +230,20 @@ class ValidBatches:
         header = frames.header()
         if header is None:
             return self._stop_short(HEADER_CUT)
-        defect = framing_defect(header) or self._defect(header)
+        defect = framing_defect(header)
         if not defect and frames.cut:
-            return self._stop_short(frames.cut)
+            defect = self._defect(header)
+            if not defect:
+                return self._stop_short(frames.cut)
         defect = defect or frames.crc_defect(header)
+        uncovered = self._uncovered
+        if (
+            uncovered is not None
+            and (header[BASE_OFFSET] != walk.next_offset or header[PARTITION_LEADER_EPOCH] != uncovered.leader_epoch)
+            and not defect
+        ):
+            header, defect = uncovered.judged(frames, header, walk.next_offset)
+        defect = defect or self._defect(header)
         if defect:
             return self._stop(defect)
         frames.skip()

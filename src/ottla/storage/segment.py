@@ -334,6 +334,10 @@ class Segment:
             raise
         self.size_bytes += length
 
+    def overwrite(self, position: int, data: bytes) -> None:
+        """Write over bytes that nobody reads meanwhile, unsynced. Raises OSError."""
+        self._folder.disk.overwrite(self.path, data, position)
+
     def _cut_back(self, file: File, error: OSError) -> None:
         """Take away what an append that failed has left."""
         try:
