@@ -598,17 +598,29 @@ class Cluster:
 
         self._retry(attempt, NOT_LEADER_ERRORS)
 
-    def terminate_transaction(self, transactional_id: str, timeout_ms: int) -> None:
+    def terminate_transaction(self, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
         """Abort what a transactional id has open and fence its producers; returns when the transaction has ended.
 
-        An id that doesn't exist comes into being. `timeout_ms` is the id's transaction timeout from then on.
+        An id that doesn't exist comes into being. `timeout_ms` is the id's transaction timeout from then on. Returns
+        the producer id and epoch that are the caller's now.
         """
 
-        def attempt() -> None:
-            coordinator = self._retry(lambda: self._coordinator(transactional_id, CoordinatorType.TRANSACTION))
-            transactions.fence(self._connection(coordinator.node_id), transactional_id, timeout_ms)
+        def attempt() -> tuple[int, int]:
+            connection = self.transaction_connection(transactional_id)
+            return transactions.fence(connection, transactional_id, timeout_ms)
 
-        self._retry(attempt, FENCE_ERRORS)
+        return self._retry(attempt, FENCE_ERRORS)
+
+    # For whoever speaks by himself
+
+    def transaction_connection(self, transactional_id: str) -> Connection:
+        """To the coordinator of a transactional id; good until it is closed or answers that it is not."""
+        key = transactional_id, CoordinatorType.TRANSACTION
+        return self._retry(lambda: self._connection(self._coordinator(*key).node_id))
+
+    def leader_connection(self, position: Position) -> Connection:
+        """To the leader of a partition, likewise. Raises TopicNotFound."""
+        return self._retry(lambda: self._connection(self._leader(*position)))
 
     # Routing
 

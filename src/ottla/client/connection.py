@@ -3,7 +3,7 @@
 Invariants: a connection that failed in any way is closed and never used again, because what is left in its stream can't
 be told from the next response. A response is allocated only up to `max_response_bytes`.
 
-Left out on purpose: pipelining, and SASL (a later issue). Not thread-safe.
+Left out on purpose: requests on their way beyond the end of a call. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import socket
 import ssl
 import struct
 import time
+from collections.abc import Sequence
 from typing import Any, cast
 
 from ottla.client.login import Login
@@ -41,6 +42,9 @@ FIRST_VERSIONS = {
 }
 """Where this client begins though older versions are known: it speaks of record batches v2, one offset by time, and
 offsets that the group keeps."""
+
+IN_FLIGHT = 5
+"""As many batches of a producer a partition remembers, in Apache Kafka as here."""
 
 MAX_PORT_DIGITS = 5
 _SIZE = struct.Struct(">i")
@@ -171,9 +175,12 @@ class Connection:
         Raises ConnectionLost when the connection breaks, KafkaError REQUEST_TIMED_OUT when no whole answer came in
         time, ProtocolError when the answer makes no sense. Error codes inside the response are the caller's.
         """
+        self._maybe_log_in_again()
+        return self._exchange(api_key, self.version_for(api_key, max_version), message, timeout_s)
+
+    def _maybe_log_in_again(self) -> None:
         if self._login_again_s is not None and self._login is not None and time.monotonic() >= self._login_again_s:
             self._log_in(self._login)
-        return self._exchange(api_key, self.version_for(api_key, max_version), message, timeout_s)
 
     def _log_in(self, login: Login) -> None:
         """Say who this client is. Raises OperatorError when the broker does not take it."""
@@ -215,18 +222,42 @@ class Connection:
             version = min(version - 1, max(0, offered.get(ApiKey.API_VERSIONS, 0)))
         self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
 
+    def request_each(self, api_key: ApiKey, messages: Sequence[Any], *, max_version: int | None = None) -> list[Any]:
+        """The same for several requests that follow one another, of which IN_FLIGHT may be on their way at once.
+
+        The broker serves them in their order, whatever it answers to those before. Raises as `request`.
+        """
+        self._maybe_log_in_again()
+        version = self.version_for(api_key, max_version)
+        responses: list[Any] = []
+        for start in range(0, len(messages), IN_FLIGHT):
+            responses += self._exchange_each(api_key, version, messages[start : start + IN_FLIGHT], None)
+        return responses
+
     def _exchange(self, api_key: ApiKey, version: int, message: Any, timeout_s: float | None) -> Any:
+        return self._exchange_each(api_key, version, (message,), timeout_s)[0]
+
+    def _exchange_each(
+        self, api_key: ApiKey, version: int, messages: Sequence[Any], timeout_s: float | None
+    ) -> list[Any]:
         if self._socket is None:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         allowed_s = self._timeout_s if timeout_s is None else timeout_s
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        frame = encode_request(api_key, version, self._correlation_id, self._client_id, message)
+        frames: dict[int, bytes] = {}
+        for message in messages:
+            self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+            frames[self._correlation_id] = encode_request(
+                api_key, version, self._correlation_id, self._client_id, message
+            )
         try:
             deadline = time.monotonic() + allowed_s
-            self._socket.settimeout(allowed_s)
-            self._socket.sendall(frame)
-            payload = self._read_frame(self._socket, deadline)
-            return self._decode(api_key, version, payload)
+            for frame in frames.values():
+                self._socket.settimeout(allowed_s)
+                self._socket.sendall(frame)
+            return [
+                self._decode(api_key, version, self._read_frame(self._socket, deadline), correlation_id)
+                for correlation_id in frames
+            ]
         except TimeoutError:
             self.close()
             name = API[api_key].name
@@ -240,16 +271,14 @@ class Connection:
             self.close()
             raise
 
-    def _decode(self, api_key: ApiKey, version: int, payload: bytearray) -> Any:
+    def _decode(self, api_key: ApiKey, version: int, payload: bytearray, wanted: int) -> Any:
         if api_key == ApiKey.API_VERSIONS and len(payload) >= _CORRELATION_AND_ERROR.size:
             _, error_code = _CORRELATION_AND_ERROR.unpack_from(payload)
             if error_code == ErrorCode.UNSUPPORTED_VERSION:
                 version = 0
         correlation_id, response = decode_response(api_key, version, payload)
-        if correlation_id != self._correlation_id:
-            raise ProtocolError(
-                f"{self.address} answered request {correlation_id} where {self._correlation_id} was expected"
-            )
+        if correlation_id != wanted:
+            raise ProtocolError(f"{self.address} answered request {correlation_id} where {wanted} was expected")
         return response
 
     def _read_frame(self, connected: socket.socket, deadline: float) -> bytearray:
