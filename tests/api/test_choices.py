@@ -7,8 +7,9 @@ import re
 import pytest
 
 from ottla import ErrorCode, KafkaError, TopicFilter
-from ottla.api.partitioners import Sticky, hash_partition, murmur2
+from ottla.api.partitioners import Sticky
 from ottla.api.settings import read_settings, read_tool_settings
+from ottla.common.key_hash import hash_partition, murmur2
 
 SERVERS = "localhost:9092"
 

@@ -1,6 +1,6 @@
 """Who chooses the partition of a record: Kafka's hash of its key, chance, one partition for a while, or a function.
 
-`murmur2` is Apache Kafka's own (`Utils.murmur2`, with the sign bit off), so that all clients agree where a key lives.
+The hash is Apache Kafka's own (`ottla.common.key_hash`), so that all clients agree where a key lives.
 """
 
 from __future__ import annotations
@@ -15,29 +15,6 @@ Partitioner = Callable[[bytes | None, int], int]
 
 STICKY_S = 0.1
 """How long `sticky` stays: longer than a batch takes to fill at any rate that needs batches."""
-
-_MASK = 0xFFFFFFFF
-_M = 0x5BD1E995
-
-
-def murmur2(key: bytes) -> int:
-    """The 32 bits of Kafka's hash, without a sign."""
-    length = len(key)
-    hashed = (0x9747B28C ^ length) & _MASK
-    whole = length & ~3
-    for position in range(0, whole, 4):
-        word = int.from_bytes(key[position : position + 4], "little") * _M & _MASK
-        word = (word ^ word >> 24) * _M & _MASK
-        hashed = (hashed * _M & _MASK) ^ word
-    if length > whole:
-        hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * _M & _MASK
-    hashed = (hashed ^ hashed >> 13) * _M & _MASK
-    return hashed ^ hashed >> 15
-
-
-def hash_partition(key: bytes, partition_count: int) -> int:
-    """The partition that Apache Kafka's producer puts a key into."""
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 class Sticky:

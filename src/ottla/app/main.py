@@ -39,6 +39,7 @@ MOUNTED = {
     "consume": Mounted("ottla.cli.consume", "consume", "Print the records of a topic."),
     "group": Mounted("ottla.cli.group", "group", "List, describe, reset and delete consumer groups."),
     "log": Mounted("ottla.app.log_cleaner", "log", "Look into segment files and data directories."),
+    "mirror": Mounted("ottla.mirror.command", "mirror", "Copy topics to another cluster, exactly once."),
     "pipeline": Mounted("ottla.pipeline.cli", "pipeline", "Load topics into lake tables with PySpark, and query them."),
     "produce": Mounted("ottla.cli.produce", "produce", "Send lines as records to a topic."),
     "quota": Mounted("ottla.cli.quota", "quota", "Set, describe and remove quotas of users, clients and addresses."),

@@ -1,0 +1,178 @@
+"""What of a fetch is written to the target: the state of one source partition, without input or output.
+
+Batches go as they are where both topics have as many partitions, and where brokers take them from a client; else their
+records are built anew. What readers of read_committed don't see is left out: aborted transactions and control batches.
+Every batch's CRC is checked, since it is made anew for the target and damage would be sealed by it.
+
+Memory: the records of one batch at a time, and CHUNK_BYTES for each partition of the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.client.model import FetchResult
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.key_hash import hash_partition
+from ottla.mirror.progress import Run
+from ottla.mirror.routes import Route
+from ottla.record.batch import BatchView, Record
+from ottla.record.builder import RecordData, build_batch
+from ottla.record.legacy.stored import iter_any_batches
+from ottla.record.stamp import is_sendable
+from ottla.record.transactions import TransactionFilter
+
+CHUNK_BYTES = 512 * 1024
+"""Of keys, values and headers in a batch that is built; a larger record is alone in one."""
+RECORD_OVERHEAD = 24
+
+
+class Span(NamedTuple):
+    """Where source offsets lie in a batch: so many `records` from its record `delta` on; see `progress.Run`."""
+
+    source_first: int
+    source_end: int
+    delta: int
+    records: int
+
+
+class Write(NamedTuple):
+    """A batch for a partition of the target, without a producer yet."""
+
+    partition: int
+    batch: BatchView
+    spans: tuple[Span, ...]
+
+
+class Step(NamedTuple):
+    """What one transaction writes, in its order; `next_offset` is how far the source is copied then."""
+
+    first_offset: int
+    next_offset: int
+    writes: tuple[Write, ...]
+
+    def runs(self, base_offsets: Iterable[int]) -> tuple[Run, ...]:
+        """Where the records are, once brokers gave the writes these offsets; neighbours that go on are joined."""
+        found: dict[int, list[Run]] = {}
+        for write, base in zip(self.writes, base_offsets, strict=True):
+            runs = found.setdefault(write.partition, [])
+            for span in write.spans:
+                run = Run(write.partition, span.source_first, span.source_end, base + span.delta, span.records)
+                if runs and _goes_on(runs[-1], run):
+                    before = runs.pop()
+                    run = before._replace(source_end=run.source_end, records=before.records + run.records)
+                runs.append(run)
+        return tuple(run for partition in sorted(found) for run in found[partition])
+
+
+def _goes_on(before: Run, run: Run) -> bool:
+    """Whether both are exact, and the second begins where the first ends, on both sides."""
+    exact = all(each.source_end - each.source_first == each.records for each in (before, run))
+    return exact and before.source_end == run.source_first and before.target_first + before.records == run.target_first
+
+
+class PartitionCopy:
+    """A source partition that is copied from `position` on, into as many partitions as the target topic has."""
+
+    def __init__(self, route: Route, position: int, target_count: int, *, in_step: bool) -> None:
+        self.route = route
+        self.position = position
+        self._target_count = target_count
+        self.in_step = in_step
+
+    def take(self, result: FetchResult) -> Step:
+        """What a fetch from `position` on, under read_committed, brings; perhaps no writes.
+
+        Raises KafkaError INVALID_RECORD for a batch that is damaged or can't be read, UNSUPPORTED_COMPRESSION_TYPE.
+        """
+        writes: list[Write] = []
+        chunks = _Chunks(writes, dense=self.in_step)
+        position = self.position
+        transactions = TransactionFilter(result.aborted)
+        try:
+            for batch in iter_any_batches(result.records):
+                if not batch.crc_matches():
+                    raise KafkaError(ErrorCode.INVALID_RECORD, "its checksum does not match")
+                if transactions.passes(batch) and batch.next_offset > position and batch.records_count:
+                    self._take_batch(batch, position, writes, chunks)
+                position = max(position, batch.next_offset)
+        except KafkaError as error:
+            where = f"the batch of {self.route.topic}-{self.route.partition} at offset {position} or behind it"
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"{where} can't be copied: {error.message}") from error
+        chunks.flush()
+        return Step(self.position, position, tuple(writes))
+
+    def _take_batch(self, batch: BatchView, position: int, writes: list[Write], chunks: _Chunks) -> None:
+        if self.in_step and batch.base_offset >= position and is_sendable(batch):
+            chunks.flush()
+            span = Span(batch.base_offset, batch.next_offset, 0, batch.records_count)
+            writes.append(Write(self.route.partition, batch, (span,)))
+            return
+        for record in batch.records():
+            if record.offset >= position:
+                partition = self.route.partition
+                if not self.in_step:
+                    partition = self._partition_of(record)
+                chunks.add(partition, record, batch.compression)
+
+    def _partition_of(self, record: Record) -> int:
+        """By the hash of the key; without one in turn."""
+        count = self._target_count
+        return record.offset % count if record.key is None else hash_partition(record.key, count)
+
+    def committed(self, step: Step) -> None:
+        """The step was written and committed, or it wrote nothing. Raises InvariantError for one that is not next."""
+        if step.first_offset != self.position:
+            raise InvariantError(f"a step from offset {step.first_offset} came where {self.position} is next")
+        self.position = step.next_offset
+
+
+class _Chunks:
+    """Records on their way into new batches, one for each partition and all of one codec.
+
+    `dense`: what is missing between them is missing in the target too, so that stretches without a gap are told apart;
+    else it went to other partitions.
+    """
+
+    def __init__(self, writes: list[Write], *, dense: bool) -> None:
+        self._writes = writes
+        self._dense = dense
+        self._records: dict[int, list[Record]] = {}
+        self._sizes: dict[int, int] = {}
+        self._codec = ""
+
+    def add(self, partition: int, record: Record, codec: str) -> None:
+        size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+        size += sum(RECORD_OVERHEAD + len(name) + len(value or b"") for name, value in record.headers)
+        if codec != self._codec:
+            self.flush()
+            self._codec = codec
+        if partition in self._records and self._sizes[partition] + size > CHUNK_BYTES:
+            self._flush_one(partition)
+        self._records.setdefault(partition, []).append(record)
+        self._sizes[partition] = self._sizes.get(partition, 0) + size
+
+    def flush(self) -> None:
+        for partition in sorted(self._records):
+            self._flush_one(partition)
+
+    def _flush_one(self, partition: int) -> None:
+        records = self._records.pop(partition)
+        del self._sizes[partition]
+        built = build_batch(
+            (RecordData(record.timestamp, record.key, record.value, record.headers) for record in records),
+            compression=self._codec,
+        )
+        offsets = [record.offset for record in records]
+        spans = (Span(offsets[0], offsets[-1] + 1, 0, len(offsets)),)
+        self._writes.append(Write(partition, BatchView(built), _stretches(offsets) if self._dense else spans))
+
+
+def _stretches(offsets: list[int]) -> tuple[Span, ...]:
+    """Rising offsets by stretches without a gap."""
+    starts = [0, *(index for index in range(1, len(offsets)) if offsets[index] != offsets[index - 1] + 1)]
+    ends = [*starts[1:], len(offsets)]
+    return tuple(
+        Span(offsets[start], offsets[end - 1] + 1, start, end - start) for start, end in zip(starts, ends, strict=True)
+    )

@@ -1,0 +1,269 @@
+"""Fetches, writes and commits what the pure parts decide: one transaction for each fetch of a partition that brought
+something, under the partition's own transactional id, with its progress.
+
+Whatever fails while a transaction is open ends the session: the next one takes all ids anew, which decides what was
+open, and reads how far it came. So no outcome has to be guessed, and there is one way to resume, after a lost
+connection as after kill -9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.client.batch_producer import TRANSACTION_TIMEOUT_MS, BatchProducer
+from ottla.client.cluster import Cluster
+from ottla.client.connection import BrokerUnreachable
+from ottla.client.model import LATEST_TIMESTAMP, FetchResult, Position
+from ottla.client.outage import Outage, Tell
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OttlaError
+from ottla.mirror.copying import PartitionCopy, Step
+from ottla.mirror.opening import PROGRESS, Endpoint, Start, make_topics, origins, read_journal, starts, take_ids
+from ottla.mirror.progress import Progress, progress_record
+from ottla.mirror.routes import Origin, Route, chosen_topics, renamed, require_two_clusters
+from ottla.record.batch import BatchView
+from ottla.record.builder import build_batch
+
+CLIENT_ID = "ottla-mirror"
+FETCH_BYTES = 8 * 1024 * 1024
+"""Of all partitions together, and so about the most that a transaction holds."""
+FETCH_WAIT_MS = 500
+REFRESH_S = 30.0
+"""How often topics that came, grew or went are looked for, and cycles."""
+LAST_WORDS_S = 5.0
+"""How long the end may take to abort what is open."""
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+
+PASSING_ERRORS = RETRIABLE_ERRORS | {
+    ErrorCode.BROKER_NOT_AVAILABLE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.OFFSET_OUT_OF_RANGE,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+}
+"""What a new session may not meet again."""
+FENCED_ERRORS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+
+
+class Settings(NamedTuple):
+    """What is copied, and until when."""
+
+    pattern: re.Pattern[str]
+    template: str
+    once: bool
+    interval_s: float
+    """Between reports."""
+
+
+class Totals:
+    """What was copied since the start; `lags` are the offsets of each topic that are still to come."""
+
+    def __init__(self) -> None:
+        self.begun_s = time.monotonic()
+        self.records = 0
+        self.bytes = 0
+        self.transactions = 0
+        self.lags: dict[Position, int] = {}
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.begun_s
+
+
+class _Changed(Exception):
+    """Other topics or partitions are to be copied than when the session began."""
+
+
+class Mirror:
+    """From one cluster to another, until what was there is copied (`once`) or for ever."""
+
+    def __init__(
+        self, source: Endpoint, target: Endpoint, settings: Settings, tell: Tell, report: Callable[[Totals], None]
+    ) -> None:
+        """`tell` gets sentences about what an operator should know, `report` the totals now and then."""
+        self._ends: tuple[Endpoint, Endpoint] = source, target
+        self._settings = settings
+        self._tell = tell
+        self._report = report
+        self._totals = Totals()
+        self._goals: dict[Position, int] = {}
+        """With `once`: where the partitions ended at the start."""
+
+    def run(self) -> None:
+        """Copy. Raises OperatorError, KafkaError and BrokerUnreachable where waiting does not help."""
+        outage, pause_s, begun = Outage(self._tell), FIRST_PAUSE_S, False
+        while True:
+            source_end, target_end = self._ends
+            with _cluster(source_end) as source, _cluster(target_end) as target:
+                session = Session(source, target, self._ends, self._settings, self._tell)
+                try:
+                    session.open(self._goals)
+                    begun = True
+                    outage.ended()
+                    pause_s = FIRST_PAUSE_S
+                    session.copy(self._totals, self._report)
+                    return
+                except _Changed:
+                    continue
+                except (BrokerUnreachable, KafkaError) as error:
+                    if isinstance(error, KafkaError) and error.code in FENCED_ERRORS:
+                        raise KafkaError(
+                            error.code,
+                            "another mirror took over what this one copies, or this one stood still for longer than "
+                            f"{TRANSACTION_TIMEOUT_MS // 1000} s within a transaction: {error.message}",
+                        ) from error
+                    if not begun or (isinstance(error, KafkaError) and error.code not in PASSING_ERRORS):
+                        raise
+                    outage.failed(str(error))
+                finally:
+                    session.close()
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+class Session:
+    """Copies as long as nothing fails."""
+
+    def __init__(
+        self, source: Cluster, target: Cluster, ends: tuple[Endpoint, Endpoint], settings: Settings, tell: Tell
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._ends = ends
+        self._settings = settings
+        self._tell = tell
+        self._ids = ("", "")
+        self._topics: dict[str, tuple[bytes, int]] = {}
+        self._producers: dict[Route, BatchProducer] = {}
+        self._starts: dict[Route, Start] = {}
+        self._copies: dict[Position, PartitionCopy] = {}
+        self._goals: Mapping[Position, int] = {}
+
+    def open(self, goals: dict[Position, int]) -> None:
+        """See `opening`; `goals` gets the ends of partitions that it lacks."""
+        self._ids = require_two_clusters(self._source.describe().cluster_id, self._target.describe().cluster_id)
+        chosen = chosen_topics(self._source.topics(), self._settings.pattern)
+        if not chosen:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"no topic of the source has a name that matches {self._settings.pattern.pattern!r}",
+            )
+        self._topics = {name: (info.topic_id, len(info.partitions)) for name, info in chosen.items()}
+        names = {name: renamed(name, self._settings.template) for name in chosen}
+        came_from = self._require_no_cycle(chosen)
+        make_topics(self._source, self._target, names, chosen)
+        routes = [
+            Route(self._ids[0], name, index, names[name])
+            for name, info in chosen.items()
+            for index in range(len(info.partitions))
+        ]
+        self._producers = take_ids(self._target, routes)
+        journal = read_journal(self._ends[1], self._target, "read_uncommitted", self._tell)
+        self._starts = starts(self._source, self._target, journal, routes, came_from, self._tell)
+        for route, start in self._starts.items():
+            key = route.topic, route.partition
+            self._copies[key] = PartitionCopy(
+                route, start.progress.offset, start.target_count, in_step=start.progress.in_step
+            )
+            if not start.known:
+                self._write(self._copies[key], None)
+        if self._settings.once and not goals:
+            found = self._source.list_offsets(dict.fromkeys(self._copies, LATEST_TIMESTAMP), isolation="read_committed")
+            goals |= {key: info.offset for key, info in found.items()}
+        self._goals = goals
+
+    def _require_no_cycle(self, names: Iterable[str]) -> dict[str, frozenset[Origin]]:
+        return origins(self._ends[0], self._source, names, self._ids, self._tell)
+
+    def copy(self, totals: Totals, report: Callable[[Totals], None]) -> None:
+        """Until the goals are reached; else for ever. Raises what the clusters answer."""
+        refresh_s = report_s = time.monotonic()
+        while wanted := self._wanted():
+            answers = self._source.fetch_several(
+                wanted,
+                max_bytes=FETCH_BYTES,
+                max_wait_ms=FETCH_WAIT_MS,
+                isolation="read_committed",
+                topic_ids={name: topic_id for name, (topic_id, _) in self._topics.items()},
+            )
+            for key, answer in answers.items():
+                if isinstance(answer, KafkaError):
+                    raise answer
+                self._take(key, answer, totals)
+            now = time.monotonic()
+            if now - report_s >= self._settings.interval_s:
+                report_s = now
+                report(totals)
+            if now - refresh_s >= REFRESH_S and not self._settings.once:
+                refresh_s = now
+                self._refresh()
+        report(totals)
+
+    def _wanted(self) -> dict[Position, int]:
+        """Where to fetch, in turns."""
+        goals = self._goals
+        return {
+            key: copy.position
+            for key, copy in self._copies.items()
+            if not self._settings.once or copy.position < goals.get(key, 0)
+        }
+
+    def _take(self, key: Position, result: FetchResult, totals: Totals) -> None:
+        copy = self._copies[key]
+        step = copy.take(result)
+        if step.writes:
+            self._write(copy, step)
+            self._copies[key] = self._copies.pop(key)
+            totals.transactions += 1
+            totals.records += sum(write.batch.records_count for write in step.writes)
+            totals.bytes += sum(write.batch.size_bytes for write in step.writes)
+        copy.committed(step)
+        totals.lags[key] = max(0, result.high_watermark - copy.position)
+
+    def _write(self, copy: PartitionCopy, step: Step | None) -> None:
+        """One transaction: the writes of a step with the progress behind it, or progress alone."""
+        route = copy.route
+        producer = self._producers[route]
+        batches: dict[int, list[BatchView]] = {}
+        for write in step.writes if step is not None else ():
+            batches.setdefault(write.partition, []).append(write.batch)
+        producer.begin([*((route.target, partition) for partition in batches), PROGRESS])
+        for partition, found in batches.items():
+            producer.send((route.target, partition), found)
+        progress = self._starts[route].progress
+        if step is not None:
+            progress = progress._replace(offset=step.next_offset)
+        producer.send(PROGRESS, [_batch(route, progress)])
+        producer.commit()
+
+    def _refresh(self) -> None:
+        """Raises _Changed, OperatorError for a cycle that came."""
+        chosen = chosen_topics(self._source.topics(), self._settings.pattern)
+        if self._topics != {name: (info.topic_id, len(info.partitions)) for name, info in chosen.items()}:
+            raise _Changed
+        came_from = self._require_no_cycle(chosen)
+        if any(came_from[route.topic] != start.progress.origins for route, start in self._starts.items()):
+            raise _Changed
+
+    def close(self) -> None:
+        """Abort what is open, so that readers don't wait for it; where that fails, its timeout does it."""
+        left = [route for route, producer in self._producers.items() if producer.is_open]
+        if not left:
+            return
+        with contextlib.suppress(OttlaError), _cluster(self._ends[1], LAST_WORDS_S) as target:
+            for route in left:
+                target.terminate_transaction(route.transactional_id, TRANSACTION_TIMEOUT_MS)
+
+
+def _cluster(endpoint: Endpoint, timeout_s: float = 30.0) -> Cluster:
+    return Cluster(endpoint.bootstrap_servers, client_id=CLIENT_ID, timeout_s=timeout_s, security=endpoint.security)
+
+
+def _batch(route: Route, progress: Progress) -> BatchView:
+    return BatchView(build_batch([progress_record(route, progress, int(time.time() * 1000))]))

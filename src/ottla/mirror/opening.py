@@ -1,0 +1,179 @@
+"""Before anything is copied: topics of the target, what was committed, where each partition goes on.
+
+The order is what makes it exact: every transactional id is taken first (`producers`), so that nobody commits progress
+under it any more, and only then progress is read, up to the end that the topic has by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.client.batch_producer import BatchProducer
+from ottla.client.cluster import Cluster
+from ottla.client.consumer import RecordConsumer
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, ResourceType, TopicInfo
+from ottla.client.outage import Tell
+from ottla.client.security import ClientSecurity
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.mirror.progress import Journal, Progress
+from ottla.mirror.routes import (
+    PROGRESS_TOPIC,
+    Origin,
+    Route,
+    copied_settings,
+    refuse_cycle,
+)
+
+PROGRESS: Position = (PROGRESS_TOPIC, 0)
+COMPACT = "compact"
+POLICY = "cleanup.policy"
+
+
+class Endpoint(NamedTuple):
+    """One of the two clusters."""
+
+    bootstrap_servers: str
+    security: ClientSecurity
+
+
+class Start(NamedTuple):
+    """Where a route goes on."""
+
+    progress: Progress
+    known: bool
+    """It is in the progress topic just so."""
+    target_count: int
+
+
+def read_journal(endpoint: Endpoint, cluster: Cluster, isolation: str, tell: Tell) -> Journal:
+    """What is committed below the end that the progress topic has now.
+
+    An end of read_uncommitted is waited for: what is open below it has to be decided first.
+    """
+    journal = Journal()
+    start = cluster.list_offsets({PROGRESS: EARLIEST_TIMESTAMP})[PROGRESS].offset
+    end = cluster.list_offsets({PROGRESS: LATEST_TIMESTAMP}, isolation=isolation)[PROGRESS].offset
+    consumer = RecordConsumer(
+        endpoint.bootstrap_servers, {PROGRESS: start}, ends={PROGRESS: end}, tell=tell, security=endpoint.security
+    )
+    with consumer:
+        for records in consumer.batches():
+            for record in records:
+                journal.replay(record.offset, record.key, record.value)
+    return journal
+
+
+def origins(
+    endpoint: Endpoint, source: Cluster, names: Iterable[str], ids: tuple[str, str], tell: Tell
+) -> dict[str, frozenset[Origin]]:
+    """Where what each topic holds comes from. Raises OperatorError for a cycle."""
+    source_id, target_id = ids
+    journal = Journal()
+    if PROGRESS_TOPIC in source.topics():
+        journal = read_journal(endpoint, source, "read_committed", tell)
+    found = {name: journal.origins_of(source_id, name) for name in names}
+    for name, came_from in found.items():
+        refuse_cycle(name, target_id, came_from)
+    return found
+
+
+def make_topics(source: Cluster, target: Cluster, names: Mapping[str, str], chosen: Mapping[str, TopicInfo]) -> None:
+    """Create what the target lacks. Raises OperatorError for a progress topic that would lose progress."""
+    there = target.topics()
+    if PROGRESS_TOPIC not in there:
+        _create(target, PROGRESS_TOPIC, 1, {POLICY: COMPACT})
+    (policy,) = target.describe_configs(ResourceType.TOPIC, PROGRESS_TOPIC, [POLICY])
+    if policy.value != COMPACT or len(target.topic(PROGRESS_TOPIC).partitions) != 1:
+        raise OperatorError(
+            f"topic {PROGRESS_TOPIC!r} of the target has to have one partition and {POLICY}={COMPACT}, since it keeps "
+            "how far everything was copied: set that, or delete it if no mirror writes there"
+        )
+    for name, info in chosen.items():
+        if names[name] not in there:
+            settings = copied_settings(source.describe_configs(ResourceType.TOPIC, name))
+            _create(target, names[name], len(info.partitions), settings)
+
+
+def _create(cluster: Cluster, name: str, count: int, settings: Mapping[str, str]) -> None:
+    try:
+        cluster.create_topic(name, count, configs=settings)
+    except KafkaError as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another mirror was faster
+            raise
+
+
+def take_ids(target: Cluster, routes: list[Route]) -> dict[Route, BatchProducer]:
+    """Shut out whoever copied these before. Raises KafkaError."""
+    producers = {route: BatchProducer(target, route.transactional_id) for route in routes}
+    for producer in producers.values():
+        producer.initialize()
+    return producers
+
+
+def starts(
+    source: Cluster,
+    target: Cluster,
+    journal: Journal,
+    routes: list[Route],
+    came_from: Mapping[str, frozenset[Origin]],
+    tell: Tell,
+) -> dict[Route, Start]:
+    """Where each route goes on; topics of the target that went along with the source's grow.
+
+    Raises OperatorError for a source that lost records which were copied.
+    """
+    sources = {route.topic: source.topic(route.topic) for route in routes}
+    targets = {route.target: target.topic(route.target) for route in routes}
+    latest = {
+        route: _valid(journal.progress.get(route), sources[route.topic], targets[route.target]) for route in routes
+    }
+    together = {(route.topic, route.target) for route, progress in latest.items() if progress and progress.in_step}
+    for topic, name in sorted(together):
+        count = len(sources[topic].partitions)
+        if len(targets[name].partitions) < count:
+            target.create_partitions(name, count)
+            targets[name] = target.topic(name)
+    keys = [(route.topic, route.partition) for route in routes]
+    firsts = source.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
+    ends = source.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
+    found: dict[Route, Start] = {}
+    for route in routes:
+        key, before = (route.topic, route.partition), journal.progress.get(route)
+        first, offset = firsts[key].offset, firsts[key].offset
+        progress = latest[route]
+        if progress is not None:
+            offset = _resumed(route, progress.offset, first, ends[key].offset, tell)
+        elif before is not None:
+            tell(f"{route.topic}-{route.partition} is copied from its beginning: one of both topics was made anew")
+        count = len(targets[route.target].partitions)
+        now = Progress(
+            offset,
+            sources[route.topic].topic_id,
+            targets[route.target].topic_id,
+            count == len(sources[route.topic].partitions),
+            came_from[route.topic],
+        )
+        found[route] = Start(now, now == before, count)
+    return found
+
+
+def _valid(progress: Progress | None, source: TopicInfo, target: TopicInfo) -> Progress | None:
+    """Progress between other topics of the same names says nothing."""
+    if progress is None or (progress.source_topic_id, progress.target_topic_id) != (source.topic_id, target.topic_id):
+        return None
+    return progress
+
+
+def _resumed(route: Route, offset: int, first: int, end: int, tell: Tell) -> int:
+    where = f"{route.topic}-{route.partition}"
+    if offset > end:
+        raise OperatorError(
+            f"{where} of the source ends at offset {end}, but was copied up to {offset}: the source lost records, and "
+            f"new ones got their offsets; delete topic {route.target!r} of the target to copy it anew"
+        )
+    if offset < first:
+        tell(
+            f"{where} of the source begins at offset {first} now: {first - offset} offsets went before they were copied"
+        )
+    return max(offset, first)

@@ -1,0 +1,242 @@
+"""`ottla mirror` between two brokers: equal content under read_committed, whatever kills it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ottla.app.main import cli
+from ottla.client.batch_producer import BatchProducer
+from ottla.client.cluster import Cluster
+from ottla.client.consumer import RecordConsumer
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ResourceType
+from ottla.common.key_hash import hash_partition
+from ottla.mirror.routes import PROGRESS_TOPIC
+from ottla.record.batch import HEADER_SIZE, BatchView, iter_batches
+from ottla.record.builder import RecordData, build_batch
+from ottla.testing import Broker
+
+from .mirror_process import copy
+
+PROGRAM = Path(__file__).with_name("mirror_process.py")
+PARTITIONS = 2
+TIME = 1_700_000_000_000
+NUMBERS = itertools.count()
+Row = tuple[bytes | None, bytes | None, int | None, tuple[tuple[str, bytes | None], ...]]
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[tuple[Broker, Broker]]:
+    with Broker() as source, Broker() as target:
+        yield source, target
+
+
+@pytest.fixture
+def servers(brokers: tuple[Broker, Broker]) -> tuple[str, str]:
+    return brokers[0].bootstrap_servers, brokers[1].bootstrap_servers
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"mirrored-{next(NUMBERS)}"
+
+
+def batch(name: str, number: int, count: int = 8) -> BatchView:
+    """Random-looking keys, some null, so that records go everywhere."""
+    rows = [
+        RecordData(
+            TIME + number,
+            None if n % 5 == 4 else b"%s-%d" % (name.encode(), n % 7),
+            b"%d.%d" % (number, n) * 9,
+            [("n", b"%d" % n)],
+        )
+        for n in range(count)
+    ]
+    return BatchView(build_batch(rows, compression=("none", "lz4", "zstd")[number % 3]))
+
+
+def fill(servers: str, topic: str, numbers: range) -> None:
+    """Transactions in every partition; each third is aborted, after another that overlaps it was committed."""
+    with Cluster(servers) as cluster:
+        first, second = BatchProducer(cluster, f"{topic}-a"), BatchProducer(cluster, f"{topic}-b")
+        first.initialize()
+        second.initialize()
+        for number in numbers:
+            positions = [(topic, index) for index in range(PARTITIONS)]
+            for producer in (first, second):
+                producer.begin(positions)
+                for position in positions:
+                    producer.send(position, [batch(topic, number * 2 + (producer is first))] * 2)
+            second.commit()
+            if number % 3 == 0:
+                first.initialize()
+            else:
+                first.commit()
+
+
+def content(servers: str, topic: str) -> dict[int, list[Row]]:
+    """What a reader of read_committed gets of each partition, up to a transaction that is open."""
+    with Cluster(servers) as cluster:
+        keys = [(topic, index) for index in range(len(cluster.topic(topic).partitions))]
+        starts, ends = (
+            {
+                key: info.offset
+                for key, info in cluster.list_offsets(dict.fromkeys(keys, limit), isolation="read_committed").items()
+            }
+            for limit in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+        )
+    found: dict[int, list[Row]] = {index: [] for _, index in keys}
+    with RecordConsumer(servers, starts, ends=ends) as consumer:
+        for records in consumer.batches():
+            for record in records:
+                found[record.partition].append((record.key, record.value, record.timestamp_ms, record.headers))
+    return found
+
+
+def bodies_of(cluster: Cluster, topic: str) -> Iterator[bytes]:
+    """The records of partition 0 as they are stored, batch by batch."""
+    offset, end = 0, cluster.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
+    while offset < end:
+        for batch in iter_batches(cluster.fetch(topic, 0, offset).records):
+            offset = batch.next_offset
+            if not batch.is_control:
+                yield bytes(batch.to_bytes()[HEADER_SIZE:])
+
+
+def in_order_of_values(found: dict[int, list[Row]]) -> list[Row]:
+    return sorted((row for rows in found.values() for row in rows), key=lambda row: (row[1] or b"", row[0] or b""))
+
+
+def test_batches_pass_as_they_are_and_again_only_what_is_new(servers, topic) -> None:
+    source, target = servers
+    with Cluster(source) as cluster:
+        cluster.create_topic(topic, PARTITIONS, configs={"retention.ms": "-1", "min.insync.replicas": "1"})
+    fill(source, topic, range(3))
+    command = ["mirror", "--from", source, "--to", target, "--topics", topic, "--once"]
+    done = CliRunner().invoke(cli, [*command, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert (report["records"], report["lag"]) == (5 * 2 * 8 * PARTITIONS, 0)
+    assert content(source, topic) == content(target, topic)
+    assert any(content(source, topic)[0])
+    with Cluster(target) as there, Cluster(source) as here:
+        settings = {entry.name: entry for entry in there.describe_configs(ResourceType.TOPIC, topic)}
+        assert settings["retention.ms"].source == "topic"
+        assert settings["min.insync.replicas"].source != "topic"
+        bodies = [set(bodies_of(cluster, topic)) for cluster in (here, there)]
+    assert bodies[1] <= bodies[0]
+    assert len(bodies[1]) >= 5
+
+    fill(source, topic, range(3, 5))
+    done = CliRunner().invoke(cli, command, catch_exceptions=False)
+    columns, line = done.stdout.splitlines()
+    assert columns.split()[:2] == ["SECONDS", "RECORDS"]
+    assert line.split()[1] == "96"
+    assert content(source, topic) == content(target, topic)
+
+    with Cluster(source) as cluster:
+        cluster.create_partitions(topic, PARTITIONS + 1)
+    copy(source, target, topic)
+    with Cluster(target) as cluster:
+        assert len(cluster.topic(topic).partitions) == PARTITIONS + 1
+
+
+def test_fewer_partitions_get_records_by_their_keys(servers, topic) -> None:
+    source, target = servers
+    with Cluster(source) as cluster, Cluster(target) as there:
+        cluster.create_topic(topic, PARTITIONS)
+        there.create_topic(f"eu.{topic}", 3)
+    fill(source, topic, range(4))
+    copy(source, target, topic, "eu.{topic}")
+    found = content(target, f"eu.{topic}")
+    assert in_order_of_values(found) == in_order_of_values(content(source, topic))
+    for partition, rows in found.items():
+        assert {hash_partition(key, 3) for key, *_ in rows if key is not None} <= {partition}
+
+
+KILLS = [
+    "before init 2",
+    "after init 2",
+    "after begin 4",
+    "after send 2",
+    "before progress 4",
+    "before commit 4",
+    "after commit 4",
+]
+
+
+@pytest.mark.parametrize("count", [PARTITIONS, 3], ids=["as they are", "by keys"])
+def test_killed_at_each_point_it_goes_on_without_loss_or_double(servers, topic, count) -> None:
+    source, target = servers
+    with Cluster(source) as cluster, Cluster(target) as there:
+        cluster.create_topic(topic, PARTITIONS)
+        there.create_topic(topic, count)
+    fill(source, topic, range(9))
+    points = KILLS if count == PARTITIONS else KILLS[3:]
+    copied = []
+    for point in points:
+        when, number = point.rsplit(" ", 1)
+        command = [sys.executable, str(PROGRAM), source, target, topic, when, number]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == -9, done.stdout + done.stderr
+        copied.append(sum(len(rows) for rows in content(target, topic).values()))
+    assert copied[-1] < sum(len(rows) for rows in content(source, topic).values()), "all were killed too late"
+    copy(source, target, topic)
+    if count == PARTITIONS:
+        assert content(source, topic) == content(target, topic)
+    assert in_order_of_values(content(source, topic)) == in_order_of_values(content(target, topic))
+
+
+def test_what_comes_back_is_refused(servers, topic) -> None:
+    source, target = servers
+    with Cluster(source) as cluster:
+        cluster.create_topic(topic, 1)
+    copy(source, target, topic, "eu.{topic}")
+    command = ["mirror", "--once", "--topics", f"eu.{topic}", "--from", target, "--to", source]
+    done = CliRunner().invoke(cli, command)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "records would go round for ever" in done.stderr
+    with Cluster(source) as cluster:
+        assert f"eu.{topic}" not in cluster.topics()
+    done = CliRunner().invoke(cli, ["mirror", "--once", "--topics", topic, "--from", source, "--to", source])
+    assert "are one cluster" in done.stderr
+
+
+def test_an_interrupt_leaves_nothing_open(servers, topic, monkeypatch) -> None:
+    source, target = servers
+    with Cluster(source) as cluster:
+        cluster.create_topic(topic, 1)
+    fill_one = [batch(topic, 0)]
+    with Cluster(source) as cluster:
+        producer = BatchProducer(cluster, topic)
+        producer.initialize()
+        producer.begin([(topic, 0)])
+        producer.send((topic, 0), fill_one)
+        producer.commit()
+
+    def interrupted(self: BatchProducer) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        copy(source, target, f"{topic}-none|{topic}")
+        patched.setattr(BatchProducer, "commit", interrupted)
+        with Cluster(target) as there:
+            there.delete_topics([topic])
+        with pytest.raises(KeyboardInterrupt):
+            copy(source, target, topic)
+    with Cluster(target) as there:
+        ends = [
+            there.list_offsets({(name, 0): LATEST_TIMESTAMP}, isolation=level)[name, 0].offset
+            for name in (topic, PROGRESS_TOPIC)
+            for level in ("read_committed", "read_uncommitted")
+        ]
+    assert ends[0::2] == ends[1::2]
+    copy(source, target, topic)
+    assert content(source, topic) == content(target, topic)
