@@ -19,8 +19,8 @@ from ottla import (
     TransactionAborted,
 )
 from ottla.api import producer as producer_module
-from ottla.api.partitioners import hash_partition
 from ottla.client.cluster import Cluster
+from ottla.common.key_hash import hash_partition
 from ottla.record.batch import iter_batches
 
 NUMBERS = itertools.count(1)
