@@ -15,6 +15,8 @@
 #   make exactly-once [KILLS=50]   consume-transform-produce while copiers and brokers are killed so often, 4 times
 #   make cleaner-kills [KILLS=50]  a broker killed so often while it cleans, rolls and deletes under load; SEED=1
 #   make damage [DAMAGES=300]      so many bits flipped in files of one of three replicas under load; SEED=1
+#   make siege [SECONDS=60]        half-open and slow handshakes of TLS, failed logins, each for so long, while somebody
+#                                  works; HANDSHAKES=10000 at a time
 #   make exactly-once-stream       a Spark stream into a topic while driver, workers and broker are killed; KILLS=50, SEED=1
 #   make exactly-once-load         loads, compactions and vacuums while all who have part in them are killed; KILLS=50,
 #                                  FORMAT=delta,iceberg,parquet, SEED=1; MINUTES=40 for each format at most;
@@ -51,6 +53,8 @@ BROKERS ?= 3
 SECURITY ?= plaintext
 KILLS  ?= 50
 DAMAGES ?= 300
+SECONDS ?= 60
+HANDSHAKES ?= 10000
 FORMAT ?= delta,iceberg,parquet
 JOB    ?= load
 VIEWS  ?= 5000000
@@ -72,7 +76,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills damage exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-size bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills damage siege exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-size bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -152,6 +156,9 @@ cleaner-kills: $(VENV)/.test
 
 damage: $(VENV)/.test
 	OTTLA_DAMAGES=$(DAMAGES) OTTLA_DAMAGES_SEED=$(SEED) $(BIN)/pytest -s tests/cluster/test_damage.py $(ARGS)
+
+siege: $(VENV)/.test
+	OTTLA_SIEGE_SECONDS=$(SECONDS) OTTLA_SIEGE_HANDSHAKES=$(HANDSHAKES) $(BIN)/pytest -s tests/faults/test_siege.py $(ARGS)
 
 exactly-once-stream: $(VENV)/.test $(VENV)/.pipeline
 	OTTLA_SINK_KILLS=$(KILLS) OTTLA_SINK_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_sink_kills.py $(ARGS)

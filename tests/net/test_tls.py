@@ -8,6 +8,7 @@ import random
 import socket
 import ssl
 import struct
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
 from ottla.net import tls as tls_module
 from ottla.net.connection_set import ConnectionLimits
+from ottla.net.wire import MAX_HANDSHAKES_PER_TURN
 from ottla.security.authority import Authority
 from ottla.security.listener_tls import ListenerTls
 
@@ -339,6 +341,40 @@ def test_half_open_handshakes_are_bounded_and_others_get_in(network, make_frame,
         assert await honest.response() == b"hello"
         await net.until(lambda: len(net.connections.connections) <= 6)
         assert await at_end(net, half_open[0].raw)
+
+    network.run(body, tls=keys.listener())
+
+
+def test_a_crowd_that_begins_at_once_leaves_turns_to_others(network, make_frame, keys, monkeypatch):
+    """All have connected before the first of them begins; whoever is connected already is served in between."""
+    crowd, turns, gone_on = 60, [0], Counter()
+    shake_hands = tls_module.TlsTransport.shake_hands
+
+    def counted(transport):
+        gone_on[turns[0]] += 1
+        shake_hands(transport)
+
+    async def body(net):
+        def turn():
+            turns[0] += 1
+            net.loop.call_soon(turn)
+
+        turn()
+        honest = await connect(net, keys.context())
+        clients = [TlsClient(net, await net.connect(), keys.context()) for _ in range(crowd)]
+        await net.until(lambda: net.room.handshakes == crowd)
+        monkeypatch.setattr(tls_module.TlsTransport, "shake_hands", counted)
+        for client in clients:
+            with pytest.raises(ssl.SSLWantReadError):
+                client.tls.do_handshake()
+            client.raw.send(client.outgoing.read())
+        await honest.send(make_frame(b"Ehello"))
+        assert await honest.response() == b"hello"
+        assert sum(gone_on.values()) < crowd, "they have not all been before him"
+        for client in clients:
+            await client.shake_hands()
+        assert max(gone_on.values()) <= 2 * MAX_HANDSHAKES_PER_TURN, "in a turn, and before the next one"
+        await net.until(lambda: net.room.handshakes == 0)
 
     network.run(body, tls=keys.listener())
 

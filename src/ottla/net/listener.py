@@ -24,11 +24,12 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.net import congestion
 from ottla.net.connection import Connection
 from ottla.net.connection_set import ConnectionSet
-from ottla.net.wire import PlainWire, Wire
+from ottla.net.wire import MAX_HANDSHAKES_PER_TURN, PlainWire, Wire
 
 logger = logging.getLogger(__name__)
 
 MAX_ACCEPTS_PER_TURN = 64
+"""Of a listener without TLS; of one with it as many as may shake hands."""
 ACCEPT_RETRY_S = 0.5
 """How long accepting rests when descriptors or memory ran out."""
 MAX_LEAVING = 256
@@ -67,6 +68,7 @@ class Listener:
 
     __slots__ = (
         "_accepting",
+        "_accepts_per_turn",
         "_closed",
         "_connections",
         "_leaving",
@@ -103,6 +105,7 @@ class Listener:
         self.endpoint = endpoint
         self._connections = connections
         self._make_wire = make_wire or PlainWire
+        self._accepts_per_turn = MAX_ACCEPTS_PER_TURN if make_wire is None else MAX_HANDSHAKES_PER_TURN
         self._make_gate = make_gate
         self._pacing = pacing
         self._send_buffer_bytes = send_buffer_bytes
@@ -149,7 +152,7 @@ class Listener:
                 extra=RATE_LIMITED,
             )
             return
-        for _ in range(min(room, MAX_ACCEPTS_PER_TURN)):  # should anybody else wait, the loop says so
+        for _ in range(min(room, self._accepts_per_turn)):  # should anybody else wait, the loop says so
             try:
                 accepted, address = self._socket.accept()
             except (BlockingIOError, InterruptedError):

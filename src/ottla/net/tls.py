@@ -9,6 +9,8 @@ Invariants:
   closed for others who wait like any that has asked for nothing.
 - A handshake ends within `HANDSHAKE_TIMEOUT_S` and `MAX_HANDSHAKE_BYTES`, and at most `MAX_HANDSHAKES` run at a time:
   then the oldest one is closed. Before its first byte it holds no memory of OpenSSL's.
+- So many handshakes as `MAX_HANDSHAKES_PER_TURN` go on in one turn of the loop, the others in the next ones, in order;
+  the listener accepts no more in a turn either, so that no crowd overtakes one who waits.
 - No byte reaches the connection before the handshake is done, so none is served in nobody's name.
 - Renegotiation is off (the context's options), so a peer can't ask for the costly part again and again.
 
@@ -32,7 +34,7 @@ from ottla.common.disk import Buffer
 from ottla.common.logs import RATE_LIMITED
 from ottla.metrics.registry import Counter
 from ottla.net.sender import MAX_COPIED_BYTES, ReadJob, SendJob, copy_pieces
-from ottla.net.wire import Served
+from ottla.net.wire import MAX_HANDSHAKES_PER_TURN, Served
 from ottla.security.listener_tls import ListenerTls
 
 logger = logging.getLogger(__name__)
@@ -51,7 +53,7 @@ RECORD_BYTES = 16 * 1024
 class TlsRoom:
     """What the TLS connections of one loop share: buffers, and the list of handshakes that run."""
 
-    __slots__ = ("_handshakes", "failed", "received", "scratch")
+    __slots__ = ("_handshakes", "_left", "_waiting", "failed", "received", "scratch")
 
     def __init__(self, scratch: memoryview, failed: Counter) -> None:
         """`scratch` is free between calls; `failed` counts handshakes that came to nothing."""
@@ -59,6 +61,10 @@ class TlsRoom:
         self.received = memoryview(bytearray(CIPHERTEXT_BYTES))
         self.failed = failed
         self._handshakes: dict[TlsTransport, None] = {}
+        self._waiting: dict[TlsTransport, None] = {}
+        """Of them those that have something to go on with."""
+        self._left = MAX_HANDSHAKES_PER_TURN
+        """How many may go on in this turn; while it is fewer than in a new one, `_next_turn` is due."""
 
     def begin(self, transport: TlsTransport) -> None:
         """A handshake is awaited; the oldest one goes when there are too many."""
@@ -69,6 +75,30 @@ class TlsRoom:
     def end(self, transport: TlsTransport) -> None:
         """It is done, or will never be; idempotent."""
         self._handshakes.pop(transport, None)
+        self._waiting.pop(transport, None)
+
+    def may_go_on(self, transport: TlsTransport) -> bool:
+        """Whether a handshake that has something may go on now; `shake_hands` is called later where it may not."""
+        if self._waiting or not self._left:
+            self._waiting[transport] = None
+            return False
+        self._begin_turn()
+        self._left -= 1
+        return True
+
+    def _begin_turn(self) -> None:
+        if self._left == MAX_HANDSHAKES_PER_TURN:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._left = MAX_HANDSHAKES_PER_TURN
+        if self._waiting:
+            self._begin_turn()
+        while self._waiting and self._left:
+            self._left -= 1
+            transport = next(iter(self._waiting))
+            del self._waiting[transport]
+            transport.shake_hands()
 
     @property
     def handshakes(self) -> int:
@@ -125,8 +155,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._closing:
             return
         self._incoming.write(self._room.received[:nbytes])
-        if self._established or self._shake_hands(nbytes):
+        if self._established:
             self._decrypt()
+            return
+        self._handshake_bytes += nbytes
+        if self._handshake_bytes > MAX_HANDSHAKE_BYTES:
+            self.fail("the handshake is too long")
+        elif self._room.may_go_on(self):
+            self.shake_hands()
 
     def eof_received(self) -> bool:
         """The peer sends no more, be it that it said so in TLS before or not."""
@@ -142,12 +178,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     # -- handshake
 
-    def _shake_hands(self, nbytes: int) -> bool:
-        """Go on with the handshake; whether it is done."""
-        self._handshake_bytes += nbytes
-        if self._handshake_bytes > MAX_HANDSHAKE_BYTES:
-            self.fail("the handshake is too long")
-            return False
+    def shake_hands(self) -> None:
+        """Go on with the handshake, and where it is done, with what came behind it."""
         if self._object is None:
             self._object = self._tls.server.wrap_bio(self._incoming, self._outgoing, server_side=True)
         try:
@@ -155,18 +187,18 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             principal = self._tls.principal(self._object.getpeercert(binary_form=True))
         except ssl.SSLWantReadError:
             self._flush()
-            return False
+            return
         except ssl.SSLError as error:
             self.fail(error.reason or str(error))
-            return False
+            return
         except ValueError as error:  # no user can be made of the certificate
             self.fail(str(error))
-            return False
+            return
         self._established = True
         self._end_handshake()
         self._flush()
         self._served.identified(principal)
-        return True
+        self._decrypt()
 
     def _timed_out(self) -> None:
         self.fail(f"the handshake takes longer than {HANDSHAKE_TIMEOUT_S:g} s")

@@ -19,6 +19,8 @@ from ottla.common.channel import FileRegion, Part
 from ottla.common.disk import Buffer
 from ottla.net.sender import SendJob
 
+MAX_HANDSHAKES_PER_TURN = 8
+"""Of TLS: a signature and two products of curves each, a millisecond together. Then others get their turn."""
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
