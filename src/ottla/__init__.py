@@ -10,6 +10,10 @@ __version__ = "0.1.0"
 
 _CLIENT = {
     "Admin": "api.admin",
+    "AsyncAdmin": "api.asynchronous",
+    "AsyncConsumer": "api.async_consumer",
+    "AsyncProducer": "api.async_producer",
+    "AsyncSimpleConsumer": "api.asynchronous",
     "ClientClosed": "api.errors",
     "Consumer": "api.consumer",
     "ConsumedRecord": "client.consumer",

@@ -1,4 +1,8 @@
 from ottla.api.admin import Admin as Admin
+from ottla.api.async_consumer import AsyncConsumer as AsyncConsumer
+from ottla.api.async_producer import AsyncProducer as AsyncProducer
+from ottla.api.asynchronous import AsyncAdmin as AsyncAdmin
+from ottla.api.asynchronous import AsyncSimpleConsumer as AsyncSimpleConsumer
 from ottla.api.consumer import Consumer as Consumer
 from ottla.api.consumer import UndecodableRecord as UndecodableRecord
 from ottla.api.errors import ClientClosed as ClientClosed

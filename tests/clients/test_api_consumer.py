@@ -141,10 +141,9 @@ def test_paused_partitions_give_nothing_and_lose_nothing(servers, topic):
     positions = {(topic, 0): 0, (topic, 1): 0}
     with Consumer(servers, {"fetch.max.wait.ms": 50}) as consumer:
         consumer.assign(positions)
-        first = consumer.poll(WAIT_S, max_records=1)
-        paused = (topic, first[0].partition)
-        consumer.poll(WAIT_S, max_records=3)
-        at = consumer.positions().get(paused, 0)
+        first = next(iter(consumer))
+        paused, at = (topic, first.partition), first.offset + 1
+        assert consumer.buffered
         consumer.pause([paused])
         assert consumer.positions()[paused] == at
         others = []
@@ -176,7 +175,9 @@ def test_it_goes_where_it_is_told(servers, topic):
             consumer.seek(topic, 1, 0)
 
 
-def test_rebalance_hooks_are_told_what_comes_and_goes_and_may_seek(servers, admin, topic, config):
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_rebalance_hooks_are_told_what_comes_and_goes_and_may_seek(servers, admin, topic, config, protocol):
+    config["group.protocol"] = protocol
     events = []
 
     def on_assign(consumer, partitions):

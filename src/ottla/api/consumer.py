@@ -226,11 +226,9 @@ class Consumer(Generic[RK, RV]):
         """Record after record, until `stop` or `close`; what is left is given out by whoever reads next."""
         self._require_open()
         while not self._stopped.is_set():
-            if self._next == len(self._batch) and not self._fill(POLL_S):
+            if not self.buffered and not self.fill(POLL_S):
                 continue
-            self._current = self._next
-            self._next += 1
-            yield self._batch[self._current]
+            yield self.take(1)[0]
             if self._closed:
                 return
 
@@ -242,14 +240,11 @@ class Consumer(Generic[RK, RV]):
         """
         self._require_open()
         deadline = time.monotonic() + timeout_s
-        while self._next == len(self._batch):
+        while not self.buffered:
             left_s = max(0.0, deadline - time.monotonic())
-            if not self._fill(min(POLL_S, left_s), max_records) and (left_s == 0 or self._stopped.is_set()):
+            if not self.fill(min(POLL_S, left_s), max_records) and (left_s == 0 or self._stopped.is_set()):
                 return []
-        self._current = self._next
-        count = len(self._batch) - self._next if max_records is None else max_records
-        self._next = min(len(self._batch), self._next + count)
-        return self._batch[self._current : self._next]
+        return self.take(self.buffered if max_records is None else max_records)
 
     def batches(
         self, *, max_records: int | None = None, idle_timeout_s: float | None = None
@@ -268,9 +263,29 @@ class Consumer(Generic[RK, RV]):
         """End iterations after the record that they are at; from any thread, and from a handler of a signal."""
         self._stopped.set()
 
-    def _fill(self, wait_s: float, max_records: int | None = None) -> bool:
-        """Fetch the next batch; all of the one of before is done with."""
-        self._store(self._next)
+    @property
+    def stopped(self) -> bool:
+        """Whether iterations are to end."""
+        return self._stopped.is_set()
+
+    @property
+    def buffered(self) -> int:
+        """How many records were fetched and not given out."""
+        return len(self._batch) - self._next
+
+    def take(self, count: int) -> list[Record[RK, RV]]:
+        """Give out so many of them at most; what was given out before is done with."""
+        self._current = self._next
+        self._next = min(len(self._batch), self._next + count)
+        return self._batch[self._current : self._next]
+
+    def fill(self, wait_s: float, max_records: int | None = None) -> bool:
+        """Where nothing is buffered fetch the next records; what was given out is done with. Whether there are some."""
+        self._require_open()
+        if self.buffered:
+            return True
+        if self._batch:
+            self._store(self._next)
         self._batch, self._current, self._next = [], 0, 0
         if self._pending is not None:
             failure, self._pending = self._pending, None
@@ -492,9 +507,10 @@ class Consumer(Generic[RK, RV]):
         """Leave to the library what is done with: it commits that from time to time."""
         if not self._auto_commit or not self._owned:
             return
-        for key, offset in self._resume_points(start).items():
+        points = [self._library.TopicPartition(*key, offset) for key, offset in self._resume_points(start).items()]
+        if points:
             with contextlib.suppress(self._library.KafkaException):  # given up meanwhile
-                self._consumer.store_offsets(offsets=[self._library.TopicPartition(*key, offset)])
+                self._consumer.store_offsets(offsets=points)
 
     def _on_commit(self, error: Any, results: list[Any]) -> None:
         if error is not None and error.code() == self._library.KafkaError._NO_OFFSET:

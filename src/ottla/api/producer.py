@@ -57,6 +57,13 @@ class ProducerInterceptor(Protocol):
         ...
 
 
+class QueueFull(KafkaError):
+    """There is no room for a record, and whoever sends it did not want to wait (any longer)."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, "the queue of the producer stays full")
+
+
 class Producer(Generic[K, V]):
     """See the module. A context manager that waits for what it sent.
 
@@ -147,36 +154,46 @@ class Producer(Generic[K, V]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: Callable[[Delivery], object] | None = None,
+        wait: bool = True,
     ) -> Delivery:
         """Queue a record, and return what will hold its fate; waits while the queue is full (`max.block.ms`).
 
         Whoever gives `on_delivery` hears of a failure there, and `flush` tells of it no more. Raises KafkaError for
-        what can't be sent at all, as MESSAGE_TOO_LARGE and REQUEST_TIMED_OUT for a queue that stays full.
+        what can't be sent at all, as MESSAGE_TOO_LARGE, and QueueFull (REQUEST_TIMED_OUT) for a queue that stays full,
+        or without `wait` is full.
         """
         listed = tuple(headers.items()) if isinstance(headers, Mapping) else headers
+        told = on_delivery or self.count_failure
         if self._interceptors:
-            record = ProducerRecord(topic, value, key, listed, partition, timestamp_ms)
-            return self._send(self._intercepted(record), on_delivery)
-        return self._queue(topic, value, key, listed, partition, timestamp_ms, on_delivery or self._heard)
+            record = self._intercepted(ProducerRecord(topic, value, key, listed, partition, timestamp_ms))
+            return self._send(record, told, wait=wait)
+        return self._queue(topic, value, key, listed, partition, timestamp_ms, told, wait=wait)
 
     def send_record(
         self, record: ProducerRecord[K, V], *, on_delivery: Callable[[Delivery], object] | None = None
     ) -> Delivery:
         """The same for a record as one thing."""
-        return self._send(self._intercepted(record), on_delivery)
+        return self._send(self._intercepted(record), on_delivery or self.count_failure, wait=True)
 
     def send_batch(self, topic: str, values: Iterable[V | None], key: K | None = None) -> list[Delivery]:
         """Queue many values for one topic; what each of them became. As `send` with nothing else given."""
         if self._interceptors:
             return [self.send(topic, value, key) for value in values]
-        return [self._queue(topic, value, key, (), None, None, self._heard) for value in values]
+        told = self.count_failure
+        return [self._queue(topic, value, key, (), None, None, told, wait=True) for value in values]
 
-    def _send(self, record: ProducerRecord[K, V], on_delivery: Callable[[Delivery], object] | None) -> Delivery:
-        told = on_delivery or self._heard
+    def _send(self, record: ProducerRecord[K, V], told: Callable[[Delivery], object], *, wait: bool) -> Delivery:
         if self._interceptors:
             told = _chained(self._interceptors, told)
         return self._queue(
-            record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms, told
+            record.topic,
+            record.value,
+            record.key,
+            record.headers,
+            record.partition,
+            record.timestamp_ms,
+            told,
+            wait=wait,
         )
 
     def _queue(
@@ -188,6 +205,8 @@ class Producer(Generic[K, V]):
         partition: int | None,
         timestamp_ms: int | None,
         told: Callable[[Delivery], object],
+        *,
+        wait: bool,
     ) -> Delivery:
         if self._closed:
             raise ClientClosed("producer")
@@ -209,8 +228,8 @@ class Producer(Generic[K, V]):
             except BufferError:
                 now = time.monotonic()
                 deadline = deadline or now + self._settings.seconds("max.block.ms")
-                if now >= deadline:
-                    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the queue of the producer stays full") from None
+                if not wait or now >= deadline:
+                    raise QueueFull from None
                 self._producer.poll(POLL_S)
             except self._library.KafkaException as error:
                 raise self._refusal(error.args[0], topic) from error
@@ -329,8 +348,8 @@ class Producer(Generic[K, V]):
             with contextlib.suppress(self._library.KafkaException):  # a fatal error, which every call tells
                 self._producer.poll(POLL_S)
 
-    def _heard(self, delivery: Delivery) -> None:
-        """What hears of a record where the caller gave nothing."""
+    def count_failure(self, delivery: Delivery) -> None:
+        """What hears of a record where the caller gave no `on_delivery`: the next `flush` tells of it."""
         if delivery.error is not None and self._transactions is None:  # of a transaction the commit tells
             self._unheard_count += 1
             self._unheard = self._unheard or delivery.error

@@ -209,4 +209,8 @@ class Transaction:
         Members of the group are told apart (KIP-447): where a rebalance took partitions away meanwhile, the
         transaction is aborted, and the block raises TransactionAborted. Raises ProducerFenced, KafkaError.
         """
-        self._transactions.send_offsets(consumer.positions(), consumer.group_metadata(), consumer.group_id)
+        self.send_positions(consumer.positions(), consumer.group_metadata(), consumer.group_id)
+
+    def send_positions(self, positions: Mapping[Position, int], group_metadata: Any, group_id: str) -> None:
+        """The same, of a consumer that can't be asked from here."""
+        self._transactions.send_offsets(positions, group_metadata, group_id)

@@ -1,0 +1,174 @@
+"""`AsyncConsumer`: `Consumer` for a program with an event loop.
+
+    async with AsyncConsumer("localhost:9092", {"group.id": "readers"}, topics="views") as consumer:
+        async for record in consumer:
+            await handle(record)
+
+The library is called in a thread of the consumer's own, one call after the other; the hooks run there too, and get the
+`Consumer` that may be called from there. What was fetched waits in the consumer until it is taken, so a call that is
+cancelled loses no record. Everything else is as in `Consumer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic
+
+from ottla.api.asynchronous import InThread, T
+from ottla.api.consumer import POLL_S, CommitHook, Consumer, ConsumerInterceptor, RebalanceHook, Topics
+from ottla.api.errors import ClientClosed
+from ottla.api.records import RK, RV, Deserializer, Record
+from ottla.api.settings import Config
+from ottla.client.model import Position
+
+
+class AsyncConsumer(Generic[RK, RV]):
+    """See the module. Joins its group at `start`, or as a context manager."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        config: Config | None = None,
+        *,
+        topics: Topics = (),
+        key_deserializer: Deserializer[RK] | None = None,
+        value_deserializer: Deserializer[RV] | None = None,
+        on_assign: RebalanceHook | None = None,
+        on_revoke: RebalanceHook | None = None,
+        on_lost: RebalanceHook | None = None,
+        on_commit: CommitHook | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+    ) -> None:
+        """Raises KafkaError INVALID_CONFIG."""
+        self._topics = topics
+        self._consumer: Consumer[RK, RV] = Consumer(
+            bootstrap_servers,
+            config,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            on_assign=on_assign,
+            on_revoke=on_revoke,
+            on_lost=on_lost,
+            on_commit=on_commit,
+            interceptors=interceptors,
+        )
+        self._thread = InThread("ottla-consumer")
+        self._closed = False
+
+    async def start(self) -> None:
+        """Subscribe to the topics that the constructor got."""
+        if self._topics:
+            await self.subscribe(self._topics)
+
+    async def __aenter__(self) -> AsyncConsumer[RK, RV]:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._leave(partial(self._consumer.__exit__, kind, error, trace))
+
+    async def __aiter__(self) -> AsyncIterator[Record[RK, RV]]:
+        """Record after record, until `stop` or `close`."""
+        while not self._consumer.stopped:
+            if self._consumer.buffered or await self._ask(partial(self._consumer.fill, POLL_S)):
+                for record in self._consumer.take(1):
+                    yield record
+            if self._closed:
+                return
+
+    async def poll(self, timeout_s: float, *, max_records: int | None = None) -> list[Record[RK, RV]]:
+        """The records that are there; waits for the first one, empty when none came."""
+        if not self._consumer.buffered:
+            deadline_s = timeout_s
+            while not await self._ask(partial(self._consumer.fill, min(POLL_S, deadline_s), max_records)):
+                deadline_s -= POLL_S
+                if deadline_s <= 0 or self._consumer.stopped:
+                    return []
+        return self._consumer.take(self._consumer.buffered if max_records is None else max_records)
+
+    async def batches(self, *, max_records: int | None = None) -> AsyncIterator[list[Record[RK, RV]]]:
+        """What `poll` gives, until `stop` or `close`."""
+        while not self._consumer.stopped and not self._closed:
+            records = await self.poll(POLL_S, max_records=max_records)
+            if records:
+                yield records
+
+    def stop(self) -> None:
+        """End iterations after the record that they are at."""
+        self._consumer.stop()
+
+    async def subscribe(self, topics: Topics) -> None:
+        await self._ask(partial(self._consumer.subscribe, topics))
+
+    async def assign(self, positions: Mapping[Position, int | None] | Iterable[Position]) -> None:
+        await self._ask(partial(self._consumer.assign, positions))
+
+    @property
+    def assignment(self) -> frozenset[Position]:
+        return self._consumer.assignment
+
+    @property
+    def group_id(self) -> str:
+        return self._consumer.group_id
+
+    async def positions(self) -> dict[Position, int]:
+        return await self._ask(self._consumer.positions)
+
+    async def group_metadata(self) -> Any:
+        return await self._ask(self._consumer.group_metadata)
+
+    async def seek(self, topic: str, partition: int, offset: int) -> None:
+        await self._ask(partial(self._consumer.seek, topic, partition, offset))
+
+    async def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Position] | None = None) -> None:
+        await self._ask(partial(self._consumer.seek_to_time, timestamp_ms, partitions))
+
+    async def seek_to_beginning(self, partitions: Iterable[Position] | None = None) -> None:
+        await self._ask(partial(self._consumer.seek_to_beginning, partitions))
+
+    async def seek_to_end(self, partitions: Iterable[Position] | None = None) -> None:
+        await self._ask(partial(self._consumer.seek_to_end, partitions))
+
+    async def seek_to_committed(self) -> None:
+        await self._ask(self._consumer.seek_to_committed)
+
+    async def offsets_for_times(self, timestamps_ms: Mapping[Position, int]) -> dict[Position, int | None]:
+        return await self._ask(partial(self._consumer.offsets_for_times, timestamps_ms))
+
+    async def committed(self, partitions: Iterable[Position]) -> dict[Position, int]:
+        return await self._ask(partial(self._consumer.committed, partitions))
+
+    async def pause(self, partitions: Iterable[Position]) -> None:
+        await self._ask(partial(self._consumer.pause, partitions))
+
+    async def resume(self, partitions: Iterable[Position]) -> None:
+        await self._ask(partial(self._consumer.resume, partitions))
+
+    async def commit(self, offsets: Mapping[Position, int] | None = None) -> None:
+        await self._ask(partial(self._consumer.commit, offsets))
+
+    async def close(self) -> None:
+        """Commit what is done (`enable.auto.commit`) and leave the group; a second time it does nothing."""
+        await self._leave(self._consumer.close)
+
+    async def _leave(self, leave: Callable[[], object]) -> None:
+        if not self._closed:
+            self._closed = True
+            self._consumer.stop()
+            try:
+                await self._thread.run(leave)
+            finally:
+                self._thread.end()
+
+    async def _ask(self, call: Callable[[], T]) -> T:
+        if self._closed:
+            raise ClientClosed("consumer")
+        return await self._thread.run(call)
