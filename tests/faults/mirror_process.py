@@ -40,9 +40,9 @@ def kill_at(point: str, number: int) -> None:
     setattr(BatchProducer, METHODS[name], counted)
 
 
-def copy(source: str, target: str, pattern: str, template: str = "{topic}") -> None:
+def copy(source: str, target: str, pattern: str, template: str = "{topic}", groups: str | None = None) -> None:
     """All that is there."""
-    settings = Settings(re.compile(pattern), template, True, 3600.0)
+    settings = Settings(re.compile(pattern), template, True, 3600.0, None if groups is None else re.compile(groups))
     ends = Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT)
     Mirror(*ends, settings, print, lambda totals: None).run()
 
@@ -50,4 +50,4 @@ def copy(source: str, target: str, pattern: str, template: str = "{topic}") -> N
 if __name__ == "__main__":
     driver.FETCH_BYTES = FETCH_BYTES
     kill_at(sys.argv[4], int(sys.argv[5]))
-    copy(sys.argv[1], sys.argv[2], sys.argv[3])
+    copy(sys.argv[1], sys.argv[2], sys.argv[3], groups="carried.*")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -81,7 +82,7 @@ def fill(servers: str, topic: str, numbers: range) -> None:
                 first.commit()
 
 
-def content(servers: str, topic: str) -> dict[int, list[Row]]:
+def content(servers: str, topic: str, *, with_offsets: bool = False) -> dict[int, list[Any]]:
     """What a reader of read_committed gets of each partition, up to a transaction that is open."""
     with Cluster(servers) as cluster:
         keys = [(topic, index) for index in range(len(cluster.topic(topic).partitions))]
@@ -92,11 +93,12 @@ def content(servers: str, topic: str) -> dict[int, list[Row]]:
             }
             for limit in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
         )
-    found: dict[int, list[Row]] = {index: [] for _, index in keys}
+    found: dict[int, list[Any]] = {index: [] for _, index in keys}
     with RecordConsumer(servers, starts, ends=ends) as consumer:
         for records in consumer.batches():
             for record in records:
-                found[record.partition].append((record.key, record.value, record.timestamp_ms, record.headers))
+                row = record.key, record.value, record.timestamp_ms, record.headers
+                found[record.partition].append((record.offset, row) if with_offsets else row)
     return found
 
 
@@ -161,15 +163,18 @@ def test_fewer_partitions_get_records_by_their_keys(servers, topic) -> None:
         assert {hash_partition(key, 3) for key, *_ in rows if key is not None} <= {partition}
 
 
-KILLS = [
-    "before init 2",
-    "after init 2",
-    "after begin 4",
-    "after send 2",
-    "before progress 4",
-    "before commit 4",
-    "after commit 4",
-]
+KILLS = {
+    PARTITIONS: (
+        "before init 2",
+        "after init 2",
+        "after send 2",
+        "before progress 4",
+        "before commit 4",
+        "after commit 4",
+    ),
+    3: ("after send 2", "after commit 4"),
+}
+"""By the partitions of the target."""
 
 
 @pytest.mark.parametrize("count", [PARTITIONS, 3], ids=["as they are", "by keys"])
@@ -179,9 +184,8 @@ def test_killed_at_each_point_it_goes_on_without_loss_or_double(servers, topic, 
         cluster.create_topic(topic, PARTITIONS)
         there.create_topic(topic, count)
     fill(source, topic, range(9))
-    points = KILLS if count == PARTITIONS else KILLS[3:]
     copied = []
-    for point in points:
+    for point in KILLS[count]:
         when, number = point.rsplit(" ", 1)
         command = [sys.executable, str(PROGRAM), source, target, topic, when, number]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -192,6 +196,36 @@ def test_killed_at_each_point_it_goes_on_without_loss_or_double(servers, topic, 
     if count == PARTITIONS:
         assert content(source, topic) == content(target, topic)
     assert in_order_of_values(content(source, topic)) == in_order_of_values(content(target, topic))
+
+
+@pytest.mark.parametrize("count", [PARTITIONS, 3], ids=["as they are", "by keys"])
+def test_groups_go_on_where_they_stand(servers, topic, count) -> None:
+    source, target = servers
+    with Cluster(source) as cluster, Cluster(target) as there:
+        cluster.create_topic(topic, PARTITIONS)
+        there.create_topic(topic, count)
+        fill(source, topic, range(4))
+        end = cluster.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
+        groups = {f"{topic}-{offset}": offset for offset in range(0, end + 1, 11)} | {f"{topic}-{end}": end}
+        for group, offset in groups.items():
+            cluster.commit_group_offsets(group, {(topic, index): offset for index in range(PARTITIONS)})
+        subprocess.run([sys.executable, str(PROGRAM), source, target, topic, "after commit", "9"], check=False)
+        copy(source, target, topic, groups=f"{topic}-.*")
+        fill(source, topic, range(4, 5))
+        copy(source, target, topic, groups=f"{topic}-.*")
+        wanted, found = content(source, topic, with_offsets=True), content(target, topic, with_offsets=True)
+        for group, offset in groups.items():
+            carried = {index: each.offset for (_, index), each in there.group_offsets(group).items()}
+            left = {index: [row for at, row in rows if at >= offset] for index, rows in wanted.items()}
+            read = {index: [row for at, row in rows if at >= carried[index]] for index, rows in found.items()}
+            if count == PARTITIONS:
+                assert read == left, (group, carried)
+            assert not set(in_order_of_values(left)) - set(in_order_of_values(read)), (group, carried)
+
+        first = f"{topic}-0"
+        there.commit_group_offsets(first, {(topic, 0): found[0][-1][0]})
+        copy(source, target, topic, groups=f"{topic}-.*")
+        assert there.group_offsets(first)[topic, 0].offset == found[0][-1][0], "a group never goes back"
 
 
 def test_what_comes_back_is_refused(servers, topic) -> None:

@@ -16,9 +16,9 @@ COLUMNS = ("SECONDS", "RECORDS", "RECORDS/S", "MB", "MB/S", "LAG")
 WIDTHS = (8, 14, 11, 10, 8, 12)
 
 
-def _pattern(ctx: click.Context, parameter: click.Parameter, value: str) -> re.Pattern[str]:
+def _pattern(ctx: click.Context, parameter: click.Parameter, value: str | None) -> re.Pattern[str] | None:
     try:
-        return re.compile(value)
+        return None if value is None else re.compile(value)
     except re.error as error:
         raise click.BadParameter(f"{value!r} is no regular expression: {error}", ctx, parameter) from None
 
@@ -42,6 +42,7 @@ _FILE = click.Path(readable=False)
     examples=(
         "ottla mirror --from old:9092 --to new:9092 --topics 'clicks|orders' --once",
         "ottla mirror --from paris:9092 --to berlin:9092 --topics '.*' --rename 'paris.{topic}'",
+        "ottla mirror --from old:9092 --to new:9092 --topics 'pay.*' --groups '.*'",
         "ottla mirror --from a:9093 --from-config a.properties --to b:9092 --topics 'pay.*' --json",
     ),
 )
@@ -63,6 +64,12 @@ _FILE = click.Path(readable=False)
     metavar="TEMPLATE",
     callback=_template,
     help="The name of a topic in the target.",
+)
+@click.option(
+    "--groups",
+    metavar="REGEX",
+    callback=_pattern,
+    help="Carry over the offsets of groups whose whole id matches, for as long as they have no members in the target.",
 )
 @click.option("--once", is_flag=True, help="Stop at what is the end now.")
 @click.option(
@@ -90,6 +97,7 @@ def mirror(
     target: str,
     pattern: re.Pattern[str],
     template: str,
+    groups: re.Pattern[str] | None,
     once: bool,
     interval_s: float,
     source_security: ClientSecurity,
@@ -105,7 +113,7 @@ def mirror(
     Mirror(
         Endpoint(source, source_security),
         Endpoint(target, target_security),
-        Settings(pattern, template, once, interval_s),
+        Settings(pattern, template, once, interval_s, groups),
         tell,
         report,
     ).run()

@@ -26,6 +26,8 @@ from ottla.record.transactions import TransactionFilter
 CHUNK_BYTES = 512 * 1024
 """Of keys, values and headers in a batch that is built; a larger record is alone in one."""
 RECORD_OVERHEAD = 24
+MAX_RUNS = 2_000
+"""Of one transaction; where there are more, only the first of each partition is told, and groups read some again."""
 
 
 class Span(NamedTuple):
@@ -63,6 +65,12 @@ class Step(NamedTuple):
                     before = runs.pop()
                     run = before._replace(source_end=run.source_end, records=before.records + run.records)
                 runs.append(run)
+        if sum(map(len, found.values())) > MAX_RUNS:
+            ends = {partition: runs[-1].source_end for partition, runs in found.items()}
+            found = {
+                partition: [runs[0]._replace(source_end=ends[partition], records=0)]
+                for partition, runs in found.items()
+            }
         return tuple(run for partition in sorted(found) for run in found[partition])
 
 

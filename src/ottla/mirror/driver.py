@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.client.batch_producer import TRANSACTION_TIMEOUT_MS, BatchProducer
@@ -21,9 +21,11 @@ from ottla.client.model import LATEST_TIMESTAMP, FetchResult, Position
 from ottla.client.outage import Outage, Tell
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OttlaError
 from ottla.mirror.copying import PartitionCopy, Step
+from ottla.mirror.groups import GroupMirror
 from ottla.mirror.opening import PROGRESS, Endpoint, Start, make_topics, origins, read_journal, starts, take_ids
-from ottla.mirror.progress import Progress, progress_record
+from ottla.mirror.progress import Run, map_record, progress_record
 from ottla.mirror.routes import Origin, Route, chosen_topics, renamed, require_two_clusters
+from ottla.mirror.translation import RouteMap
 from ottla.record.batch import BatchView
 from ottla.record.builder import build_batch
 
@@ -33,6 +35,10 @@ FETCH_BYTES = 8 * 1024 * 1024
 FETCH_WAIT_MS = 500
 REFRESH_S = 30.0
 """How often topics that came, grew or went are looked for, and cycles."""
+CARRY_S = 5.0
+"""How often offsets of groups are carried over."""
+RECORDS_IN_BATCH = 1_000
+"""Of the progress topic."""
 LAST_WORDS_S = 5.0
 """How long the end may take to abort what is open."""
 FIRST_PAUSE_S = 0.1
@@ -59,6 +65,8 @@ class Settings(NamedTuple):
     once: bool
     interval_s: float
     """Between reports."""
+    groups: re.Pattern[str] | None
+    """Whose offsets are carried over."""
 
 
 class Totals:
@@ -144,6 +152,8 @@ class Session:
         self._starts: dict[Route, Start] = {}
         self._copies: dict[Position, PartitionCopy] = {}
         self._goals: Mapping[Position, int] = {}
+        self._groups = None if settings.groups is None else GroupMirror(settings.groups, tell)
+        self._maps: dict[Route, RouteMap] = {}
 
     def open(self, goals: dict[Position, int]) -> None:
         """See `opening`; `goals` gets the ends of partitions that it lacks."""
@@ -165,14 +175,19 @@ class Session:
         ]
         self._producers = take_ids(self._target, routes)
         journal = read_journal(self._ends[1], self._target, "read_uncommitted", self._tell)
-        self._starts = starts(self._source, self._target, journal, routes, came_from, self._tell)
+        self._starts = starts(
+            self._source, self._target, journal, routes, came_from, self._tell, with_map=self._groups is not None
+        )
         for route, start in self._starts.items():
-            key = route.topic, route.partition
-            self._copies[key] = PartitionCopy(
-                route, start.progress.offset, start.target_count, in_step=start.progress.in_step
-            )
+            progress = start.progress
+            copy = PartitionCopy(route, progress.offset, start.target_count, in_step=progress.in_step)
+            self._copies[route.topic, route.partition] = copy
+            if progress.mapped_from is not None:
+                self._maps[route] = RouteMap(progress.mapped_from, start.target_count, in_step=progress.in_step)
+                for first, runs in sorted(journal.runs.get(route, {}).items()) if not start.stale else ():
+                    self._maps[route].add(first, runs)
             if not start.known:
-                self._write(self._copies[key], None)
+                self._write(copy, None, start.stale)
         if self._settings.once and not goals:
             found = self._source.list_offsets(dict.fromkeys(self._copies, LATEST_TIMESTAMP), isolation="read_committed")
             goals |= {key: info.offset for key, info in found.items()}
@@ -183,7 +198,7 @@ class Session:
 
     def copy(self, totals: Totals, report: Callable[[Totals], None]) -> None:
         """Until the goals are reached; else for ever. Raises what the clusters answer."""
-        refresh_s = report_s = time.monotonic()
+        refresh_s = report_s = carry_s = time.monotonic()
         while wanted := self._wanted():
             answers = self._source.fetch_several(
                 wanted,
@@ -200,9 +215,13 @@ class Session:
             if now - report_s >= self._settings.interval_s:
                 report_s = now
                 report(totals)
+            if now - carry_s >= CARRY_S:
+                carry_s = now
+                self._carry_groups()
             if now - refresh_s >= REFRESH_S and not self._settings.once:
                 refresh_s = now
                 self._refresh()
+        self._carry_groups()
         report(totals)
 
     def _wanted(self) -> dict[Position, int]:
@@ -226,7 +245,7 @@ class Session:
         copy.committed(step)
         totals.lags[key] = max(0, result.high_watermark - copy.position)
 
-    def _write(self, copy: PartitionCopy, step: Step | None) -> None:
+    def _write(self, copy: PartitionCopy, step: Step | None, forgotten: Sequence[int] = ()) -> None:
         """One transaction: the writes of a step with the progress behind it, or progress alone."""
         route = copy.route
         producer = self._producers[route]
@@ -234,13 +253,41 @@ class Session:
         for write in step.writes if step is not None else ():
             batches.setdefault(write.partition, []).append(write.batch)
         producer.begin([*((route.target, partition) for partition in batches), PROGRESS])
-        for partition, found in batches.items():
-            producer.send((route.target, partition), found)
-        progress = self._starts[route].progress
-        if step is not None:
-            progress = progress._replace(offset=step.next_offset)
-        producer.send(PROGRESS, [_batch(route, progress)])
+        bases = {
+            partition: iter(producer.send((route.target, partition), found)) for partition, found in batches.items()
+        }
+        kept = self._maps.get(route)
+        progress = self._starts[route].progress._replace(
+            offset=copy.position if step is None else step.next_offset,
+            mapped_from=None if kept is None else kept.complete_from,
+        )
+        now_ms = int(time.time() * 1000)
+        records = [progress_record(route, progress, now_ms)]
+        runs: tuple[Run, ...] = ()
+        if kept is not None and step is not None:
+            runs = step.runs([next(bases[write.partition]) for write in step.writes])
+            records.append(map_record(route, step.first_offset, runs, now_ms))
+        records += [map_record(route, first, None, now_ms) for first in forgotten]
+        producer.send(
+            PROGRESS,
+            [
+                BatchView(build_batch(records[start : start + RECORDS_IN_BATCH]))
+                for start in range(0, len(records), RECORDS_IN_BATCH)
+            ],
+        )
         producer.commit()
+        if kept is not None and step is not None:
+            kept.add(step.first_offset, runs)
+
+    def _carry_groups(self) -> None:
+        """Carry over offsets, and forget the runs that no group needs any more."""
+        if self._groups is None:
+            return
+        least = self._groups.carry(self._source, self._target, self._maps)
+        for key, copy in self._copies.items():
+            forgotten = self._maps[copy.route].forget(least.get(key, copy.position))
+            if forgotten:
+                self._write(copy, None, forgotten)
 
     def _refresh(self) -> None:
         """Raises _Changed, OperatorError for a cycle that came."""
@@ -263,7 +310,3 @@ class Session:
 
 def _cluster(endpoint: Endpoint, timeout_s: float = 30.0) -> Cluster:
     return Cluster(endpoint.bootstrap_servers, client_id=CLIENT_ID, timeout_s=timeout_s, security=endpoint.security)
-
-
-def _batch(route: Route, progress: Progress) -> BatchView:
-    return BatchView(build_batch([progress_record(route, progress, int(time.time() * 1000))]))

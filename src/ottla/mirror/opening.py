@@ -44,6 +44,8 @@ class Start(NamedTuple):
     known: bool
     """It is in the progress topic just so."""
     target_count: int
+    stale: tuple[int, ...]
+    """First offsets of transactions whose runs say nothing any more."""
 
 
 def read_journal(endpoint: Endpoint, cluster: Cluster, isolation: str, tell: Tell) -> Journal:
@@ -118,8 +120,12 @@ def starts(
     routes: list[Route],
     came_from: Mapping[str, frozenset[Origin]],
     tell: Tell,
+    *,
+    with_map: bool,
 ) -> dict[Route, Start]:
     """Where each route goes on; topics of the target that went along with the source's grow.
+
+    `with_map`: runs are kept from now on, if they were not yet.
 
     Raises OperatorError for a source that lost records which were copied.
     """
@@ -147,15 +153,28 @@ def starts(
         elif before is not None:
             tell(f"{route.topic}-{route.partition} is copied from its beginning: one of both topics was made anew")
         count = len(targets[route.target].partitions)
+        in_step = count == len(sources[route.topic].partitions)
+        mapped_from = _mapped_from(progress, offset, first, in_step=in_step) if with_map else None
         now = Progress(
             offset,
             sources[route.topic].topic_id,
             targets[route.target].topic_id,
-            count == len(sources[route.topic].partitions),
+            in_step,
             came_from[route.topic],
+            mapped_from,
         )
-        found[route] = Start(now, now == before, count)
+        goes_on = progress is not None and mapped_from is not None and progress.mapped_from == mapped_from
+        stale = [] if goes_on else sorted(journal.runs.get(route, {}))
+        found[route] = Start(now, now == before and not stale, count, tuple(stale))
     return found
+
+
+def _mapped_from(progress: Progress | None, offset: int, first: int, *, in_step: bool) -> int:
+    """Runs that were kept go on, unless partitions that flowed together don't any more. At the beginning of the source
+    nothing is missing."""
+    if progress is not None and progress.mapped_from is not None and progress.in_step >= in_step:
+        return progress.mapped_from
+    return 0 if offset == first and progress is None else offset
 
 
 def _valid(progress: Progress | None, source: TopicInfo, target: TopicInfo) -> Progress | None:

@@ -48,6 +48,8 @@ class Progress(NamedTuple):
     """The partitions of both topics were the same, so that the target's shall grow with the source's."""
     origins: frozenset[Origin]
     """Where the records come from, the route's own source included."""
+    mapped_from: int | None = None
+    """The source offset from which on the runs are kept; None where they are not."""
 
 
 class Journal:
@@ -84,6 +86,7 @@ class Journal:
             uuid_from_string(content["target_topic_id"]),
             bool(content["in_step"]),
             frozenset(Origin(str(cluster), str(topic)) for cluster, topic in content["origins"]),
+            None if content["mapped_from"] is None else int(content["mapped_from"]),
         )
 
     def _replay_map(self, route: Route, first: int, content: Any) -> None:
@@ -109,6 +112,7 @@ def progress_record(route: Route, progress: Progress, timestamp_ms: int) -> Reco
         "target_topic_id": uuid_to_string(progress.target_topic_id),
         "in_step": progress.in_step,
         "origins": sorted(progress.origins),
+        "mapped_from": progress.mapped_from,
     }
     return RecordData(timestamp_ms, _json([_PROGRESS, *route]), _json(content))
 
