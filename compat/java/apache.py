@@ -28,6 +28,7 @@ class Kafka:
 
     `voters_in_log`: it is formatted as `--standalone` (kraft.version 1), and otherwise by `controller.quorum.voters`.
     `directories`: so many are in its `log.dirs`, the metadata log in the first. `option`: one more of Java.
+    `asking`: it has a listener of that name too, of which `configs` tell the protocol.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Kafka:
         voters_in_log: bool = False,
         directories: int = 1,
         option: str = "",
+        asking: bool = False,
     ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="ottla-apache-"))
         self.data_dirs = [self.home / f"data-{number}" for number in range(directories)]
@@ -45,15 +47,16 @@ class Kafka:
         self._java = [*JAVA, option or f"-XX:SharedArchiveFile={archive_of(classpath)}", "-cp", classpath]
         self._voters_in_log = voters_in_log
         self._process: subprocess.Popen[bytes] | None = None
-        self.port, self.controller_port = free_ports(2)
+        self.port, self.controller_port, self.asking_port = free_ports(3)
         controller = f"127.0.0.1:{self.controller_port}"
+        more = f",ASKING://127.0.0.1:{self.asking_port}" if asking else ""
         setting = "bootstrap.servers" if voters_in_log else "voters"
         settings = {
             **configs,
             "process.roles": "broker,controller",
             "controller.listener.names": "CONTROLLER",
             f"controller.quorum.{setting}": controller if voters_in_log else f"1@{controller}",
-            "listeners": f"PLAINTEXT://{self.bootstrap_servers},CONTROLLER://{controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap_servers},CONTROLLER://{controller}{more}",
             "log.dirs": self.log_dirs,
         }
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

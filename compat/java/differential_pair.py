@@ -12,14 +12,15 @@ import dataclasses
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from apache import Kafka
 from differential_records import shown
-from differential_wire import CLOSED, SILENT, Connection, decode, encode, header
+from differential_wire import CLOSED, SILENT, Connection, User, decode, encode, header
 
 from ottla.testing import Broker
 
@@ -53,7 +54,17 @@ NAMES = ("name", "topic", "topic_name", "topic_id", "partition_index", "partitio
 WHOSE = ("entity_type", "entity", "user")
 MORE_NAMES = (
     *("resource_name", "key", "node_id", "broker_id", "api_key", "feature", "source", *WHOSE),
-    *("transactional_id", "producer_id", "base_offset"),
+    *(
+        "group_id",
+        "principal",
+        "principal_name",
+        "operation",
+        "permission_type",
+        "host",
+        "transactional_id",
+        "producer_id",
+        "base_offset",
+    ),
 )
 
 
@@ -88,14 +99,20 @@ class Difference:
 class _Side:
     """One broker, and how its answers are made comparable."""
 
-    def __init__(self, name: str, port: int, data_dir: Path) -> None:
+    def __init__(self, name: str, port: int, asking_port: int, data_dir: Path) -> None:
         self.name = name
         self.port = port
         self.data_dir = data_dir
         self.connection = Connection(port)
+        self.asking_port = asking_port
+        self._of_users: dict[User, Connection] = {}
         self.ids: dict[str, uuid.UUID] = {}
         self._producers: dict[int, str] = {}
         self.cluster_id = ""
+
+    def connection_of(self, user: User) -> Connection:
+        """The one that he has."""
+        return self._of_users.setdefault(user, Connection(self.asking_port, user))
 
     def resolve(self, value: Any) -> Any:
         """`value` with topic ids and own values filled in."""
@@ -128,7 +145,7 @@ class _Side:
             text = value.replace(str(self.data_dir), "<data>").replace(str(self.port), "<port>")
             return VERSION_SUFFIX.sub("", text)
         if isinstance(value, int):
-            if value == self.port:
+            if value in (self.port, self.asking_port):
                 return "<port>"
             if name == "producer_id" and value > 0:
                 return self._producers.setdefault(value, f"<producer {len(self._producers)}>")
@@ -148,9 +165,13 @@ def _order(value: Any) -> str:
 class Pair:
     """Both brokers; `ask` sends one request to each and keeps what differs."""
 
-    def __init__(self, classpath: str) -> None:
-        self._kafka = Kafka(classpath, CONFIGS)
-        self._ottla = Broker(configs=CONFIGS)
+    def __init__(self, classpath: str, more: Mapping[str, str] | None = None) -> None:
+        """`more` settings, for both, are those of a listener ASKING too."""
+        asking = more is not None
+        configs = CONFIGS | dict(more or {})
+        self._kafka = Kafka(classpath, configs, voters_in_log=asking, asking=asking)
+        listeners = {"listeners": "PLAINTEXT://127.0.0.1:0,ASKING://127.0.0.1:0"} if asking else {}
+        self._ottla = Broker(configs=configs | listeners)
         self._barriers = 0
         self._coordinators = False
         self.differences: list[Difference] = []
@@ -161,8 +182,10 @@ class Pair:
             self._kafka.format()
             self._kafka.start()
             self._ottla.start()
-            self.kafka = _Side("kafka", self._kafka.port, self._kafka.data_dirs[0])
-            self.ottla = _Side("ottla", self._ottla.port, self._ottla.data_dir)
+            asking = self._ottla.ready["listeners"].get("ASKING", self._ottla.bootstrap_servers)
+            asking_port = int(asking.rpartition(":")[2])
+            self.kafka = _Side("kafka", self._kafka.port, self._kafka.asking_port, self._kafka.data_dirs[0])
+            self.ottla = _Side("ottla", self._ottla.port, asking_port, self._ottla.data_dir)
             for side in self.sides:
                 self._await_producer_ids(side)
                 side.cluster_id = self.tell(side, "describe_cluster", 0, {})["cluster_id"]
@@ -184,6 +207,18 @@ class Pair:
     @property
     def sides(self) -> tuple[_Side, _Side]:
         return (self.kafka, self.ottla)
+
+    @contextmanager
+    def acting(self, user: User) -> Iterator[None]:
+        """What is asked meanwhile `user` asks."""
+        own = [side.connection for side in self.sides]
+        for side in self.sides:
+            side.connection = side.connection_of(user)
+        try:
+            yield
+        finally:
+            for side, connection in zip(self.sides, own, strict=True):
+                side.connection = connection
 
     def _await_producer_ids(self, side: _Side) -> None:
         """Apache Kafka's first answer is that it has none yet."""

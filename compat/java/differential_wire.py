@@ -22,6 +22,7 @@ from typing import Any
 from kio.index import load_payload_module
 from kio.schema.api_versions.v4 import request as api_versions_4
 from kio.schema.api_versions.v4 import response as api_versions_4_response
+from kio.schema.create_delegation_token.v3 import response as create_delegation_token
 from kio.schema.describe_transactions.v0 import response as describe_transactions
 from kio.schema.index import api_key_map, schema_name_map
 from kio.schema.txn_offset_commit.v5 import request as txn_offset_commit_5
@@ -92,21 +93,57 @@ NEWER: Mapping[tuple[str, int], tuple[type, type]] = {
 }
 """Requests of versions that kio doesn't know, with their responses."""
 
-RESPONSES = {("describe_transactions", 0): _with_any_start_time()}
+
+def _with_any_times() -> type:
+    """CreateDelegationToken of version 3: the times of a token that was refused are -1."""
+    response: Any = create_delegation_token.CreateDelegationTokenResponse
+    for name in ("issue_timestamp", "expiry_timestamp", "max_timestamp"):
+        response = _with_field(response, name, i64, "int64")
+    return typing.cast(type, response)
+
+
+RESPONSES = {
+    ("describe_transactions", 0): _with_any_start_time(),
+    ("create_delegation_token", 3): _with_any_times(),
+}
+
+
+class User(typing.NamedTuple):
+    """Who says by SASL/PLAIN who it is, and the address of this machine that it comes from."""
+
+    name: str
+    password: str
+    host: str = "127.0.0.1"
 
 
 class Connection:
     """One connection that is opened when it is needed, and again after the broker closed it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, user: User | None = None) -> None:
+        """`port` is that of a listener that asks by SASL/PLAIN where a `user` is given."""
         self._port = port
+        self._user = user
         self._socket: socket.socket | None = None
 
     def send(self, frame: bytes) -> None:
         """Write one frame."""
         if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=ANSWER_TIMEOUT_S)
-        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+            self._open()
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)  # type: ignore[union-attr]
+
+    def _open(self) -> None:
+        address = None if self._user is None else (self._user.host, 0)
+        self._socket = socket.create_connection(
+            ("127.0.0.1", self._port), timeout=ANSWER_TIMEOUT_S, source_address=address
+        )
+        if self._user is None:
+            return
+        secret = f"\0{self._user.name}\0{self._user.password}".encode()
+        for api, body in (("sasl_handshake", {"mechanism": "PLAIN"}), ("sasl_authenticate", {"auth_bytes": secret})):
+            self.send(encode(api, 1, body))
+            answer = self.receive()
+            if answer is None or decode(api, 1, answer)["error_code"] != "none":
+                raise RuntimeError(f"{self._user.name} is not let in")
 
     def receive(self) -> bytes | None:
         """One frame; None when the broker closed the connection instead."""

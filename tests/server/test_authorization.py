@@ -21,6 +21,11 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -34,6 +39,7 @@ from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopic
 from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from ottla.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource as IncrementalResource,
@@ -74,7 +80,7 @@ from ottla.protocol.registry import API
 from ottla.protocol.schema import ArrayType, Primitive, schema_of
 from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.apis import broker_apis, controller_apis
-from ottla.server.authorization import DENIED
+from ottla.server.authorization import DENIED, NOT_REQUESTED
 from ottla.server.dispatch import RequestDispatcher
 
 from .harness import Connection, Server, fetch_request, fetched, produce_request
@@ -544,6 +550,23 @@ def test_a_controller_is_described_to_administrators(server: Server) -> None:
         server.broker._dispatcher = dispatcher
         asked = DescribeClusterRequest(endpoint_type=2)
         assert server.connect().ask(asked, 1).error_code == code
+
+
+def test_a_refusal_as_a_whole_names_what_was_asked_for(server: Server) -> None:
+    alice = asking(server)
+    moved = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=3)])
+    (topic,) = alice.ask(AlterPartitionReassignmentsRequest(topics=[moved]), 1).responses
+    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [(3, NO_CLUSTER)]
+    described = alice.ask(DescribeUserScramCredentialsRequest(users=[UserName(name="bob"), UserName(name="eve")]), 0)
+    assert [each.error_code for each in described.results] == [NO_CLUSTER, NO_CLUSTER]
+
+
+def test_nothing_may_be_done_with_an_id_that_nobody_gave(server: Server) -> None:
+    unknown = MetadataRequest(
+        topics=[MetadataRequestTopic(topic_id=bytes(range(16)))], include_topic_authorized_operations=True
+    )
+    (topic,) = asking(server, (DESCRIBE, TOPIC, "")).ask(unknown, 12).topics
+    assert topic.topic_authorized_operations == NOT_REQUESTED
 
 
 def test_what_may_be_done_is_told_to_who_may_describe_the_cluster(server: Server) -> None:

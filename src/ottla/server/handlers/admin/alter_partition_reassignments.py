@@ -8,6 +8,8 @@ from ottla.controller.reassignments import handle_alter_partition_reassignments
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners
@@ -18,8 +20,20 @@ from ottla.server.decisions import decided
 def error_response(
     message: AlterPartitionReassignmentsRequest, code: ErrorCode, text: str
 ) -> AlterPartitionReassignmentsResponse:
-    """The error as a whole."""
-    return AlterPartitionReassignmentsResponse(error_code=code, error_message=text)
+    """The error as a whole, and of each partition."""
+    responses = [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                ReassignablePartitionResponse(
+                    partition_index=partition.partition_index, error_code=code, error_message=text
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in message.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=text, responses=responses)
 
 
 ALTER_PARTITION_REASSIGNMENTS = decided(

@@ -11,6 +11,7 @@ from ottla.controller.scram_credentials import describe_user_scram_credentials
 from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
@@ -29,8 +30,9 @@ def handle(
 def error_response(
     message: DescribeUserScramCredentialsRequest, code: ErrorCode, text: str
 ) -> DescribeUserScramCredentialsResponse:
-    """The error, of the request as a whole."""
-    return DescribeUserScramCredentialsResponse(error_code=code, error_message=text)
+    """The error, of the request as a whole and for each user that it names; without the names, as Apache Kafka's."""
+    results = [DescribeUserScramCredentialsResult(error_code=code, error_message=text) for _ in message.users or ()]
+    return DescribeUserScramCredentialsResponse(error_code=code, error_message=text, results=results)
 
 
 DESCRIBE_USER_SCRAM_CREDENTIALS = DeclaredApi(

@@ -123,7 +123,8 @@ def _describe(
         if name and (name in refused or not request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)):
             response.topics.append(_refused(asked, request.api_version))
             continue
-        operations = request.authorized_operations(ResourceType.TOPIC, name) if asks_operations else NOT_REQUESTED
+        described = asks_operations and bool(name)
+        operations = request.authorized_operations(ResourceType.TOPIC, name) if described else NOT_REQUESTED
         if isinstance(found, ErrorCode):
             response.topics.append(_unknown(asked, found, request.api_version, operations))
         else:

@@ -1,0 +1,45 @@
+"""What users may do by the same ACLs: each API, asked of Apache Kafka's StandardAuthorizer and of Ottla's.
+
+Every user of `differential_rights` asks for everything in it, and what differs fails the test, as in
+`test_differential`: what may be told to him, what is refused and how, and which operations he is told that he may do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import differential_rights as rights
+import pytest
+from differential_pair import Pair
+from differential_wire import User
+
+NOT_COMPARED = re.compile(
+    r"(.*\.)?("
+    r"error_message"  # Apache Kafka says more in words, or nothing
+    r"|token_id|hmac|(issue|expiry|max)_timestamp|log_end_offset|high_watermark"  # of each broker itself
+    r"|configs|aborted_transactions|protocol_name"  # an empty list, or text, where there could be null
+    r")"
+)
+ECHOED = ("join_group", "member_id")
+"""Ottla names the member to who may not join, Apache Kafka doesn't."""
+
+
+@pytest.fixture(scope="module")
+def pair(java_classpath: str) -> Iterator[Pair]:
+    with Pair(java_classpath, rights.configs()) as running:
+        rights.prepare(running)
+        yield running
+
+
+@pytest.mark.parametrize("user", rights.USERS, ids=lambda user: f"{user.name}-{user.host}")
+def test_rights(pair: Pair, user: User) -> None:
+    with pair.acting(user):
+        for case, api, version, body in rights.rows(user.name):
+            pair.ask(case, api, version, body)
+    pair.settle()
+    found = [
+        each for each in pair.differences if not NOT_COMPARED.fullmatch(each.path) and (each.api, each.path) != ECHOED
+    ]
+    pair.differences.clear()
+    assert not found, "\n" + "\n".join(map(str, found))
