@@ -22,6 +22,10 @@ from ottla.pipeline.sources.fetch import read_range
 OpenCluster = Callable[[], AbstractContextManager[SourceCluster]]
 """Connects from where the records are read; must be picklable for Spark's workers."""
 
+FETCH_BYTES = 2 << 20
+"""A fetch becomes one Arrow batch, of which Python and the JVM hold some copies each on their way to Spark's rows: with
+8 MiB a worker takes 55 MiB more, and no less CPU; with 1 MiB it takes more CPU."""
+
 _HEADERS = SCHEMA.get_field_index("headers")
 _TIMESTAMP = SCHEMA.field("timestamp").type
 _MAX_TIMESTAMP_MS = (1 << 63) // 1000 - 1
@@ -34,7 +38,7 @@ def read_records(
 
     Raises DataLossError, DecodeError, KafkaError.
     """
-    for part in read_range(cluster, whole, isolation=isolation, on_data_loss=on_data_loss):
+    for part in read_range(cluster, whole, isolation=isolation, on_data_loss=on_data_loss, fetch_bytes=FETCH_BYTES):
         for batch in _in_order(part.decoded):
             rows = wanted.filtered(batch)
             if rows.num_rows:

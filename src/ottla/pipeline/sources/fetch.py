@@ -22,13 +22,18 @@ STALL_TIMEOUT_S = 60.0
 
 
 def read_range(
-    cluster: ClusterView, whole: OffsetRange, *, isolation: str, on_data_loss: OnDataLoss
+    cluster: ClusterView,
+    whole: OffsetRange,
+    *,
+    isolation: str,
+    on_data_loss: OnDataLoss,
+    fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[RangePart]:
-    """As `ReadRange` says; one part a fetch."""
+    """As `ReadRange` says; one part a fetch, which asks for `fetch_bytes`."""
     offset = whole.start_offset
     while offset < whole.end_offset:
         try:
-            part = _next_part(cluster, whole, offset, isolation)
+            part = _next_part(cluster, whole, offset, isolation, fetch_bytes)
         except KafkaError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
@@ -50,11 +55,11 @@ def fetch_part(
     return decode_part(result.records, whole, offset, result.aborted)
 
 
-def _next_part(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> RangePart:
+def _next_part(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str, fetch_bytes: int) -> RangePart:
     """What the first fetch brings that brings anything."""
     deadline = time.monotonic() + STALL_TIMEOUT_S
     while True:
-        part = fetch_part(cluster, whole, offset, isolation, max_bytes=FETCH_BYTES, max_wait_ms=FETCH_WAIT_MS)
+        part = fetch_part(cluster, whole, offset, isolation, max_bytes=fetch_bytes, max_wait_ms=FETCH_WAIT_MS)
         if part.decoded.next_offset > offset:
             return part
         if time.monotonic() > deadline:
