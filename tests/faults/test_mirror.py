@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -226,6 +227,52 @@ def test_groups_go_on_where_they_stand(servers, topic, count) -> None:
         there.commit_group_offsets(first, {(topic, 0): found[0][-1][0]})
         copy(source, target, topic, groups=f"{topic}-.*")
         assert there.group_offsets(first)[topic, 0].offset == found[0][-1][0], "a group never goes back"
+
+
+def test_brokers_may_go_while_it_runs(brokers, servers, topic) -> None:
+    source, target = servers
+    with Cluster(source) as cluster:
+        cluster.create_topic(topic, PARTITIONS)
+    command = [sys.executable, "-m", "ottla", "mirror", "--from", source, "--to", target, "--topics", topic]
+    process = subprocess.Popen(
+        [*command, "--interval", "0.1", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+
+    def copied(count: int) -> None:
+        """Wait until that many records are copied and nothing is left; each report is a line."""
+        for line in process.stdout or ():
+            report = json.loads(line)
+            if report["records"] >= count and report["lag"] == 0:
+                return
+        raise AssertionError("the mirror ended")
+
+    try:
+        fill(source, topic, range(1, 3))
+        copied(4 * 16 * PARTITIONS)
+        for number, broker in enumerate(brokers):
+            broker.restart(crash=True)
+            fill(source, topic, range(4 + 3 * number, 6 + 3 * number))
+            copied((8 + 4 * number) * 16 * PARTITIONS)
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+    assert process.returncode == 130, told
+    assert content(source, topic) == content(target, topic)
+
+
+def test_mistakes_of_the_operator_are_told_at_once(servers) -> None:
+    source, target = servers
+    for arguments, words in (
+        (("--from", source, "--to", target, "--topics", "nothing"), "matches --topics 'nothing'"),
+        (("--from", "127.0.0.1:1", "--to", target, "--topics", ".*"), "cannot connect to 127.0.0.1:1"),
+        (("--from", source, "--to", target, "--topics", "("), "is no regular expression"),
+        (("--from", source, "--to", target, "--topics", ".*", "--rename", "x"), "lacks {topic}"),
+        (("--from", source, "--to", target, "--topics", ".*", "--to-config", "/none"), "/none"),
+    ):
+        done = CliRunner().invoke(cli, ["mirror", *arguments])
+        assert done.exit_code == 2, done.output
+        assert words in done.stderr
 
 
 def test_what_comes_back_is_refused(servers, topic) -> None:

@@ -19,7 +19,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.connection import BrokerUnreachable
 from ottla.client.model import LATEST_TIMESTAMP, FetchResult, Position
 from ottla.client.outage import Outage, Tell
-from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OttlaError
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.mirror.copying import PartitionCopy, Step
 from ottla.mirror.groups import GroupMirror
 from ottla.mirror.opening import PROGRESS, Endpoint, Start, make_topics, origins, read_journal, starts, take_ids
@@ -112,7 +112,6 @@ class Mirror:
                 session = Session(source, target, self._ends, self._settings, self._tell)
                 try:
                     session.open(self._goals)
-                    begun = True
                     outage.ended()
                     pause_s = FIRST_PAUSE_S
                     session.copy(self._totals, self._report)
@@ -120,6 +119,7 @@ class Mirror:
                 except _Changed:
                     continue
                 except (BrokerUnreachable, KafkaError) as error:
+                    begun = begun or session.reached
                     if isinstance(error, KafkaError) and error.code in FENCED_ERRORS:
                         raise KafkaError(
                             error.code,
@@ -147,6 +147,8 @@ class Session:
         self._settings = settings
         self._tell = tell
         self._ids = ("", "")
+        self.reached = False
+        """Both clusters answered, so that it is no mistake of the operator where one does not later."""
         self._topics: dict[str, tuple[bytes, int]] = {}
         self._producers: dict[Route, BatchProducer] = {}
         self._starts: dict[Route, Start] = {}
@@ -158,11 +160,12 @@ class Session:
     def open(self, goals: dict[Position, int]) -> None:
         """See `opening`; `goals` gets the ends of partitions that it lacks."""
         self._ids = require_two_clusters(self._source.describe().cluster_id, self._target.describe().cluster_id)
+        self.reached = True
         chosen = chosen_topics(self._source.topics(), self._settings.pattern)
         if not chosen:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"no topic of the source has a name that matches {self._settings.pattern.pattern!r}",
+            raise OperatorError(
+                f"no topic of the source has a name that matches --topics {self._settings.pattern.pattern!r}; "
+                "see ottla topic list"
             )
         self._topics = {name: (info.topic_id, len(info.partitions)) for name, info in chosen.items()}
         names = {name: renamed(name, self._settings.template) for name in chosen}
