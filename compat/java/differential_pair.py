@@ -209,14 +209,17 @@ class Pair:
         return (self.kafka, self.ottla)
 
     @contextmanager
-    def acting(self, user: User) -> Iterator[None]:
-        """What is asked meanwhile `user` asks."""
+    def acting(self, user: User | None) -> Iterator[None]:
+        """What is asked meanwhile `user` asks, or somebody who has not said who he is."""
         own = [side.connection for side in self.sides]
         for side in self.sides:
-            side.connection = side.connection_of(user)
+            side.connection = Connection(side.asking_port) if user is None else side.connection_of(user)
         try:
             yield
         finally:
+            if user is None:
+                for side in self.sides:
+                    side.connection.close()
             for side, connection in zip(self.sides, own, strict=True):
                 side.connection = connection
 

@@ -378,3 +378,53 @@ def _changes(who: str) -> Iterator[Row]:
     by_id = [{"topic_id": TopicId(name), "name": None} for name in (f"by-id-{who}", "secret-a")]
     by_id.append({"topic_id": UNKNOWN_ID, "name": None})
     yield "by id", "delete_topics", 6, {"topics": by_id, "timeout": TIMEOUT_MS}
+
+
+# -- who it is ---------------------------------------------------------------------------------------------------------
+
+_HANDSHAKE = ("sasl_handshake", 1, {"mechanism": "PLAIN"})
+
+
+def _shown(token: bytes, version: int = 2) -> tuple[str, int, dict[str, Any]]:
+    return "sasl_authenticate", version, {"auth_bytes": token}
+
+
+_RIGHT = _shown(f"\0reader\0{PASSWORD}".encode())
+_VERSIONS = ("api_versions", 3, {"client_software_name": "software", "client_software_version": "1"})
+_METADATA = ("metadata", 9, {"topics": [], "allow_auto_topic_creation": False})
+
+LOGINS: dict[str, list[tuple[str, int, dict[str, Any]]]] = {
+    **{f"unknown mechanism {name!r}": [("sasl_handshake", 1, {"mechanism": name})] for name in ("GSSAPI", "", "plain")},
+    "unknown mechanism, version 0": [("sasl_handshake", 0, {"mechanism": "GSSAPI"})],
+    "another after an unknown one": [("sasl_handshake", 1, {"mechanism": "GSSAPI"}), _HANDSHAKE],
+    **{f"right, version {version}": [_HANDSHAKE, _shown(_RIGHT[2]["auth_bytes"], version)] for version in range(3)},
+    **{f"wrong, version {version}": [_HANDSHAKE, _shown(b"\0reader\0wrong", version)] for version in range(3)},
+    "unknown user": [_HANDSHAKE, _shown(b"\0stranger\0wrong")],
+    "for himself": [_HANDSHAKE, _shown(f"reader\0reader\0{PASSWORD}".encode())],
+    "for another": [_HANDSHAKE, _shown(f"manager\0reader\0{PASSWORD}".encode())],
+    **{
+        f"token {token!r}": [_HANDSHAKE, _shown(token)]
+        for token in (
+            b"",
+            b"\0",
+            b"\0\0",
+            b"\0reader",
+            b"\0reader\0",
+            b"\0\0x",
+            b"reader",
+            b"\0reader\0x\0y",
+            b"\xff\0a\0b",
+        )
+    },
+    "a token first": [_RIGHT],
+    "another request first": [_METADATA],
+    "versions first": [_VERSIONS, _HANDSHAKE, _RIGHT, _METADATA],
+    "versions twice": [_VERSIONS, _VERSIONS],
+    "another request between": [_HANDSHAKE, _METADATA],
+    "versions between": [_HANDSHAKE, _VERSIONS],
+    "two handshakes": [_HANDSHAKE, _HANDSHAKE],
+    "a token more": [_HANDSHAKE, _RIGHT, _RIGHT],
+    "a handshake more": [_HANDSHAKE, _RIGHT, _HANDSHAKE, _METADATA],
+    "right after wrong": [_HANDSHAKE, _shown(b"\0reader\0wrong"), _RIGHT],
+}
+"""What is sent on one connection each, from its beginning."""

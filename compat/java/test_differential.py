@@ -329,8 +329,8 @@ CLUSTER_APIS = {
 }
 
 
-# What users may do is asked of both with an authorizer (compat/java/test_differential_rights.py); the rest of these,
-# Apache Kafka's tools and clients judge (test_security.py, test_tools.py, tests/clients/test_sasl.py).
+# Who users are, and what they may do, is asked of both with an authorizer (compat/java/test_differential_rights.py);
+# the rest is judged by Apache Kafka's tools and clients (test_security.py, test_tools.py, tests/clients/test_sasl.py).
 JUDGED_BY_TOOLS = {
     *("create_acls", "describe_acls", "delete_acls", "sasl_handshake", "sasl_authenticate"),
     *("describe_user_scram_credentials", "alter_user_scram_credentials", "alter_replica_log_dirs"),

@@ -2,6 +2,7 @@
 
 Every user of `differential_rights` asks for everything in it, and what differs fails the test, as in
 `test_differential`: what may be told to him, what is refused and how, and which operations he is told that he may do.
+Then logins by SASL/PLAIN, right and wrong, whole and out of order.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Iterator
 
 import differential_rights as rights
 import pytest
-from differential_pair import Pair
-from differential_wire import User
+from differential_pair import Difference, Pair
+from differential_wire import CLOSED, User
 
 NOT_COMPARED = re.compile(
     r"(.*\.)?("
@@ -24,6 +25,9 @@ NOT_COMPARED = re.compile(
 ECHOED = ("join_group", "member_id")
 """Ottla names the member to who may not join, Apache Kafka doesn't."""
 
+CLOSED_AT_ONCE = {"versions between", "another request between", "two handshakes"}
+"""What has no place in a login: Apache Kafka says so before it closes the connection, and reads any request for it."""
+
 
 @pytest.fixture(scope="module")
 def pair(java_classpath: str) -> Iterator[Pair]:
@@ -32,14 +36,31 @@ def pair(java_classpath: str) -> Iterator[Pair]:
         yield running
 
 
+def differences(pair: Pair) -> list[Difference]:
+    """Those that were found since the last time, without those that are meant."""
+    found = [
+        each for each in pair.differences if not NOT_COMPARED.fullmatch(each.path) and (each.api, each.path) != ECHOED
+    ]
+    pair.differences.clear()
+    return found
+
+
 @pytest.mark.parametrize("user", rights.USERS, ids=lambda user: f"{user.name}-{user.host}")
 def test_rights(pair: Pair, user: User) -> None:
     with pair.acting(user):
         for case, api, version, body in rights.rows(user.name):
             pair.ask(case, api, version, body)
     pair.settle()
-    found = [
-        each for each in pair.differences if not NOT_COMPARED.fullmatch(each.path) and (each.api, each.path) != ECHOED
-    ]
-    pair.differences.clear()
+    found = differences(pair)
     assert not found, "\n" + "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("case", rights.LOGINS)
+def test_logins(pair: Pair, case: str) -> None:
+    with pair.acting(None):
+        for api, version, body in rights.LOGINS[case]:
+            pair.ask(case, api, version, body)
+    # Which APIs there are is compared elsewhere.
+    found = [each for each in differences(pair) if each.api != "api_versions" or not each.path]
+    assert [each for each in found if each.ottla != CLOSED] == []
+    assert bool(found) is (case in CLOSED_AT_ONCE)
