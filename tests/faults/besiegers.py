@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import resource
 import ssl
@@ -203,6 +204,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     chosen = parser.parse_args()
     crowd = affordable(chosen.crowd)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # a line for each write to a connection that was closed
     counts = asyncio.run(besiege(chosen.kind, chosen.host, chosen.port, crowd, chosen.seconds))
     print(json.dumps({"crowd": crowd, **counts}))
 

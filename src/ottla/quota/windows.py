@@ -53,10 +53,14 @@ class _Sample:
 class WindowedRate:
     """Something a second; times are seconds of one monotonic clock and don't go back."""
 
-    __slots__ = ("_samples", "total", "windows")
+    __slots__ = ("_samples", "_size_s", "_span_s", "total", "windows")
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
+        self._size_s, self._span_s = (
+            windows.size_s,
+            windows.span_s,
+        )  # each request of a client with limits asks for both
         self._samples: deque[_Sample] = deque()
         self.total = 0.0
         """What counted when something was recorded last."""
@@ -64,18 +68,18 @@ class WindowedRate:
     def record(self, value: float, now_s: float) -> None:
         """Count something that happens now; a negative value takes back what was counted."""
         samples = self._samples
-        if not samples or now_s - samples[-1].start_s >= self.windows.size_s:
+        if not samples or now_s - samples[-1].start_s >= self._size_s:
             samples.append(_Sample(now_s))
         last = samples[-1]
         last.value += value
         last.last_s = now_s
         self.total += value
-        if now_s - samples[0].last_s >= self.windows.span_s:
+        if now_s - samples[0].last_s >= self._span_s:
             self._expire(now_s)
 
     def _expire(self, now_s: float) -> None:
         """A window counts as long as anything that happened in it does."""
-        samples, span_s = self._samples, self.windows.span_s
+        samples, span_s = self._samples, self._span_s
         while samples and now_s - samples[0].last_s >= span_s:
             self.total -= samples.popleft().value
         if not samples:
