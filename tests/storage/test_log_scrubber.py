@@ -8,7 +8,9 @@ import logging
 import pytest
 
 from ottla.metrics.registry import Counter
+from ottla.record.batch import BatchView
 from ottla.record.control import end_transaction_marker
+from ottla.storage.cleaner.retention import empty_batch
 from ottla.storage.damage import Damage
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_scrubber import LEAST_ROUND_S, STEP_MS, LogScrubber
@@ -23,8 +25,8 @@ BATCH = 3
 class Site:
     """A node with logs `a-0`, `a-1` and `b-0`, of several segments each."""
 
-    def __init__(self, fakes, clock, disk, opened: list[str]) -> None:
-        """`opened` are the files that were opened to be read only."""
+    def __init__(self, fakes, clock, disk, opened: list[str], *, batches: int = BATCHES) -> None:
+        """`opened` are the files that were opened to be read only; each log gets so many `batches` more."""
         self.opened = opened
         self.fakes = fakes
         self.clock = clock
@@ -38,7 +40,7 @@ class Site:
         self.scrubber.max_bytes_per_second = 1 << 20
         for key in (("b", 0), ("a", 0), ("a", 1)):
             log = self.manager.create_log(*key)
-            for _ in range(BATCHES):
+            for _ in range(batches):
                 self.append(log)
         opened.clear()
 
@@ -85,15 +87,20 @@ def site(fakes, clock, disk, monkeypatch):
 
 
 def test_every_complete_segment_is_read_once_a_round_in_turn(site):
+    everything = [segment for log in site.manager.logs() for segment in log.segments]
+    site.run_round()
+    read = [path for path in site.opened if path.endswith(".log")]
+    assert read == sorted(segment.path for segment in everything), "active ones too, which no start has read"
+    assert site.read.value == sum(segment.size_bytes for segment in everything)
+    assert site.found == []
+    assert site.scrubber.damaged == {}
+    site.opened.clear()
+    before = site.read.value
     site.run_round()
     read = [path for path in site.opened if path.endswith(".log")]
     assert read == sorted(segment.path for segment in site.complete)
     assert len(read) == 9
-    assert site.read.value == sum(segment.size_bytes for segment in site.complete)
-    assert site.found == []
-    assert site.scrubber.damaged == {}
-    site.run_round()
-    assert site.read.value == 2 * sum(segment.size_bytes for segment in site.complete)
+    assert site.read.value - before == sum(segment.size_bytes for segment in site.complete)
 
 
 def test_a_round_does_not_begin_before_its_time(site):
@@ -286,6 +293,93 @@ def test_an_index_of_aborted_transactions_with_any_flipped_bit_is_made_anew(site
             assert site.disk.read_bytes(path) == whole, (path, position)
     assert site.found == []
     assert site.scrubber.damaged == {}
+
+
+def abort_one(site, log, *, rolls: int) -> str:
+    """A transaction whose records are so many segments before its marker; the index that it is in."""
+    batch = site.fakes.make_batch(
+        site.clock.now_ms,
+        BATCH,
+        base_offset=log.log_end_offset,
+        leader_epoch=1,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    log.append_as_follower(batch, 0, len(batch))
+    for _ in range(rolls):
+        log.roll()
+        site.append(log)
+    end_transaction(site, log, 7, commit=False)
+    return log.active_segment.path.replace(".log", ".txnindex")
+
+
+@pytest.mark.parametrize("is_active", [False, True])
+@pytest.mark.parametrize("snapshots", ["kept", "lost", "cleaned"])
+@pytest.mark.parametrize("rolls", [0, 1, 2])
+def test_one_that_was_removed_is_made_anew(site, rolls, snapshots, is_active):
+    """Also of a transaction that began in a segment before, in a log that was cleaned, and in the active segment."""
+    path = abort_one(site, site.log(), rolls=rolls)
+    if not is_active:
+        site.log().roll()
+    whole = site.disk.read_bytes(path)
+    if snapshots == "cleaned":
+        site.manager.cleaner_checkpoint.put(("a", 0), site.log().log_end_offset)
+    site.manager.shutdown()
+    site.disk.unlink(path)
+    for name in site.disk.listdir("/data/a-0"):
+        if name.endswith(".snapshot") and snapshots == "lost":
+            site.disk.unlink(f"/data/a-0/{name}")
+    again = Site(site.fakes, site.clock, site.disk, site.opened, batches=0)
+    assert again.manager.had_clean_shutdown
+    end_transaction(again, again.log(), 8, commit=False)  # after the start, and of no transaction
+    again.run_round()
+    assert again.disk.read_bytes(path) == whole
+    assert again.log().segments.with_aborted, "readers look into it"
+    assert again.found == []
+    assert path.startswith(again.log().active_segment.path[:-4]) == is_active
+
+
+def test_what_comes_into_the_active_segment_meanwhile_is_not_looked_at(fakes, clock, disk, caplog):
+    site = Site(fakes, clock, disk, [], batches=0)
+    path = abort_one(site, site.log(), rolls=0)
+    while not site.pool.queue:
+        site.step()
+    site.append(site.log())
+    abort_one(site, site.log(), rolls=0)
+    site.pool.run_all()
+    assert site.scrubber.damaged == {}
+    assert not caplog.records
+    assert len(disk.read_bytes(path)) == 2 * ENTRY.size
+
+
+def test_what_a_cleaner_dropped_is_not_missed(site, caplog):
+    """The marker stays for a time, and an empty batch of the producer: no reader sees records of the transaction."""
+    log = site.log()
+    for sequence in (0, BATCH):
+        batch = site.fakes.make_batch(
+            site.clock.now_ms,
+            BATCH,
+            base_offset=log.log_end_offset,
+            leader_epoch=1,
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        kept = batch if sequence else empty_batch(BatchView(batch))
+        log.append_as_follower(kept, 0, len(kept))
+        end_transaction(site, log, 7, commit=bool(sequence))
+    path = log.active_segment.path.replace(".log", ".txnindex")
+    log.roll()
+    site.manager.cleaner_checkpoint.put(("a", 0), log.log_end_offset)
+    site.manager.shutdown()
+    site.disk.unlink(path)
+    again = Site(site.fakes, site.clock, site.disk, site.opened)
+    again.run_round()
+    assert not again.disk.exists(path)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("how", ["removed", "cut"])

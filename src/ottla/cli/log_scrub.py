@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -126,9 +127,10 @@ def _scrub_partition(directory: Path, findings: Findings) -> None:
         except SegmentDamage as damage:
             findings.tell(path, damage.reason)
     was_cleaned = _was_cleaned(directory)
+    seen: Mapping[int, int] = {}
     for number, (base_offset, path) in enumerate(segments):
         end = segments[number + 1][0] if number + 1 < len(segments) else None
-        _scrub_segment(path, base_offset, end, epochs, findings, was_cleaned=was_cleaned)
+        seen = _scrub_segment(path, base_offset, end, epochs, seen, findings, was_cleaned=was_cleaned)
 
 
 def _was_cleaned(directory: Path) -> bool:
@@ -151,11 +153,18 @@ class _Source:
         return self._stream.read(length)
 
 
-def _aborted_check(source: _Source, path: Path, base_offset: int, *, was_cleaned: bool) -> AbortedCheck:
-    """Raises OSError, and SegmentDamage for an index that can't be one."""
+def _aborted_check(
+    source: _Source, path: Path, base_offset: int, seen_before: Mapping[int, int], *, was_cleaned: bool
+) -> AbortedCheck:
+    """`seen_before` are the open transactions of the segment before.
+
+    Raises OSError, and SegmentDamage for an index that can't be one.
+    """
     entries = read_transaction_index(_content(path.with_suffix(".txnindex")))
     known = None if was_cleaned else open_before(base_offset, _content(path.with_suffix(".snapshot")))
-    return AbortedCheck(source, base_offset, entries, known, was_cleaned=was_cleaned)
+    return AbortedCheck(
+        source, base_offset, entries, known, was_cleaned=was_cleaned, log_start_offset=0, seen_before=seen_before
+    )
 
 
 def _scrub_segment(
@@ -163,11 +172,16 @@ def _scrub_segment(
     base_offset: int,
     end_offset: int | None,
     epochs: list[tuple[int, int]],
+    seen_before: Mapping[int, int],
     findings: Findings,
     *,
     was_cleaned: bool,
-) -> None:
-    """One segment and its indexes; `end_offset` is where the next one begins, None for the last. Raises OSError."""
+) -> Mapping[int, int]:
+    """One segment and its indexes; `end_offset` is where the next one begins, None for the last.
+
+    `seen_before` are the transactions that are open there and have records before, by producer id; returns those that
+    are so behind it. Raises OSError.
+    """
     index_problems: list[str] = []
     check = IndexCheck(
         read_offset_index(_content(path.with_suffix(".index")), base_offset),
@@ -185,7 +199,7 @@ def _scrub_segment(
         source = _Source(stream)
         aborted: AbortedCheck | None = None
         try:
-            aborted = _aborted_check(source, path, base_offset, was_cleaned=was_cleaned)
+            aborted = _aborted_check(source, path, base_offset, seen_before, was_cleaned=was_cleaned)
         except SegmentDamage as damage:
             index_problems.append(f".txnindex: {damage.reason}")
         scrub = SegmentScrub(source, facts, check, tell, aborted)
@@ -195,9 +209,11 @@ def _scrub_segment(
         index_problems.append(f".txnindex: {aborted.problem}")
     findings.segments += 1
     findings.bytes_read += scrub.position
-    if findings.problems == before:  # else it is the segment that is wrong
-        for problem in index_problems:
-            findings.tell(path, problem)
+    if findings.problems != before:  # it is the segment that is wrong
+        return {}
+    for problem in index_problems:
+        findings.tell(path, problem)
+    return {} if aborted is None else aborted.seen
 
 
 def _content(path: Path) -> bytes:

@@ -1,6 +1,7 @@
 """The scrubber of a node's logs: reads what nobody asks for, at a bounded rate, and says what of it is damaged.
 
-A round goes over all logs, in the order of their names, and over the complete segments of each. A step (`run_due`)
+A round goes over all logs, in the order of their names, and over the complete segments of each, and the first one that
+reads a log to its end over its active segment, too: a start after a clean stop has not read it. A step (`run_due`)
 hands one piece of one segment to the pool; what that finds is looked at on the loop.
 
 Invariants:
@@ -10,10 +11,10 @@ Invariants:
 - What is damaged is logged once; a range of a segment is handed on at each round that finds it again.
 - What is kept is bounded: a round's list of partitions, and `MAX_DAMAGES` ranges of each segment that has any.
 
-Left out: the rule (`segment_scrub`), active segments, the metadata log, epoch files and producer snapshots (memory is
-ahead of both), what follows from damage (who is handed it). A damaged index is named and no more: a search believes
-only entries that fit the log, and makes the index anew where one does not (`segment`). But for that of aborted
-transactions, whose entries nothing else is held against: it is made anew here.
+Left out: the rule (`segment_scrub`), what is appended until its segment is complete, the metadata log, epoch files and
+producer snapshots (memory is ahead of both), what follows from damage (who is handed it). A damaged index is named and
+no more: a search believes only entries that fit the log, and makes the index anew where one does not (`segment`). But
+for that of aborted transactions, whose entries nothing else is held against: it is made anew here.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class LogScrubber:
     """See the module. Owned by the loop."""
 
     __slots__ = (
+        "_active_read",
         "_clock",
         "_current",
         "_is_reading",
@@ -90,6 +92,8 @@ class LogScrubber:
         self.bytes_read = bytes_read
         self._round: Iterator[SegmentReading | None] = iter(())
         self._round_began_s: float | None = None
+        self._active_read: dict[TopicPartition, None] = {}
+        """Logs whose active segment was read."""
         self._current: SegmentReading | None = None
         self._is_reading = False
         self._stopped = False
@@ -129,31 +133,40 @@ class LogScrubber:
         return None
 
     def _begin_round(self) -> Iterator[SegmentReading | None]:
-        """All complete segments, one by one; None in between where it takes long to find one."""
+        """All segments that are due, one by one; None in between where it takes long to find one."""
         keys = sorted((log.topic, log.partition) for log in self._logs.logs())
         self._forget_gone()
         for number, key in enumerate(keys, 1):
-            base_offset = -1
-            while (reading := self._reading_after(key, base_offset)) is not None:
-                base_offset = reading.segment.base_offset
+            base_offset, before = -1, None
+            while (reading := self._reading_after(key, base_offset, before)) is not None:
+                base_offset, before = reading.segment.base_offset, reading
                 yield reading
             if number % _LOGS_PER_STEP == 0:
                 yield None
 
-    def _reading_after(self, key: TopicPartition, base_offset: int) -> SegmentReading | None:
-        """Of the first complete segment behind `base_offset`; None when the log has no more, or none to be read now."""
+    def _reading_after(
+        self, key: TopicPartition, base_offset: int, before: SegmentReading | None
+    ) -> SegmentReading | None:
+        """Of the first segment behind `base_offset`, which `before` has read; None when the log has no more, or none to
+        be read now."""
         log = self._logs.get_log(*key)
         if log is None or log.failed or log.cleaning is not None:
             return None
         segments = log.segments
         number = bisect_right(segments.base_offsets, base_offset)
-        if number >= len(segments) - 1:
+        is_due = number < len(segments) - (key in self._active_read)
+        if not is_due or not segments[number].size_bytes:
             return None
         was_cleaned = log.config.compacted or self._logs.cleaner_checkpoint.get(key) is not None
-        return SegmentReading(log, segments[number], segments[number + 1].base_offset, was_cleaned=was_cleaned)
+        seen = None
+        if before is not None and before.is_done and number and segments[number - 1] is before.segment:
+            seen = before.seen_behind
+        return SegmentReading(log, number, was_cleaned=was_cleaned, seen_before=seen)
 
     def _forget_gone(self) -> None:
-        """What was found in segments that are no more."""
+        """What was found in segments that are no more, and in logs."""
+        for key in [key for key in self._active_read if self._logs.get_log(*key) is None]:
+            del self._active_read[key]
         for key, known in [*self.damaged.items()]:
             log = self._logs.get_log(*key)
             there = () if log is None else log.segments.base_offsets
@@ -192,6 +205,8 @@ class LogScrubber:
     def _found(self, reading: SegmentReading) -> None:
         """A segment was read, as far as it can be."""
         segment = reading.segment
+        if reading.is_active:
+            self._active_read[reading.partition] = None
         known = self.damaged.setdefault(reading.partition, {})
         before = known.pop(segment.base_offset, Finding([], ""))
         now = Finding(reading.damages, reading.index_problem)

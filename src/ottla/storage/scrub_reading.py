@@ -1,4 +1,6 @@
-"""One reading of a complete segment with its indexes, in pieces that run in the pool; what it found is the loop's.
+"""One reading of a segment with its indexes, in pieces that run in the pool; what it found is the loop's.
+
+The active segment is read as far as it was when the reading was made, without the two indexes that grow with it.
 
 Files are opened for the reading alone, by their names: whoever renames, removes or cuts them meanwhile is not in the
 way, and `counts` says on the loop that what was read counts no more.
@@ -8,7 +10,7 @@ Left out: the rule (`segment_scrub`), which segment is next and what comes of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ottla.common.disk import File
 from ottla.common.topic_partition import TopicPartition
@@ -24,7 +26,6 @@ from ottla.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
 )
 from ottla.storage.producer_state import SnapshotCorruption, decode_snapshot, open_transactions
-from ottla.storage.segment import Segment
 from ottla.storage.segment_scrub import AbortedCheck, IndexCheck, SegmentFacts, SegmentScrub
 from ottla.storage.transaction_index import ENTRY, names_abort
 from ottla.storage.transactions import CompletedTransaction
@@ -38,6 +39,7 @@ class SegmentReading:
     __slots__ = (
         "_aborted",
         "_aborted_are_written",
+        "_aborted_bytes",
         "_cut_count",
         "_disk",
         "_facts",
@@ -45,30 +47,47 @@ class SegmentReading:
         "_has_aborted",
         "_path",
         "_scrub",
+        "_seen_before",
         "_start_offset",
         "_was_cleaned",
         "_with_indexes",
         "aborted_problem",
         "index_problem",
+        "is_active",
         "log",
         "segment",
     )
 
-    def __init__(self, log: Log, segment: Segment, end_offset: int, *, was_cleaned: bool) -> None:
-        """`segment` is part of `log` and not its active one; the next begins at `end_offset`.
+    def __init__(
+        self,
+        log: Log,
+        number: int,
+        *,
+        was_cleaned: bool,
+        seen_before: Mapping[int, int] | None = None,
+    ) -> None:
+        """Of segment `number` of `log`.
 
-        `was_cleaned`: batches may be missing, since the log was compacted.
+        `was_cleaned`: batches may be missing, since the log was compacted. `seen_before` are the transactions that a
+        reading of the segment before left open (`seen_behind`).
         """
         self.log = log
-        self.segment = segment
+        segments = log.segments
+        segment = self.segment = segments[number]
+        is_active = self.is_active = number + 1 == len(segments)
+        end_offset = log.log_end_offset if is_active else segments[number + 1].base_offset
         self._disk = log.folder.disk
         self._path = segment.path.removesuffix(LOG_SUFFIX)
         self._facts = SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, log.epochs.entries())
         self._cut_count = segment.truncation_count
-        self._with_indexes = segment.indexes_are_written
+        self._with_indexes = not is_active and segment.indexes_are_written
         self._aborted_are_written = segment.aborted_are_written
-        self._has_aborted = segment.transaction_index is not None
+        index = segment.transaction_index
+        self._has_aborted = index is not None
+        self._aborted_bytes = index.entry_count * ENTRY.size if is_active and index is not None else None
+        """How much of that index is of what is read; None where it is all of it."""
         self._was_cleaned = was_cleaned
+        self._seen_before = seen_before
         self._start_offset = log.log_start_offset
         self._aborted: AbortedCheck | None = None
         self.aborted_problem = ""
@@ -92,6 +111,13 @@ class SegmentReading:
         """What was found in the segment, by offset, once it is done."""
         return [] if self._scrub is None else self._scrub.damages(self.partition)
 
+    @property
+    def seen_behind(self) -> Mapping[int, int]:
+        """Producer id -> first offset of the transactions that are open behind the segment and have records in it, or
+        had when it was begun with; once it is done. Nothing where it is damaged."""
+        aborted = self._aborted
+        return {} if aborted is None or self.damages else aborted.seen
+
     def counts(self, logs: LogManager) -> bool:
         """Whether the segment is what was read, and goes on to be."""
         log, segment = self.log, self.segment
@@ -99,7 +125,7 @@ class SegmentReading:
             logs.get_log(*self.partition) is log
             and not log.failed
             and log.cleaning is None
-            and segment in log.segments.in_order[:-1]
+            and segment in (log.segments.in_order if self.is_active else log.segments.in_order[:-1])
             and segment.truncation_count == self._cut_count
         )
 
@@ -123,6 +149,7 @@ class SegmentReading:
                         known,
                         was_cleaned=self._was_cleaned,
                         log_start_offset=self._start_offset,
+                        seen_before=self._seen_before,
                     )
             scrub = self._scrub = SegmentScrub(file, self._facts, check, aborted=self._aborted)
         before = scrub.position
@@ -174,6 +201,7 @@ class SegmentReading:
         except OSError as error:
             self.aborted_problem = f"it can't be read ({error.strerror or error})"
             return []
+        data = data[: self._aborted_bytes]
         if len(data) % ENTRY.size:
             self.aborted_problem = f"{len(data)} bytes are no whole entries"
             return []

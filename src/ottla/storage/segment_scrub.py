@@ -36,6 +36,7 @@ from ottla.record.batch import (
     NO_PRODUCER_ID,
     PARTITION_LEADER_EPOCH,
     PRODUCER_ID,
+    RECORDS_COUNT,
     TRANSACTIONAL_MASK,
     BatchHeader,
 )
@@ -143,8 +144,9 @@ class AbortedCheck:
     """Whether the index of aborted transactions of a segment says what its batches and markers do, told one by one.
 
     What was open where the segment begins is known from a snapshot of producers, or not. Where the cleaner may have
-    dropped batches, an entry may name a transaction from before them. An entry that is missing is missed only where the
-    transaction began in the segment, behind a log start that is known.
+    dropped batches, an entry may name a transaction from before them. An entry that is missing is missed where a batch
+    with records of the transaction was read, in this segment or in one right before it (`seen_before`), or where a
+    snapshot knows of the transaction and nothing was dropped.
     """
 
     __slots__ = (
@@ -157,6 +159,7 @@ class AbortedCheck:
         "_start_offset",
         "_starts_known",
         "problem",
+        "seen",
     )
 
     def __init__(
@@ -168,8 +171,10 @@ class AbortedCheck:
         *,
         was_cleaned: bool,
         log_start_offset: int | None = None,
+        seen_before: Mapping[int, int] | None = None,
     ) -> None:
-        """`open_before`: producer id -> first offset of what was open, None where nobody knows."""
+        """`open_before`: producer id -> first offset of what was open, None where nobody knows. Without
+        `log_start_offset` no entry is missed."""
         self._start_offset = log_start_offset
         self._file = file
         self._base_offset = base_offset
@@ -178,6 +183,8 @@ class AbortedCheck:
         self._starts_known = open_before is not None
         self._is_exact = not was_cleaned
         self._last_marker: dict[int, int] = {}
+        self.seen: dict[int, int] = dict(seen_before or {})
+        """Producer id -> first offset of the open transactions of which a reader sees records."""
         self.problem = ""
         """What is wrong first; complete after `finish`."""
 
@@ -188,6 +195,8 @@ class AbortedCheck:
         if not header[ATTRIBUTES] & CONTROL_MASK:
             if header[ATTRIBUTES] & TRANSACTIONAL_MASK:
                 self._open.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
+                if header[RECORDS_COUNT]:  # the last batch of a producer stays without records
+                    self.seen.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
             return
         try:
             marker = read_end_transaction_marker(self._file.read(size, position))
@@ -198,12 +207,15 @@ class AbortedCheck:
 
     def _end(self, producer_id: int, offset: int, *, committed: bool) -> None:
         first_offset = self._open.pop(producer_id, None)
+        seen_offset = self.seen.pop(producer_id, None)
         before, self._last_marker[producer_id] = self._last_marker.get(producer_id, -1), offset
         entry = self._entries.pop(offset, None)
         if entry is None:  # where records were deleted or cleaned away it is rightly missing
-            if committed or first_offset is None or self._start_offset is None:
+            if committed or self._start_offset is None or offset < self._start_offset:
                 return
-            if first_offset >= max(self._base_offset, self._start_offset):
+            if seen_offset is not None:
+                self._tell(f"none for the marker at {offset}, which aborts from {seen_offset} on")
+            elif self._starts_known and first_offset is not None and first_offset >= self._start_offset:
                 self._tell(f"none for the marker at {offset}, which aborts from {first_offset} on", exactly=True)
             return
         if committed or entry.producer_id != producer_id:
