@@ -18,6 +18,7 @@ from ottla.app.ports import free_ports
 
 TIMEOUT_S = 60.0
 HOST = "127.0.0.1"
+CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 
 
 class Node:
@@ -36,18 +37,32 @@ class Node:
 
     def start(self) -> dict[str, str]:
         """What its ready file says."""
+        self.launch()
+        return self.ready()
+
+    def launch(self) -> None:
+        """Begin to start it."""
         command = ["-m", "ottla", "start", "--config", str(self.config), "--data-dir", self._data_dir]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, *command, "--ready-file", str(self._ready)], stdout=log, stderr=log
             )
+
+    def ready(self) -> dict[str, str]:
+        """What its ready file says, once it is there."""
         deadline = time.monotonic() + TIMEOUT_S
         while not self._ready.exists():
-            if time.monotonic() > deadline or self._process.poll() is not None:
+            if time.monotonic() > deadline or self._process is None or self._process.poll() is not None:
                 raise AssertionError(f"a node is not ready:\n{self._log.read_text()[-4000:]}")
             time.sleep(0.05)
         said: dict[str, str] = json.loads(self._ready.read_text())
         return said
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(TIMEOUT_S)
+            self._process = None
 
     def stop(self) -> None:
         if self._process is not None:
@@ -115,3 +130,48 @@ def test_tools_that_come_to_the_wrong_kind_of_node_are_told(tools: JavaTools, cl
     assert "MismatchedEndpointType" in refused.stdout + refused.stderr
     tools.run("kafka-topics", "--bootstrap-server", broker, "--create", "--topic", "t", "--replication-factor", "1")
     assert controller
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[list[Node]]:
+    """Brokers that are voters by their settings, as most files of Apache Kafka's users have it; not started."""
+    ports = free_ports(6)
+    voters = ",".join(f"{number}@{HOST}:{port}" for number, port in enumerate(ports[3:], 1))
+    nodes = [
+        Node(
+            tmp_path / str(number),
+            {
+                "process.roles": "broker,controller",
+                "node.id": str(number),
+                "controller.quorum.voters": voters,
+                "listeners": f"PLAINTEXT://{HOST}:{ports[number - 1]},CONTROLLER://{HOST}:{ports[number + 2]}",
+                "controller.listener.names": "CONTROLLER",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            },
+        )
+        for number in range(1, 4)
+    ]
+    for node in nodes:
+        node.format("--cluster-id", CLUSTER_ID)
+        node.launch()
+    yield nodes
+    for node in nodes:
+        node.stop()
+
+
+def test_voters_of_the_settings_come_into_the_log_and_go_on(tools: JavaTools, three: list[Node]) -> None:
+    """kraft.version 1 (KIP-853): from then on they have directories, and elect as before."""
+    servers = ",".join(node.ready()["bootstrap_servers"] for node in three)
+    at = ("--bootstrap-server", servers)
+    told = tools.run("kafka-features", *at, "upgrade", "--feature", "kraft.version=1")
+    assert "kraft.version was upgraded to 1." in told
+    described = tools.run("kafka-features", *at, "describe")
+    assert re.search(r"kraft.version\s.*FinalizedVersionLevel: 1\s", described), described
+    status = tools.run("kafka-metadata-quorum", *at, "describe", "--status")
+    assert len(set(re.findall(r'"directoryId": "([\w-]{22})"', status))) == 3, status
+    leader, epoch = (int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("LeaderId", "LeaderEpoch"))
+    three[leader - 1].kill()
+    made = tools.run("kafka-topics", *at, "--create", "--topic", "t", "--replication-factor", "2", "--partitions", "1")
+    assert "Created topic t." in made
+    status = tools.run("kafka-metadata-quorum", *at, "describe", "--status")
+    assert int(re.search(r"LeaderEpoch:\s+(\d+)", status)[1]) > epoch
