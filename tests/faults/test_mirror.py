@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,13 @@ from ottla.app.main import cli
 from ottla.client.batch_producer import BatchProducer
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import RecordConsumer
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ResourceType
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, ResourceType
+from ottla.client.security import PLAINTEXT
+from ottla.common.errors import KafkaError
 from ottla.common.key_hash import hash_partition
-from ottla.mirror.routes import PROGRESS_TOPIC
+from ottla.mirror import driver, opening
+from ottla.mirror.opening import PROGRESS, Endpoint
+from ottla.mirror.routes import PROGRESS_TOPIC, Route
 from ottla.record.batch import HEADER_SIZE, BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.testing import Broker
@@ -288,6 +293,72 @@ def test_what_comes_back_is_refused(servers, topic) -> None:
         assert f"eu.{topic}" not in cluster.topics()
     done = CliRunner().invoke(cli, ["mirror", "--once", "--topics", topic, "--from", source, "--to", source])
     assert "are one cluster" in done.stderr
+
+
+def test_progress_behind_an_open_transaction_is_waited_for(servers, topic, monkeypatch) -> None:
+    """Of another mirror: until it ends, readers of committed records don't see what this one committed behind it."""
+    source, target = servers
+    with Cluster(source) as cluster:
+        cluster.create_topic(topic, PARTITIONS)
+    copy(source, target, topic)
+    fill(source, topic, range(1, 2))
+    with Cluster(target) as there:
+        other = BatchProducer(there, f"other-{topic}")
+        other.initialize()
+        begin = BatchProducer.begin
+
+        def begin_behind(self: BatchProducer, positions: Iterable[Position]) -> None:
+            if not other.is_open:
+                begin(other, [PROGRESS])
+                other.send(PROGRESS, [BatchView(build_batch([RecordData(TIME, b'["later","A","t",0,"t"]', b"{}")]))])
+            begin(self, positions)
+
+        class Reader(RecordConsumer):
+            """Made once the end is known."""
+
+            def __init__(self, *arguments: Any, **named: Any) -> None:
+                super().__init__(*arguments, **named)
+                other.commit()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(BatchProducer, "begin", begin_behind)
+            copy(source, target, topic)
+        with monkeypatch.context() as patched:
+            patched.setattr(opening, "RecordConsumer", Reader)
+            copy(source, target, topic)
+    assert content(source, topic) == content(target, topic)
+
+
+def test_topics_that_come_are_copied_and_who_is_fenced_leaves_the_other_alone(servers, topic, monkeypatch) -> None:
+    """In its course another mirror takes over what this one copies."""
+    source, target = servers
+    monkeypatch.setattr(driver, "REFRESH_S", 0.0)
+    with Cluster(source) as cluster:
+        cluster.create_topic(topic, PARTITIONS)
+    later, others = f"{topic}-later", []
+
+    def report(totals: driver.Totals) -> None:
+        if (later, 0) not in totals.lags and not others:
+            with Cluster(source) as cluster:
+                if later not in cluster.topics():
+                    cluster.create_topic(later, PARTITIONS)
+                    fill(source, later, range(1, 2))
+        elif sum(totals.lags.values()) == 0 and totals.records and not others:
+            other = BatchProducer(Cluster(target), Route(cluster_id, later, 0, later).transactional_id)
+            other.initialize()
+            other.begin([(later, 0)])
+            others.append(other)
+            fill(source, later, range(2, 3))
+
+    with Cluster(source) as cluster:
+        cluster_id = cluster.describe().cluster_id or ""
+    settings = driver.Settings(re.compile(f"{topic}.*"), "{topic}", False, 0.0, None)
+    ends = Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT)
+    with pytest.raises(KafkaError, match="another mirror took over"):
+        driver.Mirror(*ends, settings, print, report).run()
+    others[0].commit()
+    copy(source, target, f"{topic}.*")
+    assert content(source, later) == content(target, later)
 
 
 def test_an_interrupt_leaves_nothing_open(servers, topic, monkeypatch) -> None:

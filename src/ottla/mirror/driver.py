@@ -121,6 +121,7 @@ class Mirror:
                 except (BrokerUnreachable, KafkaError) as error:
                     begun = begun or session.reached
                     if isinstance(error, KafkaError) and error.code in FENCED_ERRORS:
+                        session.leave()
                         raise KafkaError(
                             error.code,
                             "another mirror took over what this one copies, or this one stood still for longer than "
@@ -300,6 +301,10 @@ class Session:
         came_from = self._require_no_cycle(chosen)
         if any(came_from[route.topic] != start.progress.origins for route, start in self._starts.items()):
             raise _Changed
+
+    def leave(self) -> None:
+        """What was open belongs to somebody else now, who must not be shut out in his turn."""
+        self._producers.clear()
 
     def close(self) -> None:
         """Abort what is open, so that readers don't wait for it; where that fails, its timeout does it."""
