@@ -21,6 +21,6 @@ def test_every_snippet_of_the_page_runs(ottla_broker, capsys):
     exec(compile(source.replace(SERVERS, repr(ottla_broker.bootstrap_servers)), str(PAGE), "exec"), {})
     printed = capsys.readouterr().out
     assert "b'/page/99'" in printed
-    assert "100 records\n" in printed
+    assert re.search(r"^[1-9]\d* records$", printed, re.MULTILINE)
     assert "records, go on at" in printed
     assert "arrived" in printed

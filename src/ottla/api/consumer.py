@@ -21,6 +21,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from types import TracebackType
 from typing import Any, Generic, Protocol
 
@@ -295,18 +296,19 @@ class Consumer(Generic[RK, RV]):
         if max_records is not None:
             limit = min(limit, max_records)
         self._owned_anew = False
-        messages = self._consumer.consume(1, wait_s)
-        if messages and limit > 1:
-            messages += self._consumer.consume(limit - 1, 0)
+        messages = self._consumer.consume(limit, 0)
+        if not messages and wait_s > 0:  # with a limit above one the library waits until so many are there
+            messages = self._consumer.consume(1, wait_s)
+            if messages and limit > 1:
+                messages += self._consumer.consume(limit - 1, 0)
         if messages:
             self._batch = self._records(messages)
         return bool(self._batch)
 
     def _records(self, messages: list[Any]) -> list[Record[RK, RV]]:
-        for message in messages:
-            if message.error() is not None:
-                messages = [each for each in messages if self._accept(each)]
-                break
+        kind = self._library.Message
+        if any(map(kind.error, messages)):
+            messages = [each for each in messages if self._accept(each)]
         if self._owned_anew:  # they may have come with the batch during which their partition was given up
             messages = [each for each in messages if (each.topic(), each.partition()) in self._owned]
         if self._sought:
@@ -314,7 +316,9 @@ class Consumer(Generic[RK, RV]):
                 self._sought.pop((each.topic(), each.partition()), None)
         of_key, of_value = self._deserializers
         if of_key is None and of_value is None:
-            records = [Record(each, each.key(), each.value()) for each in messages]
+            # Nothing of the interpreter runs for a record: that would cost as much as the library takes for one.
+            parts = zip(messages, map(kind.key, messages), map(kind.value, messages), strict=True)
+            records = list(map(tuple.__new__, repeat(Record), parts))
         else:
             records = self._deserialized(messages, of_key, of_value)
         for interceptor in self._interceptors:

@@ -38,6 +38,10 @@ INTERRUPTED_FLUSH_S = 5.0
 """How long a `with` block that ends by an exception waits for what it sent before."""
 PARTITIONS_AGE_S = 300.0
 """How old a topic's number of partitions may be that a partitioner of the caller's is given (`metadata.max.age.ms`)."""
+SERVED_TOGETHER = 100
+"""After so many records whoever sends them hears what became of those before."""
+BURST_S = 0.02
+"""How long the producer's thread then leaves that to him."""
 UNASSIGNED = -1
 NOW = 0
 
@@ -109,6 +113,8 @@ class Producer(Generic[K, V]):
         self._unheard: KafkaError | None = None
         self._unheard_count = 0
         self._closed = False
+        self._sent_count = 0
+        self._burst = self._flushing = False
         try:
             self._producer: Any = confluent_kafka.Producer(settings.library)
         except confluent_kafka.KafkaException as error:
@@ -163,28 +169,55 @@ class Producer(Generic[K, V]):
         or without `wait` is full.
         """
         listed = tuple(headers.items()) if isinstance(headers, Mapping) else headers
-        told = on_delivery or self.count_failure
         if self._interceptors:
             record = self._intercepted(ProducerRecord(topic, value, key, listed, partition, timestamp_ms))
-            return self._send(record, told, wait=wait)
-        return self._queue(topic, value, key, listed, partition, timestamp_ms, told, wait=wait)
+            return self._send(record, on_delivery, wait=wait)
+        return self._queue(topic, value, key, listed, partition, timestamp_ms, on_delivery, wait=wait)
 
     def send_record(
         self, record: ProducerRecord[K, V], *, on_delivery: Callable[[Delivery], object] | None = None
     ) -> Delivery:
         """The same for a record as one thing."""
-        return self._send(self._intercepted(record), on_delivery or self.count_failure, wait=True)
+        return self._send(self._intercepted(record), on_delivery, wait=True)
 
     def send_batch(self, topic: str, values: Iterable[V | None], key: K | None = None) -> list[Delivery]:
         """Queue many values for one topic; what each of them became. As `send` with nothing else given."""
         if self._interceptors:
             return [self.send(topic, value, key) for value in values]
-        told = self.count_failure
-        return [self._queue(topic, value, key, (), None, None, told, wait=True) for value in values]
+        if self._partitioner is not None:
+            return [self._queue(topic, value, key, (), None, None, None, wait=True) for value in values]
+        self._require_open()
+        key_bytes = _serialized(key, self._key_serializer)
+        deliveries = []
+        produce, serializer, untold = self._producer.produce, self._value_serializer, self.count_failure
+        for value in values:
+            delivery = Delivery(topic, None, untold)
+            data = value if serializer is None else _serialized(value, serializer)
+            try:
+                produce(topic, data, key_bytes, UNASSIGNED, delivery.report)
+            except (BufferError, self._library.KafkaException):  # what it is, and whether it passes
+                delivery = self._queue(topic, value, key, (), None, None, None, wait=True)
+            deliveries.append(delivery)
+        self._served_here(len(deliveries))
+        return deliveries
 
-    def _send(self, record: ProducerRecord[K, V], told: Callable[[Delivery], object], *, wait: bool) -> Delivery:
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("producer")
+        if self._transactions is not None:
+            self._transactions.require_open()
+
+    def _served_here(self, count: int) -> None:
+        """Whoever sends much hears of it himself: two threads that do would fight for the interpreter."""
+        self._sent_count += count
+        if self._sent_count >= SERVED_TOGETHER:
+            self._sent_count = 0
+            self._burst = True
+            self._hear(0)
+
+    def _send(self, record: ProducerRecord[K, V], told: Callable[[Delivery], object] | None, *, wait: bool) -> Delivery:
         if self._interceptors:
-            told = _chained(self._interceptors, told)
+            told = _chained(self._interceptors, told or self.count_failure)
         return self._queue(
             record.topic,
             record.value,
@@ -204,19 +237,16 @@ class Producer(Generic[K, V]):
         headers: Headers,
         partition: int | None,
         timestamp_ms: int | None,
-        told: Callable[[Delivery], object],
+        told: Callable[[Delivery], object] | None,
         *,
         wait: bool,
     ) -> Delivery:
-        if self._closed:
-            raise ClientClosed("producer")
-        if self._transactions is not None:
-            self._transactions.require_open()
+        self._require_open()
         value_bytes = _serialized(value, self._value_serializer)
         key_bytes = _serialized(key, self._key_serializer)
         if partition is None:
             partition = UNASSIGNED if self._partitioner is None else self._choose(topic, key_bytes)
-        delivery = Delivery(topic, told)
+        delivery = Delivery(topic, told, self.count_failure)
         listed = list(headers) if headers else None
         report = delivery.report
         deadline = 0.0
@@ -230,10 +260,12 @@ class Producer(Generic[K, V]):
                 deadline = deadline or now + self._settings.seconds("max.block.ms")
                 if not wait or now >= deadline:
                     raise QueueFull from None
-                self._producer.poll(POLL_S)
+                self._hear(POLL_S)
             except self._library.KafkaException as error:
                 raise self._refusal(error.args[0], topic) from error
             else:
+                if told is None:
+                    self._served_here(1)
                 return delivery
 
     def _refusal(self, reason: Any, topic: str) -> KafkaError:
@@ -329,11 +361,14 @@ class Producer(Generic[K, V]):
     def _flush(self, limit_s: float) -> int:
         """How many are left after that long."""
         deadline = time.monotonic() + limit_s
+        self._flushing = True
         try:
             while (left := int(self._producer.flush(POLL_S))) and time.monotonic() < deadline:
                 pass
         except self._library.KafkaException as error:
             raise library_error(error.args[0]) from error
+        finally:
+            self._flushing = False
         return left
 
     def _stop(self) -> None:
@@ -345,8 +380,16 @@ class Producer(Generic[K, V]):
 
     def _serve(self) -> None:
         while not self._stopped.is_set():
-            with contextlib.suppress(self._library.KafkaException):  # a fatal error, which every call tells
-                self._producer.poll(POLL_S)
+            if self._burst or self._flushing:
+                self._burst = False
+                self._stopped.wait(BURST_S)
+                continue
+            self._hear(POLL_S)
+
+    def _hear(self, limit_s: float) -> None:
+        """Serve delivery reports. A fatal error comes up here too, and again from whatever is asked next."""
+        with contextlib.suppress(self._library.KafkaException):
+            self._producer.poll(limit_s)
 
     def count_failure(self, delivery: Delivery) -> None:
         """What hears of a record where the caller gave no `on_delivery`: the next `flush` tells of it."""

@@ -54,43 +54,43 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
-class Record(Generic[RK, RV]):
-    """A record that was read. Its bytes are its own, and stay for as long as it does."""
+class Record(NamedTuple, Generic[RK, RV]):
+    """A record that was read. Its bytes are its own, and stay for as long as it does.
 
-    __slots__ = ("_message", "key", "value")
+    `message` is confluent-kafka's; what is not asked for often is read from it.
+    """
 
-    def __init__(self, message: Any, key: RK | None, value: RV | None) -> None:
-        self._message = message
-        self.key = key
-        self.value = value
+    message: Any
+    key: RK | None
+    value: RV | None
 
     @property
     def topic(self) -> str:
-        return str(self._message.topic())
+        return str(self.message.topic())
 
     @property
     def partition(self) -> int:
-        return int(self._message.partition())
+        return int(self.message.partition())
 
     @property
     def offset(self) -> int:
-        return int(self._message.offset())
+        return int(self.message.offset())
 
     @property
     def leader_epoch(self) -> int | None:
         """Of the leader that wrote it (KIP-320)."""
-        epoch: int | None = self._message.leader_epoch()
+        epoch: int | None = self.message.leader_epoch()
         return epoch
 
     @property
     def timestamp_ms(self) -> int | None:
         """When it was made, or with `message.timestamp.type=LogAppendTime` appended; None where it has none."""
-        kind, timestamp = self._message.timestamp()
+        kind, timestamp = self.message.timestamp()
         return int(timestamp) if kind else None
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        return tuple(self._message.headers() or ())
+        return tuple(self.message.headers() or ())
 
     def __repr__(self) -> str:
         return f"<Record {self.topic}-{self.partition} at {self.offset}: key {self.key!r}, value {self.value!r}>"
@@ -99,15 +99,18 @@ class Record(Generic[RK, RV]):
 class Delivery:
     """What becomes of a record that was sent: a future that is filled when its broker has answered."""
 
-    __slots__ = ("_event", "_offset", "_on_delivery", "_partition", "_seen", "error", "topic")
+    __slots__ = ("_event", "_offset", "_on_delivery", "_partition", "_seen", "_untold", "error", "topic")
 
-    def __init__(self, topic: str, on_delivery: Callable[[Delivery], object] | None) -> None:
+    def __init__(
+        self, topic: str, on_delivery: Callable[[Delivery], object] | None, untold: Callable[[Delivery], object]
+    ) -> None:
+        """`untold` gets it when it failed and there is no `on_delivery`."""
         self.topic = topic
         self.error: KafkaError | None = None
         """Why it failed, once it did."""
         self._on_delivery = on_delivery
+        self._untold = untold
         self._event: threading.Event | None = None
-        self._partition = self._offset = -1
         self._seen = False
 
     @property
@@ -132,16 +135,16 @@ class Delivery:
     def report(self, error: Any, message: Any) -> None:
         """The library's delivery report; called once, from whichever thread serves it."""
         self._partition = message.partition()
-        if error is None:
-            self._offset = message.offset()
-        else:
+        self._offset = message.offset()
+        if error is not None:
             self.error = library_error(error, f"a record for topic {self.topic!r} was not delivered")
         self._seen = True
-        event = self._event
-        if event is not None:
-            event.set()
+        if self._event is not None:
+            self._event.set()
         if self._on_delivery is not None:
             try:
                 self._on_delivery(self)
             except Exception:
                 logger.exception("on_delivery of a record of topic %r failed", self.topic)
+        elif error is not None:
+            self._untold(self)
