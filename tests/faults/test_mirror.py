@@ -170,15 +170,8 @@ def test_fewer_partitions_get_records_by_their_keys(servers, topic) -> None:
 
 
 KILLS = {
-    PARTITIONS: (
-        "before init 2",
-        "after init 2",
-        "after send 2",
-        "before progress 4",
-        "before commit 4",
-        "after commit 4",
-    ),
-    3: ("after send 2", "after commit 4"),
+    PARTITIONS: ("before init 2", "after send 2", "before commit 4", "after commit 4"),
+    3: ("after send 2",),
 }
 """By the partitions of the target."""
 
@@ -215,7 +208,8 @@ def test_groups_go_on_where_they_stand(servers, topic, count) -> None:
         groups = {f"{topic}-{offset}": offset for offset in range(0, end + 1, 11)} | {f"{topic}-{end}": end}
         for group, offset in groups.items():
             cluster.commit_group_offsets(group, {(topic, index): offset for index in range(PARTITIONS)})
-        subprocess.run([sys.executable, str(PROGRAM), source, target, topic, "after commit", "9"], check=False)
+        if count == PARTITIONS:
+            subprocess.run([sys.executable, str(PROGRAM), source, target, topic, "after commit", "9"], check=False)
         copy(source, target, topic, groups=f"{topic}-.*")
         fill(source, topic, range(4, 5))
         copy(source, target, topic, groups=f"{topic}-.*")
@@ -273,7 +267,7 @@ def test_mistakes_of_the_operator_are_told_at_once(servers) -> None:
         (("--from", "127.0.0.1:1", "--to", target, "--topics", ".*"), "cannot connect to 127.0.0.1:1"),
         (("--from", source, "--to", target, "--topics", "("), "is no regular expression"),
         (("--from", source, "--to", target, "--topics", ".*", "--rename", "x"), "lacks {topic}"),
-        (("--from", source, "--to", target, "--topics", ".*", "--to-config", "/none"), "/none"),
+        (("--from", source, "--to", target, "--topics", ".*", "--to-config", "/none"), "--to-config"),
     ):
         done = CliRunner().invoke(cli, ["mirror", *arguments])
         assert done.exit_code == 2, done.output

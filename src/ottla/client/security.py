@@ -52,9 +52,9 @@ def _arrived(portable: Mapping[str, str]) -> ClientSecurity:
 PLAINTEXT = ClientSecurity()
 
 
-def read_security(path: str) -> ClientSecurity:
-    """From a file of client properties. Raises OperatorError."""
-    return parse_security(load_properties(path, OPTION), path)
+def read_security(path: str, option: str = OPTION) -> ClientSecurity:
+    """From a file of client properties, which an option of the command named. Raises OperatorError."""
+    return parse_security(load_properties(path, option), path)
 
 
 def parse_security(properties: Mapping[str, str], place: str) -> ClientSecurity:

@@ -30,7 +30,7 @@ def _template(ctx: click.Context, parameter: click.Parameter, value: str) -> str
 
 
 def _security(ctx: click.Context, parameter: click.Parameter, value: str | None) -> ClientSecurity:
-    return PLAINTEXT if value is None else read_security(value)
+    return PLAINTEXT if value is None else read_security(value, parameter.opts[0])
 
 
 _FILE = click.Path(readable=False)
