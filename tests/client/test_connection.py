@@ -35,6 +35,29 @@ def test_negotiates_and_asks_in_the_best_common_version(scripted):
     assert connection.closed
 
 
+def test_several_requests_are_on_their_way_and_answered_in_their_order(scripted):
+    def answer(version, request):
+        count = len([key for key, _, _ in scripted.requests if key == ApiKey.METADATA])
+        return MetadataResponse(controller_id=count) if count < 10 else None
+
+    scripted.answers[ApiKey.METADATA] = answer
+    connection = connect(scripted.port)
+    requests = [MetadataRequest(topics=[]) for _ in range(7)]
+    assert [found.controller_id for found in connection.request_each(ApiKey.METADATA, requests)] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+    ]
+    assert connection.request(ApiKey.METADATA, requests[0]).controller_id == 8
+    with pytest.raises(ConnectionLost):  # of those behind the one that was answered nothing is known
+        connection.request_each(ApiKey.METADATA, requests[:3])
+    assert connection.closed
+
+
 def test_falls_back_when_the_broker_answers_api_versions_in_version_0(scripted):
     """KIP-511: error 35 comes in the layout of version 0, and says what would be understood."""
 
