@@ -111,19 +111,19 @@ def test_a_snapshot(spark: Any, broker: Broker, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("commands_in_session")
 def test_a_query_over_a_topic(spark: Any, broker: Broker, tmp_path: Path) -> None:
-    """It reads eight fetches, the first of which meets the kill on its way through the query."""
+    """Its function gets a hundred rows at once, 6 MiB, and meets the kill behind the first; a fetch brings 2 MiB."""
     servers, folder = broker.bootstrap_servers, tmp_path / "told"
     topic = new_topic(servers, 1)
-    produce(servers, topic, ({"value": b"%05d" % number + bytes(1 << 16), "partition": 0} for number in range(256)))
+    produce(servers, topic, ({"value": b"%05d" % number + bytes(1 << 16), "partition": 0} for number in range(512)))
 
-    def met(offset: int) -> int:
+    def met(offset: int, value: bytes) -> int:
         if not (folder / "killed").exists():
             wait_for_the_kill(folder)
         return offset
 
     spark.udf.register("met", met, "bigint")
-    statement = f"select count(*) as n, sum(met(offset)) as s from topic.`{topic}`"
+    statement = f"select count(*) as n, sum(met(offset, value)) as s from topic.`{topic}`"
     with struck(broker, folder, comes_back=True):
         result = CliRunner().invoke(main.cli, ["pipeline", "sql", statement, "--json", "-b", servers])
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout) == [{"n": 256, "s": 256 * 255 // 2}]
+    assert json.loads(result.stdout) == [{"n": 512, "s": 512 * 511 // 2}]
