@@ -420,7 +420,7 @@ def forgotten_by_a_new_coordinator() -> Iterator[None]:
     ("name", "first"),
     [
         ("acknowledged_before_append", 1),
-        ("generation_not_checked_on_commit", 5),
+        ("generation_not_checked_on_commit", 24),
         ("sessions_never_expire", 2),
         ("forgotten_by_a_new_coordinator", 1),
     ],

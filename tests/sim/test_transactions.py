@@ -92,7 +92,7 @@ def keep_what_was_not_appended(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("plant", "first"),
     [
-        (believe_every_marker, 7),
+        (believe_every_marker, 10),
         (skip_open_transactions, 1),
         (show_pending_offsets, 7),
         (keep_what_was_not_appended, 4),
