@@ -21,6 +21,7 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.client.connection import BrokerUnreachable  # noqa: E402
 from ottla.client.model import ConfigOperation, FetchResult, ResourceType  # noqa: E402
 from ottla.common.errors import OttlaError  # noqa: E402
 from ottla.pipeline import cli  # noqa: E402
@@ -157,6 +158,13 @@ def test_a_query_that_fails_while_it_runs_says_why(
     produce(bootstrap, topic, keyed(0, 100))
     load_topic()
     register_tables(spark, [DeltaTarget(table)])
+
+    def failing(offset: int) -> int:
+        raise BrokerUnreachable(f"nobody is there at {offset}")
+
+    spark.udf.register("failing", failing, "bigint")
+    with pytest.raises(OttlaError, match=r"^the query failed: BrokerUnreachable: nobody is there at \d+$"):
+        run_sql(spark, "select failing(offset) from records")
     for file in table.glob("*.parquet"):
         file.unlink()
     with pytest.raises(OttlaError, match=r"^the query failed: .*\.parquet does not exist") as raised:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 import re
 
-_PYTHON_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*(?P<kind>[A-Za-z_]*(?:[Ee]rror|Exception|Interrupt))(?:: .*)?")
+_PYTHON_ERROR = re.compile(
+    r"(?:[A-Za-z_]\w*\.)*(?P<kind>(?<=\.)[A-Z]\w*|[A-Za-z_]*(?:[Ee]rror|Exception|Interrupt))(?:: .*)?"
+)
+"""The last line of a traceback; of a class in a module the name may be any, as BrokerUnreachable's is."""
 _PYTHON_SECTION = "Traceback (most recent call last)"
 _STAGE_FAILURE = re.compile(r"Task \d+ in stage \S+ failed (\d+) times?, most recent failure: (.*)")
 _LOST_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \(([^)]*)\): (.*)")
