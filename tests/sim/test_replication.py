@@ -421,7 +421,7 @@ def forgotten_by_a_new_coordinator() -> Iterator[None]:
     [
         ("acknowledged_before_append", 1),
         ("generation_not_checked_on_commit", 24),
-        ("sessions_never_expire", 2),
+        ("sessions_never_expire", 26),
         ("forgotten_by_a_new_coordinator", 1),
     ],
 )
