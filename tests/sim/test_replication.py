@@ -276,7 +276,7 @@ def test_a_compacted_log_that_lost_the_end_of_a_segment_is_cut_there(
     """The gap passed for one of the cleaner, and that replica lacked acknowledged records for good."""
     if defective:
         monkeypatch.setattr(loader, "_gaps_end", lambda options, listing: MAX_LONG)
-    outcome = PowerFailsAfterRolls(2, ClusterOptions(nodes=3, compacted=True)).run()
+    outcome = PowerFailsAfterRolls(3, ClusterOptions(nodes=3, compacted=True)).run()
     if defective:
         assert outcome.violation is not None
     else:
