@@ -11,7 +11,7 @@ import itertools
 from typing import NamedTuple
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from ottla.record.batch import BatchView, Record
@@ -480,8 +480,21 @@ class Machine:
             assert (reading.damages, reading.aborted_problem) == ([], "")
 
 
+DELETED_UP_TO_A_MARKER = [
+    *(("write", -1, [(b"a", 0)] * count, "none") for count in (1, 1, 4, 4)),
+    ("fill", 5, [(b"a", 0)], "none"),
+    ("write", -1, [(b"a", 0)] * 3, "none"),
+    ("end", 5, False),
+    ("fill", 5, [(b"a", 0)] * 4, "none"),
+    ("delete_records", 19),
+    ("clean", 2),
+]
+"""The cleaner keeps no entry for a transaction whose records nobody reads any more."""
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 @given(operations=SCHEDULES)
+@example(operations=DELETED_UP_TO_A_MARKER)
 @settings(max_examples=120, report_multiple_bugs=False, deadline=None)
 def test_a_compacted_log_agrees_with_a_list(fakes, config, operations) -> None:
     Machine(fakes, CONFIGS[config]).run(operations)

@@ -195,7 +195,9 @@ class AbortedCheck:
         if not header[ATTRIBUTES] & CONTROL_MASK:
             if header[ATTRIBUTES] & TRANSACTIONAL_MASK:
                 self._open.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
-                if header[RECORDS_COUNT]:  # the last batch of a producer stays without records
+                last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+                # The last batch of a producer stays without records, and a cleaner needs no entry for deleted ones.
+                if header[RECORDS_COUNT] and last_offset >= (self._start_offset or 0):
                     self.seen.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
             return
         try:
