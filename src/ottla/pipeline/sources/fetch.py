@@ -27,13 +27,13 @@ def read_range(
     *,
     isolation: str,
     on_data_loss: OnDataLoss,
-    fetch_bytes: int = FETCH_BYTES,
+    fetch_bytes: int | None = None,
 ) -> Iterator[RangePart]:
-    """As `ReadRange` says; one part a fetch, which asks for `fetch_bytes`."""
+    """As `ReadRange` says; one part a fetch, which asks for `fetch_bytes`, else FETCH_BYTES."""
     offset = whole.start_offset
     while offset < whole.end_offset:
         try:
-            part = _next_part(cluster, whole, offset, isolation, fetch_bytes)
+            part = _next_part(cluster, whole, offset, isolation, fetch_bytes or FETCH_BYTES)
         except KafkaError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
