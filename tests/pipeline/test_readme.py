@@ -31,6 +31,7 @@ ELSEWHERE = {
     "ottla format --config node1.properties": "tests/cluster/test_three_hosts.py",
     "ottla start --config node1.properties": "tests/cluster/test_three_hosts.py",
     "def test_mine": "tests/testing",
+    "ottla mirror --from": "tests/faults/test_mirror.py",
 }
 """What is not run here, by its beginning, and what runs it."""
 
