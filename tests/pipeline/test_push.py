@@ -20,7 +20,8 @@ pq = pytest.importorskip("pyarrow.parquet")
 deltalake = pytest.importorskip("deltalake")
 
 from ottla.client.cluster import Cluster  # noqa: E402
-from ottla.client.transactional_producer import ProducerHung, TransactionalProducer  # noqa: E402
+from ottla.client.transaction_calls import ProducerHung  # noqa: E402
+from ottla.client.transactional_producer import TransactionalProducer  # noqa: E402
 from ottla.common.errors import OperatorError, OttlaError  # noqa: E402
 from ottla.pipeline.cli import pipeline  # noqa: E402
 from ottla.pipeline.push import Observe  # noqa: E402

@@ -12,16 +12,15 @@ aborted and raises TransactionAborted: the producer can begin another one. Produ
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum, auto
 from types import TracebackType
 from typing import Any, Protocol
 
 from ottla.api.errors import TransactionAborted, library_error
 from ottla.client.model import Position
-from ottla.client.transactional_producer import HUNG_S, STEP_S, ProducerFenced, ProducerHung
+from ottla.client.transaction_calls import ProducerHung, TransactionCalls
+from ottla.client.transactional_producer import ProducerFenced
 from ottla.common.errors import ErrorCode, KafkaError
 
 ABORT_LIMIT_S = 5.0
@@ -50,7 +49,7 @@ class State(Enum):
     """Nothing can be done with this producer any more."""
 
 
-class Transactions:
+class Transactions(TransactionCalls):
     """The transactional side of a producer. Raises ProducerFenced and KafkaError from every method."""
 
     def __init__(self, producer: Any, transactional_id: str, limit_s: float) -> None:
@@ -92,28 +91,11 @@ class Transactions:
         if not offsets:
             return
         positions = [self._library.TopicPartition(*key, offset) for key, offset in offsets.items()]
-        called = [time.monotonic()]
-        failures: list[BaseException] = []
-
-        def send(limit_s: float) -> None:
-            called[0] = time.monotonic()
-            self._producer.send_offsets_to_transaction(positions, group_metadata, limit_s)
-
-        def run() -> None:
-            try:
-                self._until_done(send, self._limit_s)
-            except BaseException as error:
-                failures.append(error)
-
-        sender = threading.Thread(target=run, daemon=True)
-        sender.start()
-        while sender.is_alive():
-            sender.join(STEP_S)
-            if sender.is_alive() and time.monotonic() - called[0] > STEP_S + HUNG_S:
-                self._state = State.LOST
-                raise ProducerHung(group_id)
-        if failures:
-            raise failures[0]
+        try:
+            self._send_offsets(positions, group_metadata, group_id, self._limit_s)
+        except ProducerHung:
+            self._state = State.LOST
+            raise
 
     def commit(self) -> None:
         """Deliver and commit. Raises TransactionAborted."""
@@ -135,33 +117,9 @@ class Transactions:
         self._until_done(self._producer.abort_transaction, max(ABORT_LIMIT_S, self._limit_s))
         self._state = State.IDLE
 
-    def _until_done(self, call: Callable[[float], Any], limit_s: float) -> None:
-        """Call again for as long as the library asks for it, in steps that let Ctrl-C through."""
-        deadline = time.monotonic() + limit_s
-        while True:
-            try:
-                call(STEP_S)
-            except self._library.KafkaException as error:
-                reason = error.args[0]
-                if reason.txn_requires_abort() or not reason.retriable():
-                    raise self.failure(reason) from error
-                if time.monotonic() > deadline:
-                    raise KafkaError(
-                        ErrorCode.REQUEST_TIMED_OUT,
-                        f"the coordinator of transactional id {self._transactional_id!r} gave no answer within "
-                        f"{limit_s:g} s: {library_error(reason).message}",
-                    ) from error
-            else:
-                return
-
     def failure(self, reason: Any) -> KafkaError:
-        """What a refusal of the library means. In a state of error its calls name no reason: a commit does."""
-        codes = self._library.KafkaError
-        if reason.code() in (codes._FATAL, codes._STATE):
-            try:
-                self._producer.commit_transaction(STEP_S)
-            except self._library.KafkaException as error:
-                reason = error.args[0]
+        """What a refusal of the library means."""
+        reason = self._revealed(reason)
         if reason.txn_requires_abort():
             return _MustAbort(library_error(reason))
         found = library_error(reason)

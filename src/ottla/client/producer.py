@@ -114,7 +114,7 @@ class RecordProducer:
                 self.poll(FULL_QUEUE_POLL_S)
                 continue
             except self._library.KafkaException as error:
-                raise self._error(error.args[0]) from error
+                raise self.failure(error.args[0]) from error
             break
         self.sent_count += 1
 
@@ -129,7 +129,7 @@ class RecordProducer:
         try:
             self._producer.poll(limit_s)
         except self._library.KafkaException as error:
-            raise self._error(error.args[0]) from error
+            raise self.failure(error.args[0]) from error
         self._outage.look(self._producer)
 
     def flush(self, limit_s: float = math.inf) -> int:
@@ -147,7 +147,7 @@ class RecordProducer:
         try:
             return int(self._producer.flush(FLUSH_POLL_S))
         except self._library.KafkaException as error:
-            raise self._error(error.args[0]) from error
+            raise self.failure(error.args[0]) from error
 
     def raise_first_failure(self) -> None:
         """Raise KafkaError when any record failed, with the number and the first reason."""
@@ -158,7 +158,8 @@ class RecordProducer:
                 f"{'was' if self.failed_count == 1 else 'were'} not delivered: {self.first_failure.message}",
             )
 
-    def _error(self, reason: Any) -> KafkaError:
+    def failure(self, reason: Any) -> KafkaError:
+        """What is raised of a refusal of the library."""
         return kafka_error(reason)
 
     def _failed(self, error: Any, message: Any) -> None:

@@ -9,21 +9,16 @@ Not thread-safe.
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ottla.client.model import CommittedOffset, Position
 from ottla.client.outage import Tell
 from ottla.client.producer import SILENT, RecordProducer
 from ottla.client.rdkafka import kafka_error
+from ottla.client.transaction_calls import TransactionCalls
 from ottla.common.errors import ErrorCode, KafkaError
 
-STEP_S = 0.5
-"""The library's calls can't be interrupted, but go on where they were when they are made again."""
-HUNG_S = 5.0
-"""How long a call may go on after its time, which is STEP_S at most."""
 AT_ONCE = {"enable.sparse.connections": "false"}
 """Connect to the brokers at once: librdkafka otherwise waits 50 ms before the connection to a coordinator, and where
 that comes up in the wrong moment 500 ms (seen with 2.16 at one in five producers), as long as a micro-batch takes."""
@@ -40,17 +35,7 @@ class ProducerFenced(KafkaError):
         )
 
 
-class ProducerHung(KafkaError):
-    """A call of the library does not come back: this producer is lost, another one under the id can go on."""
-
-    def __init__(self, group_id: str) -> None:
-        super().__init__(
-            ErrorCode.REQUEST_TIMED_OUT,
-            f"the offsets of group {group_id!r} got into no transaction: the library went on beyond its time",
-        )
-
-
-class TransactionalProducer(RecordProducer):
+class TransactionalProducer(RecordProducer, TransactionCalls):
     """A `RecordProducer` whose records are part of transactions of `transactional_id`.
 
     The constructor fences every producer that used the id before, and aborts what it had open.
@@ -94,44 +79,19 @@ class TransactionalProducer(RecordProducer):
             try:
                 self._producer.begin_transaction()
             except self._library.KafkaException as error:
-                raise self._error(error.args[0]) from error
+                raise self.failure(error.args[0]) from error
         self.open_count += 1
 
     def send_offsets(self, group_id: str, offsets: Mapping[Position, CommittedOffset]) -> None:
         """Make offsets of a group without members part of the open transaction (KIP-98). Their epochs are left out.
 
-        Raises ProducerFenced, KafkaError. After ProducerHung the producer can't be used, nor ended: librdkafka 2.16
-        whose broker was away for a moment may wait for ever, beyond the time that it was given. The next one with the
-        id ends the transaction.
+        Raises ProducerFenced, KafkaError, and ProducerHung, after which the producer can't be used, nor ended.
         """
         positions = [
             self._library.TopicPartition(*key, committed.offset, committed.metadata)
             for key, committed in offsets.items()
         ]
-        metadata = self._group_metadata(group_id)
-
-        called = [time.monotonic()]
-
-        def send(limit_s: float) -> None:
-            called[0] = time.monotonic()
-            self._producer.send_offsets_to_transaction(positions, metadata, limit_s)
-
-        failures: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                self._until_done(send, self._timeout_s)
-            except BaseException as error:
-                failures.append(error)
-
-        sender = threading.Thread(target=run, daemon=True)
-        sender.start()
-        while sender.is_alive():
-            sender.join(STEP_S)
-            if sender.is_alive() and time.monotonic() - called[0] > STEP_S + HUNG_S:
-                raise ProducerHung(group_id)
-        if failures:
-            raise failures[0]
+        self._send_offsets(positions, self._group_metadata(group_id), group_id, self._timeout_s)
 
     def _group_metadata(self, group_id: str) -> Any:
         """What the library wants to know of a group; it tells that to consumers only, joined or not."""
@@ -177,34 +137,12 @@ class TransactionalProducer(RecordProducer):
         with contextlib.suppress(KafkaError):
             self._until_done(self._producer.abort_transaction, limit_s)
 
-    def _until_done(self, call: Callable[[float], Any], limit_s: float) -> None:
-        """Call it again as long as the library asks for it. Raises KafkaError REQUEST_TIMED_OUT after `limit_s`."""
-        deadline = time.monotonic() + limit_s
-        while True:
-            try:
-                call(min(STEP_S, limit_s))
-            except self._library.KafkaException as error:
-                reason = error.args[0]
-                if not reason.retriable():
-                    raise self._error(reason) from error
-                if time.monotonic() > deadline:
-                    raise KafkaError(
-                        ErrorCode.REQUEST_TIMED_OUT,
-                        f"the coordinator of transactional id {self._transactional_id!r} gave no answer within "
-                        f"{limit_s:g} s: {kafka_error(reason).message}",
-                    ) from error
-            else:
-                return
-            self.poll()
+    def _between_attempts(self) -> None:
+        self.poll()
 
-    def _error(self, reason: Any) -> KafkaError:
-        """All faces of fencing as one sentence. In a state of error the library's call names none: a commit does."""
-        codes = self._library.KafkaError
-        if reason.code() in (codes._FATAL, codes._STATE):
-            try:
-                self._producer.commit_transaction(STEP_S)
-            except self._library.KafkaException as error:
-                reason = error.args[0]
+    def failure(self, reason: Any) -> KafkaError:
+        """All faces of fencing as one sentence."""
+        reason, codes = self._revealed(reason), self._library.KafkaError
         if reason.code() in (codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH):
             return ProducerFenced(self._transactional_id)
         return kafka_error(reason)

@@ -21,7 +21,8 @@ from typing import Any
 
 from ottla.client.cluster import Cluster
 from ottla.client.model import CommittedOffset, Position
-from ottla.client.transactional_producer import ProducerHung, TransactionalProducer
+from ottla.client.transaction_calls import ProducerHung
+from ottla.client.transactional_producer import TransactionalProducer
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import uuid_to_string
 from ottla.pipeline.sinks.topic import LIBRARYS_END, RowWriter, TopicTarget
