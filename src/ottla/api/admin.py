@@ -9,14 +9,10 @@ shared by threads, which take turns. Everything that it returns is a plain immut
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from types import TracebackType
+from collections.abc import Iterable, Mapping
 
-from ottla.api.errors import ClientClosed, one_family
-from ottla.api.settings import Config, read_tool_settings
-from ottla.client.cluster import Cluster
+from ottla.api.settings import Config
+from ottla.api.tool_client import ToolClient
 from ottla.client.model import (
     ClusterInfo,
     CommittedOffset,
@@ -30,41 +26,14 @@ from ottla.client.model import (
 )
 
 
-class Admin:
+class Admin(ToolClient):
     """See the module. A context manager that closes its connections. Every method raises KafkaError."""
+
+    _what = "admin client"
 
     def __init__(self, bootstrap_servers: str, config: Config | None = None) -> None:
         """Connects later. Raises KafkaError INVALID_CONFIG."""
-        settings = read_tool_settings(bootstrap_servers, config)
-        self._lock = threading.Lock()
-        self._closed = False
-        self._cluster = Cluster(
-            bootstrap_servers,
-            client_id=settings.client_id,
-            timeout_s=settings.seconds("default.api.timeout.ms"),
-            security=settings.security,
-        )
-
-    def __enter__(self) -> Admin:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections; a second time it does nothing."""
-        with self._lock:
-            self._closed = True
-            self._cluster.close()
-
-    @contextmanager
-    def _asking(self) -> Iterator[Cluster]:
-        with self._lock, one_family():
-            if self._closed:
-                raise ClientClosed("admin client")
-            yield self._cluster
+        super().__init__(bootstrap_servers, config)
 
     # Topics
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from ottla.api.admin import Admin
 from ottla.api.settings import Config
@@ -55,6 +55,14 @@ class _Asynchronous(Generic[C]):
         self._thread = InThread("ottla-client")
         self._closed = False
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
     async def close(self) -> None:
         """Close the connections; a second time it does nothing."""
         if not self._closed:
@@ -74,14 +82,6 @@ class AsyncSimpleConsumer(_Asynchronous[SimpleConsumer]):
         self, bootstrap_servers: str, config: Config | None = None, *, isolation: str = READ_UNCOMMITTED
     ) -> None:
         super().__init__(SimpleConsumer(bootstrap_servers, config, isolation=isolation))
-
-    async def __aenter__(self) -> AsyncSimpleConsumer:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int = DEFAULT_FETCH_BYTES, max_wait_ms: int = 500
@@ -119,14 +119,6 @@ class AsyncAdmin(_Asynchronous[Admin]):
 
     def __init__(self, bootstrap_servers: str, config: Config | None = None) -> None:
         super().__init__(Admin(bootstrap_servers, config))
-
-    async def __aenter__(self) -> AsyncAdmin:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def create_topic(
         self,

@@ -9,20 +9,15 @@ nothing else ever writes to. May be shared by threads, which take turns.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 
-from ottla.api.errors import ClientClosed, one_family
-from ottla.api.settings import Config, read_tool_settings
-from ottla.client.cluster import DEFAULT_FETCH_BYTES, Cluster
-from ottla.client.consumer import ConsumedRecord, consumed_records
+from ottla.api.settings import Config
+from ottla.api.tool_client import ToolClient
+from ottla.client.cluster import DEFAULT_FETCH_BYTES
+from ottla.client.consumer import ConsumedRecord, read_batches
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, FetchResult, Position
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.record.legacy.stored import iter_any_batches
-from ottla.record.transactions import TransactionFilter
 
 READ_UNCOMMITTED = "read_uncommitted"
 
@@ -37,44 +32,17 @@ class Fetched:
     log_start_offset: int
 
 
-class SimpleConsumer:
+class SimpleConsumer(ToolClient):
     """See the module. A context manager that closes its connections."""
+
+    _what = "consumer"
 
     def __init__(
         self, bootstrap_servers: str, config: Config | None = None, *, isolation: str = READ_UNCOMMITTED
     ) -> None:
         """Connects later. `isolation` is read_uncommitted or read_committed. Raises KafkaError INVALID_CONFIG."""
-        settings = read_tool_settings(bootstrap_servers, config)
+        super().__init__(bootstrap_servers, config)
         self._isolation = isolation
-        self._lock = threading.Lock()
-        self._closed = False
-        self._cluster = Cluster(
-            bootstrap_servers,
-            client_id=settings.client_id,
-            timeout_s=settings.seconds("default.api.timeout.ms"),
-            security=settings.security,
-        )
-
-    def __enter__(self) -> SimpleConsumer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections; a second time it does nothing."""
-        with self._lock:
-            self._closed = True
-            self._cluster.close()
-
-    @contextmanager
-    def _asking(self) -> Iterator[Cluster]:
-        with self._lock, one_family():
-            if self._closed:
-                raise ClientClosed("consumer")
-            yield self._cluster
 
     # Records
 
@@ -166,16 +134,8 @@ class SimpleConsumer:
 
 def _fetched(key: Position, offset: int, result: FetchResult) -> Fetched:
     records: list[ConsumedRecord] = []
-    position = offset
-    transactions = TransactionFilter(result.aborted)
-    try:
-        for batch in iter_any_batches(result.records):
-            if not batch.crc_matches():
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
-            if transactions.passes(batch):
-                records += consumed_records(key, batch, offset, None)
-            position = max(position, batch.next_offset)
-    except KafkaError as error:
-        where = f"the batch of {key[0]}-{key[1]} at offset {position} or behind it"
-        raise KafkaError(error.code, f"{where} can't be read: {error.message}") from error
-    return Fetched(tuple(records), position, result.high_watermark, result.log_start_offset)
+    following = offset
+    for position, seen in read_batches(key, result, offset):
+        records += seen
+        following = position
+    return Fetched(tuple(records), following, result.high_watermark, result.log_start_offset)

@@ -157,31 +157,43 @@ class RecordConsumer:
 
     def _records(self, key: Position, result: FetchResult) -> Iterator[list[ConsumedRecord]]:
         """The records of a fetch from the position on and before the end, batch by batch; moves the position."""
-        position = self._positions[key]
         end = None if self._ends is None else self._ends[key]
-        transactions = TransactionFilter(result.aborted)
-        try:
-            for batch in iter_any_batches(result.records):
-                if end is not None and batch.base_offset >= end:
-                    position = end
-                    break
-                if not batch.crc_matches():
-                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
-                if transactions.passes(batch) and batch.next_offset > position:
-                    records = consumed_records(key, batch, position, end)
-                    self._positions[key] = position = batch.next_offset
-                    yield records
-                position = max(position, batch.next_offset)
-        except KafkaError as error:
-            where = f"the batch of {key[0]}-{key[1]} at offset {position} or behind it"
-            raise KafkaError(error.code, f"{where} can't be read: {error.message}") from error
+        position = start = self._positions[key]
+        for position, records in read_batches(key, result, start, end):
+            if records:
+                self._positions[key] = position
+                yield records
         self._positions[key] = position
         if end is not None and position >= end:
             del self._positions[key]
 
 
-def consumed_records(key: Position, batch: BatchView, start: int, end: int | None) -> list[ConsumedRecord]:
-    """The records of a batch from the offset `start` on and before `end`."""
+def read_batches(
+    key: Position, result: FetchResult, position: int, end: int | None = None
+) -> Iterator[tuple[int, list[ConsumedRecord]]]:
+    """For each batch of a fetch where to go on, and what is to be seen of it from `position` on and before `end`.
+
+    Raises KafkaError for a batch that can't be read, CORRUPT_MESSAGE for a wrong checksum.
+    """
+    transactions = TransactionFilter(result.aborted)
+    try:
+        for batch in iter_any_batches(result.records):
+            if end is not None and batch.base_offset >= end:
+                yield end, []
+                return
+            if not batch.crc_matches():
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
+            records: list[ConsumedRecord] = []
+            if transactions.passes(batch) and batch.next_offset > position:
+                records = _consumed(key, batch, position, end)
+            position = max(position, batch.next_offset)
+            yield position, records
+    except KafkaError as error:
+        where = f"the batch of {key[0]}-{key[1]} at offset {position} or behind it"
+        raise KafkaError(error.code, f"{where} can't be read: {error.message}") from error
+
+
+def _consumed(key: Position, batch: BatchView, start: int, end: int | None) -> list[ConsumedRecord]:
     topic, partition = key
     kind = TIMESTAMP_TYPES[2 if batch.timestamp_type == LOG_APPEND_TIME else 1]
     return [

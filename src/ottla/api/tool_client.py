@@ -1,0 +1,51 @@
+"""What `Admin` and `SimpleConsumer` are made of: Ottla's own client, for threads that take turns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from ottla.api.errors import ClientClosed, one_family
+from ottla.api.settings import Config, read_tool_settings
+from ottla.client.cluster import Cluster
+
+
+class ToolClient:
+    """A context manager that closes its connections."""
+
+    _what = "client"
+
+    def __init__(self, bootstrap_servers: str, config: Config | None) -> None:
+        settings = read_tool_settings(bootstrap_servers, config)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id=settings.client_id,
+            timeout_s=settings.seconds("default.api.timeout.ms"),
+            security=settings.security,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; a second time it does nothing."""
+        with self._lock:
+            self._closed = True
+            self._cluster.close()
+
+    @contextmanager
+    def _asking(self) -> Iterator[Cluster]:
+        with self._lock, one_family():
+            if self._closed:
+                raise ClientClosed(self._what)
+            yield self._cluster
