@@ -388,6 +388,11 @@ def producer(request) -> Family:
     return FAMILIES[request.param]
 
 
+@pytest.fixture
+def servers(ottla_broker) -> str:
+    return ottla_broker.bootstrap_servers
+
+
 @pytest.fixture(scope="session")
 def topic_numbers() -> Iterator[int]:
     return itertools.count()

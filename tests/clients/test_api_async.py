@@ -26,11 +26,6 @@ WAIT_S = 20.0
 
 
 @pytest.fixture
-def servers(ottla_broker):
-    return ottla_broker.bootstrap_servers
-
-
-@pytest.fixture
 def topic(servers):
     return made(servers)
 

@@ -29,11 +29,6 @@ WAIT_S = 20.0
 
 
 @pytest.fixture
-def servers(ottla_broker):
-    return ottla_broker.bootstrap_servers
-
-
-@pytest.fixture
 def admin(servers):
     with Admin(servers) as client:
         yield client

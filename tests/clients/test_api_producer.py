@@ -28,11 +28,6 @@ WAIT_S = 20.0
 
 
 @pytest.fixture
-def servers(ottla_broker):
-    return ottla_broker.bootstrap_servers
-
-
-@pytest.fixture
 def topic(servers):
     """A topic of its own, with three partitions."""
     name = f"api-produced-{next(NUMBERS)}"

@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import Any, Generic
 
 from ottla.api.asynchronous import InThread, T
-from ottla.api.consumer import POLL_S, CommitHook, Consumer, ConsumerInterceptor, RebalanceHook, Topics
+from ottla.api.consumer import POLL_S, CommitHook, Consumer, RebalanceHook, Topics
 from ottla.api.errors import ClientClosed
+from ottla.api.interceptors import ConsumerInterceptor
 from ottla.api.records import RK, RV, Deserializer, Record
 from ottla.api.settings import Config
 from ottla.client.model import Position
@@ -87,10 +88,10 @@ class AsyncConsumer(Generic[RK, RV]):
     async def poll(self, timeout_s: float, *, max_records: int | None = None) -> list[Record[RK, RV]]:
         """The records that are there; waits for the first one, empty when none came."""
         if not self._consumer.buffered:
-            deadline_s = timeout_s
-            while not await self._ask(partial(self._consumer.fill, min(POLL_S, deadline_s), max_records)):
-                deadline_s -= POLL_S
-                if deadline_s <= 0 or self._consumer.stopped:
+            left_s = timeout_s
+            while not await self._ask(partial(self._consumer.fill, min(POLL_S, left_s), max_records)):
+                left_s -= POLL_S
+                if left_s <= 0 or self._consumer.stopped:
                     return []
         return self._consumer.take(self._consumer.buffered if max_records is None else max_records)
 

@@ -23,9 +23,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from types import TracebackType
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 from ottla.api.errors import ClientClosed, library_error
+from ottla.api.interceptors import ConsumerInterceptor, logged
 from ottla.api.records import RK, RV, Deserializer, Record
 from ottla.api.settings import Config, read_settings
 from ottla.api.topic_filter import TopicFilter
@@ -66,18 +67,6 @@ class UndecodableRecord(KafkaError):
         self.partition = partition
         self.offset = offset
         self.__cause__ = reason
-
-
-class ConsumerInterceptor(Protocol):
-    """Sees what a consumer gives out and commits (KIP-42). What it raises is logged and has no other effect."""
-
-    def on_consume(self, records: list[Record[Any, Any]]) -> list[Record[Any, Any]]:
-        """What is returned is given out in their place."""
-        ...
-
-    def on_commit(self, offsets: Mapping[Position, int]) -> None:
-        """Offsets that were committed."""
-        ...
 
 
 class Consumer(Generic[RK, RV]):
@@ -210,11 +199,15 @@ class Consumer(Generic[RK, RV]):
         if offset is None:
             if self._in_group:
                 offset = self._library.OFFSET_STORED
-            elif self._settings.library["auto.offset.reset"] in ("earliest", "smallest", "beginning"):
+            elif self._resets_to_beginning:
                 offset = self._library.OFFSET_BEGINNING
             else:
                 offset = self._library.OFFSET_END
         return self._library.TopicPartition(*key, offset)
+
+    @property
+    def _resets_to_beginning(self) -> bool:
+        return self._settings.library["auto.offset.reset"] in ("earliest", "smallest", "beginning")
 
     @property
     def assignment(self) -> frozenset[Position]:
@@ -322,10 +315,8 @@ class Consumer(Generic[RK, RV]):
         else:
             records = self._deserialized(messages, of_key, of_value)
         for interceptor in self._interceptors:
-            try:
+            with logged(interceptor, "on_consume"):
                 records = interceptor.on_consume(records)
-            except Exception:
-                logger.exception("on_consume of %r failed", interceptor)
         return records
 
     def _deserialized(
@@ -431,10 +422,9 @@ class Consumer(Generic[RK, RV]):
     def seek_to_committed(self) -> None:
         """Go back to where the group goes on: after an aborted transaction. Nothing committed: `auto.offset.reset`."""
         committed = self.committed(self._owned)
-        reset = self._settings.library["auto.offset.reset"] in ("earliest", "smallest", "beginning")
         for key in sorted(self._owned):
             offset = committed.get(key)
-            self.seek(*key, self._bounds(key)[0 if reset else 1] if offset is None else offset)
+            self.seek(*key, self._bounds(key)[0 if self._resets_to_beginning else 1] if offset is None else offset)
 
     def _wanted(self, partitions: Iterable[Position] | None) -> list[Position]:
         if partitions is not None:
@@ -453,9 +443,7 @@ class Consumer(Generic[RK, RV]):
         asked = [self._library.TopicPartition(*key, timestamp) for key, timestamp in timestamps_ms.items()]
         with self._asking("offsets for times"):
             found = self._consumer.offsets_for_times(asked, self._settings.seconds("default.api.timeout.ms"))
-        for each in found:
-            if each.error is not None:
-                raise library_error(each.error, f"offset for a time in {each.topic}-{each.partition}")
+        _raise_first(found, "offset for a time")
         return {(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
 
     def committed(self, partitions: Iterable[Position]) -> dict[Position, int]:
@@ -464,9 +452,7 @@ class Consumer(Generic[RK, RV]):
         asked = [self._library.TopicPartition(*key) for key in partitions]
         with self._asking(f"offsets of group {self.group_id!r}"):
             found = self._consumer.committed(asked, self._settings.seconds("default.api.timeout.ms"))
-        for each in found:
-            if each.error is not None:
-                raise library_error(each.error, f"offset of group {self.group_id!r} in {each.topic}-{each.partition}")
+        _raise_first(found, f"offset of group {self.group_id!r}")
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def pause(self, partitions: Iterable[Position]) -> None:
@@ -503,9 +489,7 @@ class Consumer(Generic[RK, RV]):
         listed = [self._library.TopicPartition(*key, offset) for key, offset in wanted.items()]
         with self._asking(f"offsets of group {self.group_id!r}"):
             results = self._consumer.commit(offsets=listed, asynchronous=not wait)
-        for each in results or ():
-            if each.error is not None:
-                raise library_error(each.error, f"offset of group {self.group_id!r} in {each.topic}-{each.partition}")
+        _raise_first(results or (), f"offset of group {self.group_id!r}")
 
     def _store(self, start: int) -> None:
         """Leave to the library what is done with: it commits that from time to time."""
@@ -524,10 +508,8 @@ class Consumer(Generic[RK, RV]):
         failure = None if failed is None else library_error(failed, f"offsets of group {self.group_id!r}")
         if failure is None:
             for interceptor in self._interceptors:
-                try:
+                with logged(interceptor, "on_commit"):
                     interceptor.on_commit(offsets)
-                except Exception:
-                    logger.exception("on_commit of %r failed", interceptor)
         if self._on_commit_hook is not None:
             self._on_commit_hook(offsets, failure)
         elif failure is not None:
@@ -632,3 +614,10 @@ class Consumer(Generic[RK, RV]):
             yield
         except self._library.KafkaException as error:
             raise library_error(error.args[0], subject) from error
+
+
+def _raise_first(results: Iterable[Any], what: str) -> None:
+    """Raise what the library has against one of several partitions, if anything."""
+    for each in results:
+        if each.error is not None:
+            raise library_error(each.error, f"{what} in {each.topic}-{each.partition}")

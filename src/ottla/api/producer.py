@@ -15,22 +15,20 @@ Built on confluent-kafka, whose threads batch by `batch.size` and `linger.ms`, c
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, Protocol, cast
+from typing import Any, Generic, cast
 
 from ottla.api.errors import ClientClosed, library_error
+from ottla.api.interceptors import ProducerInterceptor, logged
 from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
 from ottla.api.records import Bytes, Delivery, Headers, K, ProducerRecord, Serializer, V
 from ottla.api.settings import Config, Settings, read_settings
 from ottla.api.transaction import Transaction, Transactions
 from ottla.common.errors import ErrorCode, KafkaError
-
-logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
 """The library's calls can't be interrupted: short ones, so that Ctrl-C and `close` are heard."""
@@ -47,18 +45,6 @@ NOW = 0
 
 _DEFAULTS = {"acks": "all", "enable.idempotence": True}
 _DELIVERY_TIMEOUT_MS = 120_000
-
-
-class ProducerInterceptor(Protocol):
-    """Sees every record on its way out and back (KIP-42). What it raises is logged and has no other effect."""
-
-    def on_send(self, record: ProducerRecord[Any, Any]) -> ProducerRecord[Any, Any]:
-        """A record as the caller gave it; what is returned is sent."""
-        ...
-
-    def on_acknowledgement(self, delivery: Delivery) -> None:
-        """The fate of a record; in the producer's thread."""
-        ...
 
 
 class QueueFull(KafkaError):
@@ -275,10 +261,8 @@ class Producer(Generic[K, V]):
 
     def _intercepted(self, record: ProducerRecord[K, V]) -> ProducerRecord[K, V]:
         for each in self._interceptors:
-            try:
+            with logged(each, "on_send"):
                 record = each.on_send(record)
-            except Exception:
-                logger.exception("on_send of %r failed", each)
         return record
 
     def _choose(self, topic: str, key: bytes | str | None) -> int:
@@ -418,10 +402,8 @@ def _chained(
 
     def tell(delivery: Delivery) -> None:
         for each in interceptors:
-            try:
+            with logged(each, "on_acknowledgement"):
                 each.on_acknowledgement(delivery)
-            except Exception:
-                logger.exception("on_acknowledgement of %r failed", each)
         told(delivery)
 
     return tell
