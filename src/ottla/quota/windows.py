@@ -57,10 +57,8 @@ class WindowedRate:
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
-        self._size_s, self._span_s = (
-            windows.size_s,
-            windows.span_s,
-        )  # each request of a client with limits asks for both
+        # Each request of a client with limits asks for both.
+        self._size_s, self._span_s = windows.size_s, windows.span_s
         self._samples: deque[_Sample] = deque()
         self.total = 0.0
         """What counted when something was recorded last."""

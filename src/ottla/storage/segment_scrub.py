@@ -170,11 +170,10 @@ class AbortedCheck:
         open_before: Mapping[int, int] | None,
         *,
         was_cleaned: bool,
-        log_start_offset: int | None = None,
+        log_start_offset: int,
         seen_before: Mapping[int, int] | None = None,
     ) -> None:
-        """`open_before`: producer id -> first offset of what was open, None where nobody knows. Without
-        `log_start_offset` no entry is missed."""
+        """`open_before`: producer id -> first offset of what was open, None where nobody knows."""
         self._start_offset = log_start_offset
         self._file = file
         self._base_offset = base_offset
@@ -197,7 +196,7 @@ class AbortedCheck:
                 self._open.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
                 last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
                 # The last batch of a producer stays without records, and a cleaner needs no entry for deleted ones.
-                if header[RECORDS_COUNT] and last_offset >= (self._start_offset or 0):
+                if header[RECORDS_COUNT] and last_offset >= self._start_offset:
                     self.seen.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
             return
         try:
@@ -213,7 +212,7 @@ class AbortedCheck:
         before, self._last_marker[producer_id] = self._last_marker.get(producer_id, -1), offset
         entry = self._entries.pop(offset, None)
         if entry is None:  # where records were deleted or cleaned away it is rightly missing
-            if committed or self._start_offset is None or offset < self._start_offset:
+            if committed or offset < self._start_offset:
                 return
             if seen_offset is not None:
                 self._tell(f"none for the marker at {offset}, which aborts from {seen_offset} on")
