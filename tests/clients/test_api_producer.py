@@ -113,6 +113,7 @@ def test_a_partition_that_is_not_there_is_told(servers, topic):
         telling.send(topic, "v", partition=7, on_delivery=heard.append)
     assert heard[0].error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     producer = Producer(servers)
+    producer.send(topic, "v", partition=0).result(WAIT_S)  # from now on the library knows, and tells at once
     failed = producer.send(topic, "v", partition=8)
     with pytest.raises(KafkaError) as raised:
         producer.close()
@@ -239,7 +240,13 @@ def test_outside_of_a_block_nothing_is_sent(topic, transactional):
         pass
 
 
-def test_a_record_that_fails_aborts_its_transaction_and_the_producer_goes_on(servers, topic, transactional):
+@pytest.mark.parametrize("known", [False, True])
+def test_a_record_that_fails_aborts_its_transaction_and_the_producer_goes_on(servers, topic, transactional, known):
+    before = [b"before it"] if known else []
+    for value in before:
+        with transactional.transaction():
+            transactional.send(topic, value, partition=0)
+
     def fail():
         with transactional.transaction():
             transactional.send(topic, "beside it", partition=0)
@@ -249,7 +256,7 @@ def test_a_record_that_fails_aborts_its_transaction_and_the_producer_goes_on(ser
         fail()
     with transactional.transaction():
         transactional.send(topic, "after it", partition=0)
-    assert [record.value for record in stored(servers, topic, "read_committed")] == [b"after it"]
+    assert [record.value for record in stored(servers, topic, "read_committed")] == [*before, b"after it"]
 
 
 def test_the_younger_of_two_producers_fences_the_other(servers, topic):

@@ -248,7 +248,14 @@ class Producer(Generic[K, V]):
                     raise QueueFull from None
                 self._hear(POLL_S)
             except self._library.KafkaException as error:
-                raise self._refusal(error.args[0], topic) from error
+                reason = error.args[0]
+                if library_error(reason).code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise self._refusal(reason, topic) from error
+                # The library tells of it at once, or by a report where it has yet to ask: one way here.
+                refused = delivery.refuse(reason)
+                if self._transactions is not None:
+                    self._transactions.refuse(refused)
+                return delivery
             else:
                 if told is None:
                     self._served_here(1)

@@ -137,7 +137,19 @@ class Delivery:
         self._partition = message.partition()
         self._offset = message.offset()
         if error is not None:
-            self.error = library_error(error, f"a record for topic {self.topic!r} was not delivered")
+            self.error = self._failure(error)
+        self._settle()
+
+    def refuse(self, reason: Any) -> KafkaError:
+        """The library would not take it; gives its error."""
+        self.error = self._failure(reason)
+        self._settle()
+        return self.error
+
+    def _failure(self, reason: Any) -> KafkaError:
+        return library_error(reason, f"a record for topic {self.topic!r} was not delivered")
+
+    def _settle(self) -> None:
         self._seen = True
         if self._event is not None:
             self._event.set()
@@ -146,5 +158,5 @@ class Delivery:
                 self._on_delivery(self)
             except Exception:
                 logger.exception("on_delivery of a record of topic %r failed", self.topic)
-        elif error is not None:
+        elif self.error is not None:
             self._untold(self)

@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Mapping
 from enum import Enum, auto
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ottla.api.errors import TransactionAborted, library_error
 from ottla.client.model import Position
@@ -61,6 +61,8 @@ class Transactions(TransactionCalls):
         self._transactional_id = transactional_id
         self._limit_s = limit_s
         self._state = State.IDLE
+        self._refused: KafkaError | None = None
+        """Why a record of the open transaction was not taken by the library, which would commit without it."""
 
     def initialize(self) -> None:
         """Fence other producers of the id, and end what they had open."""
@@ -84,6 +86,11 @@ class Transactions(TransactionCalls):
         except self._library.KafkaException as error:
             raise self.failure(error.args[0]) from error
         self._state = State.OPEN
+        self._refused = None
+
+    def refuse(self, error: KafkaError) -> None:
+        """A record was not taken: the transaction can't be committed any more."""
+        self._refused = self._refused or error
 
     def send_offsets(self, offsets: Mapping[Position, int], group_metadata: Any, group_id: str) -> None:
         """Make offsets of a group part of it. Raises ProducerHung, after which the producer is lost."""
@@ -99,15 +106,20 @@ class Transactions(TransactionCalls):
 
     def commit(self) -> None:
         """Deliver and commit. Raises TransactionAborted."""
+        if self._refused is not None:
+            self._give_up(self._refused)
         self._state = State.LOST  # until its outcome is known; an interruption leaves it so
         try:
             self._until_done(self._producer.commit_transaction, self._limit_s)
         except _MustAbort as error:
             self._state = State.OPEN
-            self.abort()
-            message = f"the transaction of {self._transactional_id!r} was aborted: {error.failure.message}"
-            raise TransactionAborted(error.failure.code, message) from error.failure
+            self._give_up(error.failure)
         self._state = State.IDLE
+
+    def _give_up(self, why: KafkaError) -> NoReturn:
+        self.abort()
+        message = f"the transaction of {self._transactional_id!r} was aborted: {why.message}"
+        raise TransactionAborted(why.code, message) from why
 
     def abort(self) -> None:
         """Give up what is open."""
