@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,13 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.app.main import cli
+from ottla.client.acls import AclFilter
 from ottla.client.batch_producer import BatchProducer
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import RecordConsumer
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, ResourceType
 from ottla.client.security import PLAINTEXT
+from ottla.common.acl import Acl, AclOperation, PatternType, Permission
 from ottla.common.errors import KafkaError
 from ottla.common.key_hash import hash_partition
 from ottla.mirror import driver, opening
@@ -30,7 +34,7 @@ from ottla.record.batch import HEADER_SIZE, BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.testing import Broker
 
-from .mirror_process import copy
+from .mirror_process import SESSION_TIMEOUT_MS, copy
 
 PROGRAM = Path(__file__).with_name("mirror_process.py")
 PARTITIONS = 2
@@ -39,9 +43,16 @@ NUMBERS = itertools.count()
 Row = tuple[bytes | None, bytes | None, int | None, tuple[tuple[str, bytes | None], ...]]
 
 
+CONFIGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "group.min.session.timeout.ms": SESSION_TIMEOUT_MS,
+}
+
+
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[tuple[Broker, Broker]]:
-    with Broker() as source, Broker() as target:
+    with Broker(configs=CONFIGS) as source, Broker(configs=CONFIGS) as target:
         yield source, target
 
 
@@ -186,7 +197,7 @@ def test_killed_at_each_point_it_goes_on_without_loss_or_double(servers, topic, 
     copied = []
     for point in KILLS[count]:
         when, number = point.rsplit(" ", 1)
-        command = [sys.executable, str(PROGRAM), source, target, topic, when, number]
+        command = [sys.executable, str(PROGRAM), source, target, topic, "--at", when, "--number", number]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == -9, done.stdout + done.stderr
         copied.append(sum(len(rows) for rows in content(target, topic).values()))
@@ -209,7 +220,8 @@ def test_groups_go_on_where_they_stand(servers, topic, count) -> None:
         for group, offset in groups.items():
             cluster.commit_group_offsets(group, {(topic, index): offset for index in range(PARTITIONS)})
         if count == PARTITIONS:
-            subprocess.run([sys.executable, str(PROGRAM), source, target, topic, "after commit", "9"], check=False)
+            command = [sys.executable, str(PROGRAM), source, target, topic, "--at", "after commit", "--number", "9"]
+            subprocess.run(command, check=False)
         copy(source, target, topic, groups=f"{topic}-.*")
         fill(source, topic, range(4, 5))
         copy(source, target, topic, groups=f"{topic}-.*")
@@ -260,6 +272,92 @@ def test_brokers_may_go_while_it_runs(brokers, servers, topic) -> None:
     assert content(source, topic) == content(target, topic)
 
 
+class Members:
+    """Mirrors that share the work under one group; all end with it."""
+
+    def __init__(self, source: str, target: str, topic: str) -> None:
+        self._command = [sys.executable, str(PROGRAM), source, target, topic, "--share", topic]
+        self._source, self._group = source, topic
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Members:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def start(self, *arguments: object) -> subprocess.Popen[bytes]:
+        self.processes.append(subprocess.Popen([*self._command, *map(str, arguments)]))
+        return self.processes[-1]
+
+    def wait_for(self, count: int) -> None:
+        """Until so many members have a partition each."""
+        with Cluster(self._source) as cluster:
+            while True:
+                assert all(process.poll() in (None, -signal.SIGKILL) for process in self.processes), "a mirror ended"
+                with contextlib.suppress(KafkaError):
+                    found = cluster.describe_group(self._group)
+                    shares = [sum(map(len, member.assignment.values())) for member in found.members]
+                    if found.state == "Stable" and shares == [PARTITIONS // count] * count:
+                        return
+                time.sleep(0.05)
+
+
+def until_equal(source: str, target: str, topic: str) -> None:
+    """Wait for it; pytest's own limit ends it."""
+    wanted = content(source, topic)
+    while content(target, topic) != wanted:
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_several_share_the_work_and_one_that_is_gone_leaves_it_to_the_others(servers, topic, number) -> None:
+    """Within a transaction; one that stands still for a while comes back as a zombie, and has to do no harm."""
+    source, target = servers
+    with Cluster(source) as cluster:
+        cluster.create_topic(topic, PARTITIONS)
+    with Members(source, target, topic) as members:
+        members.start()
+        members.wait_for(1)
+        gone = members.start("--at", "after send", "--number", 3, "--signal", int(number))
+        members.wait_for(2)
+        fill(source, topic, range(5))
+        until_equal(source, target, topic)
+        members.wait_for(1)
+        if number == signal.SIGSTOP:
+            gone.send_signal(signal.SIGCONT)
+            members.wait_for(2)
+            fill(source, topic, range(5, 8))
+            until_equal(source, target, topic)
+            assert gone.poll() is None
+        members.processes[0].send_signal(signal.SIGINT)
+        members.processes[0].wait(30)
+        fill(source, topic, range(8, 9))
+        if number == signal.SIGSTOP:
+            until_equal(source, target, topic)
+    copy(source, target, topic)
+    assert content(source, topic) == content(target, topic)
+
+
+def test_acls_of_the_topics_go_along(servers, topic) -> None:
+    source, target = servers
+    fields = (ResourceType.TOPIC, topic, PatternType.LITERAL, "User:a", "*")
+    given = [Acl(*fields, operation, Permission.ALLOW) for operation in (AclOperation.WRITE, AclOperation.ALL)]
+    with Cluster(source) as cluster, Cluster(target) as there:
+        cluster.create_topic(topic, 1)
+        cluster.create_acls(given)
+        command = ["mirror", "--from", source, "--to", target, "--topics", topic, "--rename", "eu.{topic}", "--once"]
+        for arguments, operations in (([], []), (["--acls"], [AclOperation.READ])):
+            done = CliRunner().invoke(cli, [*command, *arguments], catch_exceptions=False)
+            assert done.exit_code == 0, done.stderr
+            found = there.acls(AclFilter(principal="User:a"))
+            assert found == [
+                Acl(*fields, each, Permission.ALLOW)._replace(resource_name=f"eu.{topic}") for each in operations
+            ]
+
+
 def test_mistakes_of_the_operator_are_told_at_once(servers) -> None:
     source, target = servers
     for arguments, words in (
@@ -268,6 +366,7 @@ def test_mistakes_of_the_operator_are_told_at_once(servers) -> None:
         (("--from", source, "--to", target, "--topics", "("), "is no regular expression"),
         (("--from", source, "--to", target, "--topics", ".*", "--rename", "x"), "lacks {topic}"),
         (("--from", source, "--to", target, "--topics", ".*", "--to-config", "/none"), "--to-config"),
+        (("--from", source, "--to", target, "--topics", ".*", "--share", "g", "--once"), "who stops --once leaves"),
     ):
         done = CliRunner().invoke(cli, ["mirror", *arguments])
         assert done.exit_code == 2, done.output
@@ -346,7 +445,7 @@ def test_topics_that_come_are_copied_and_who_is_fenced_leaves_the_other_alone(se
 
     with Cluster(source) as cluster:
         cluster_id = cluster.describe().cluster_id or ""
-    settings = driver.Settings(re.compile(f"{topic}.*"), "{topic}", False, 0.0, None)
+    settings = driver.Settings(re.compile(f"{topic}.*"), "{topic}", False, 0.0)
     ends = Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT)
     with pytest.raises(KafkaError, match="another mirror took over"):
         driver.Mirror(*ends, settings, print, report).run()

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from ottla.mirror import copying, translation
 from ottla.mirror.copying import PartitionCopy
-from ottla.mirror.progress import Run
+from ottla.mirror.progress import Journal, Progress, Run, map_record, progress_record
 from ottla.mirror.routes import Route
-from ottla.mirror.translation import RouteMap, translate
+from ottla.mirror.translation import RouteMap, maps_of_topic, translate
 from ottla.record.batch import iter_batches
+from ottla.record.builder import RecordData
 
 from .test_copying import ROUTE, fetched, logs
 
@@ -46,6 +47,31 @@ def test_what_flows_together_goes_on_at_the_least_and_from_its_beginning() -> No
     assert translate({("t", 0): 12, ("t", 1): 12}, maps).offsets == {("u", 0): 70, ("u", 1): 53}
     assert translate({("t", 0): 12}, maps).offsets == {("u", 0): 50, ("u", 1): 50}
     assert translate({("other", 0): 12}, maps) == ({}, frozenset())
+
+
+def test_who_translates_for_all_knows_all_or_nothing() -> None:
+    """Of partitions that flow together and that others copy too: where one is not kept, its records may lie first."""
+    kept = Progress(20, bytes(16), bytes(16), False, frozenset(), 0)
+    routes = [Route("A", "t", index, "u") for index in range(2)]
+    journal = Journal()
+
+    def note(*records: RecordData) -> None:
+        for record in records:
+            journal.replay(0, record.key, record.value)
+
+    note(progress_record(routes[0], kept, 1), map_record(routes[0], 0, (Run(0, 0, 20, 100, 20),), 1))
+    assert maps_of_topic(journal, routes[0], 2, 1) == {}
+    for unlike in (
+        kept._replace(in_step=True),
+        kept._replace(mapped_from=None),
+        kept._replace(target_topic_id=bytes(range(16))),
+    ):
+        note(progress_record(routes[1], unlike, 1))
+        assert maps_of_topic(journal, routes[0], 2, 1) == {}
+    note(progress_record(routes[1], kept, 1), map_record(routes[1], 0, (Run(0, 0, 9, 50, 9),), 1))
+    maps = maps_of_topic(journal, routes[0], 2, 1)
+    assert translate({("t", 0): 20, ("t", 1): 4}, maps).offsets == {("u", 0): 54}
+    assert translate({("t", 0): 20, ("t", 1): 9}, maps).offsets == {("u", 0): 59}
 
 
 @pytest.mark.parametrize("dense", [True, False])

@@ -83,6 +83,11 @@ class RecordConsumer:
     ) -> None:
         self._cluster.close()
 
+    @property
+    def is_done(self) -> bool:
+        """Every partition is at its end."""
+        return not self._positions
+
     def batches(
         self, *, max_records: int | None = None, idle_timeout_s: float | None = None
     ) -> Iterator[list[ConsumedRecord]]:

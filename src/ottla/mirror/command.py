@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import click
 
@@ -43,6 +44,7 @@ _FILE = click.Path(readable=False)
         "ottla mirror --from old:9092 --to new:9092 --topics 'clicks|orders' --once",
         "ottla mirror --from paris:9092 --to berlin:9092 --topics '.*' --rename 'paris.{topic}'",
         "ottla mirror --from old:9092 --to new:9092 --topics 'pay.*' --groups '.*'",
+        "ottla mirror --from old:9092 --to new:9092 --topics 'pay.*' --share mirrors",
         "ottla mirror --from a:9093 --from-config a.properties --to b:9092 --topics 'pay.*' --json",
     ),
 )
@@ -71,6 +73,12 @@ _FILE = click.Path(readable=False)
     callback=_pattern,
     help="Carry over the offsets of groups whose whole id matches, for as long as they have no members in the target.",
 )
+@click.option("--acls", is_flag=True, help="Copy ACLs that name a topic, but for leave to write there.")
+@click.option(
+    "--share",
+    metavar="GROUP",
+    help="Share the work with all mirrors that name this consumer group of the source.",
+)
 @click.option("--once", is_flag=True, help="Stop at what is the end now.")
 @click.option(
     "--interval",
@@ -95,28 +103,21 @@ _FILE = click.Path(readable=False)
 def mirror(
     source: str,
     target: str,
-    pattern: re.Pattern[str],
-    template: str,
-    groups: re.Pattern[str] | None,
-    once: bool,
-    interval_s: float,
     source_security: ClientSecurity,
     target_security: ClientSecurity,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Copy topics to another cluster, each record exactly once, until Ctrl-C.
 
     How far it came is kept in the target, so that it goes on there after any end. Where a topic has as many partitions
     on both sides, batches pass as they are; else records go by the hash of their key.
     """
+    wanted = Settings(**settings)
+    if wanted.once and wanted.share is not None:
+        raise click.UsageError("--share is for mirrors that stay: who stops --once leaves work to the others; omit one")
     report = _Report(as_json=as_json)
-    Mirror(
-        Endpoint(source, source_security),
-        Endpoint(target, target_security),
-        Settings(pattern, template, once, interval_s, groups),
-        tell,
-        report,
-    ).run()
+    Mirror(Endpoint(source, source_security), Endpoint(target, target_security), wanted, tell, report).run()
 
 
 class _Report:

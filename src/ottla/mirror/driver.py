@@ -3,7 +3,8 @@ something, under the partition's own transactional id, with its progress.
 
 Whatever fails while a transaction is open ends the session: the next one takes all ids anew, which decides what was
 open, and reads how far it came. So no outcome has to be guessed, and there is one way to resume, after a lost
-connection as after kill -9.
+connection as after kill -9. It is also how several share the work: a session copies what a consumer group of the source
+gave, ends when the group takes it back, and who does not know yet that it did is fenced by whoever has it now.
 """
 
 from __future__ import annotations
@@ -11,21 +12,24 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.client.batch_producer import TRANSACTION_TIMEOUT_MS, BatchProducer
 from ottla.client.cluster import Cluster
 from ottla.client.connection import BrokerUnreachable
-from ottla.client.model import LATEST_TIMESTAMP, FetchResult, Position
+from ottla.client.membership import Membership
+from ottla.client.model import LATEST_TIMESTAMP, FetchResult, Position, TopicInfo
 from ottla.client.outage import Outage, Tell
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OperatorError, OttlaError
+from ottla.mirror.acls import AclMirror
 from ottla.mirror.copying import PartitionCopy, Step
 from ottla.mirror.groups import GroupMirror
-from ottla.mirror.opening import PROGRESS, Endpoint, Start, make_topics, origins, read_journal, starts, take_ids
+from ottla.mirror.opening import PROGRESS, Endpoint, JournalReader, Start, make_topics, origins, starts, take_ids
 from ottla.mirror.progress import Run, map_record, progress_record
 from ottla.mirror.routes import Origin, Route, chosen_topics, renamed, require_two_clusters
-from ottla.mirror.translation import RouteMap
+from ottla.mirror.translation import RouteMap, kept_map, maps_of_topic
 from ottla.record.batch import BatchView
 from ottla.record.builder import build_batch
 
@@ -39,6 +43,9 @@ CARRY_S = 5.0
 """How often offsets of groups are carried over."""
 RECORDS_IN_BATCH = 1_000
 """Of the progress topic."""
+JOIN_LIMIT_S = 60.0
+"""How long it takes until a group that gives nothing is told as an outage."""
+POLL_S = 0.5
 LAST_WORDS_S = 5.0
 """How long the end may take to abort what is open."""
 FIRST_PAUSE_S = 0.1
@@ -65,8 +72,11 @@ class Settings(NamedTuple):
     once: bool
     interval_s: float
     """Between reports."""
-    groups: re.Pattern[str] | None
+    groups: re.Pattern[str] | None = None
     """Whose offsets are carried over."""
+    acls: bool = False
+    share: str | None = None
+    """The consumer group of the source by which several mirrors share the work; not with `once`."""
 
 
 class Totals:
@@ -85,7 +95,7 @@ class Totals:
 
 
 class _Changed(Exception):
-    """Other topics or partitions are to be copied than when the session began."""
+    """Other topics or partitions are to be copied than when the session began, or by somebody else."""
 
 
 class Mirror:
@@ -102,14 +112,26 @@ class Mirror:
         self._totals = Totals()
         self._goals: dict[Position, int] = {}
         """With `once`: where the partitions ended at the start."""
+        self._members: Membership | None = None
+        if settings.share is not None:
+            self._members = Membership(
+                source.bootstrap_servers, settings.share, client_id=CLIENT_ID, security=source.security
+            )
 
     def run(self) -> None:
         """Copy. Raises OperatorError, KafkaError and BrokerUnreachable where waiting does not help."""
+        try:
+            self._run()
+        finally:
+            if self._members is not None:
+                self._members.leave()
+
+    def _run(self) -> None:
         outage, pause_s, begun = Outage(self._tell), FIRST_PAUSE_S, False
         while True:
             source_end, target_end = self._ends
             with _cluster(source_end) as source, _cluster(target_end) as target:
-                session = Session(source, target, self._ends, self._settings, self._tell)
+                session = Session(source, target, self._ends, self._settings, self._members, self._tell)
                 try:
                     session.open(self._goals)
                     outage.ended()
@@ -122,40 +144,61 @@ class Mirror:
                     begun = begun or session.reached
                     if isinstance(error, KafkaError) and error.code in FENCED_ERRORS:
                         session.leave()
-                        raise KafkaError(
-                            error.code,
-                            "another mirror took over what this one copies, or this one stood still for longer than "
-                            f"{TRANSACTION_TIMEOUT_MS // 1000} s within a transaction: {error.message}",
-                        ) from error
-                    if not begun or (isinstance(error, KafkaError) and error.code not in PASSING_ERRORS):
+                        self._fenced(error)
+                    elif not begun or (isinstance(error, KafkaError) and error.code not in PASSING_ERRORS):
                         raise
-                    outage.failed(str(error))
+                    else:
+                        outage.failed(str(error))
                 finally:
                     session.close()
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _fenced(self, error: KafkaError) -> None:
+        """Among several, ask the group anew; what it gave before may be somebody else's. Raises KafkaError alone."""
+        told = (
+            "another mirror took over what this one copies, or this one stood still for longer than "
+            f"{TRANSACTION_TIMEOUT_MS // 1000} s within a transaction: {error.message}"
+        )
+        if self._members is None:
+            raise KafkaError(error.code, told) from error
+        self._tell(f"{told}; it joins group {self._settings.share!r} again")
+        self._members.leave()
 
 
 class Session:
     """Copies as long as nothing fails."""
 
     def __init__(
-        self, source: Cluster, target: Cluster, ends: tuple[Endpoint, Endpoint], settings: Settings, tell: Tell
+        self,
+        source: Cluster,
+        target: Cluster,
+        ends: tuple[Endpoint, Endpoint],
+        settings: Settings,
+        members: Membership | None,
+        tell: Tell,
     ) -> None:
         self._source = source
         self._target = target
         self._ends = ends
         self._settings = settings
+        self._members = members
+        self._given: frozenset[Position] | None = None
+        """By the group, which may take it back."""
         self._tell = tell
         self._ids = ("", "")
         self.reached = False
         """Both clusters answered, so that it is no mistake of the operator where one does not later."""
         self._topics: dict[str, tuple[bytes, int]] = {}
+        self._names: dict[str, str] = {}
         self._producers: dict[Route, BatchProducer] = {}
         self._starts: dict[Route, Start] = {}
         self._copies: dict[Position, PartitionCopy] = {}
         self._goals: Mapping[Position, int] = {}
+        self._acls = AclMirror(tell) if settings.acls else None
         self._groups = None if settings.groups is None else GroupMirror(settings.groups, tell)
+        self._journal = JournalReader(ends[1], target, tell)
+        """What others write too, for groups where partitions flow together."""
         self._maps: dict[Route, RouteMap] = {}
 
     def open(self, goals: dict[Position, int]) -> None:
@@ -169,16 +212,14 @@ class Session:
                 "see ottla topic list"
             )
         self._topics = {name: (info.topic_id, len(info.partitions)) for name, info in chosen.items()}
-        names = {name: renamed(name, self._settings.template) for name in chosen}
+        self._names = {name: renamed(name, self._settings.template) for name in chosen}
         came_from = self._require_no_cycle(chosen)
-        make_topics(self._source, self._target, names, chosen)
-        routes = [
-            Route(self._ids[0], name, index, names[name])
-            for name, info in chosen.items()
-            for index in range(len(info.partitions))
-        ]
+        make_topics(self._source, self._target, self._names, chosen)
+        self._copy_acls()
+        routes = self._own_routes(chosen)
         self._producers = take_ids(self._target, routes)
-        journal = read_journal(self._ends[1], self._target, "read_uncommitted", self._tell)
+        reader = JournalReader(self._ends[1], self._target, self._tell)
+        journal = reader.read("read_uncommitted", self._require_given)
         self._starts = starts(
             self._source, self._target, journal, routes, came_from, self._tell, with_map=self._groups is not None
         )
@@ -187,9 +228,8 @@ class Session:
             copy = PartitionCopy(route, progress.offset, start.target_count, in_step=progress.in_step)
             self._copies[route.topic, route.partition] = copy
             if progress.mapped_from is not None:
-                self._maps[route] = RouteMap(progress.mapped_from, start.target_count, in_step=progress.in_step)
-                for first, runs in sorted(journal.runs.get(route, {}).items()) if not start.stale else ():
-                    self._maps[route].add(first, runs)
+                runs = {} if start.stale else journal.runs.get(route, {})
+                self._maps[route] = kept_map(progress, progress.mapped_from, runs, start.target_count)
             if not start.known:
                 self._write(copy, None, start.stale)
         if self._settings.once and not goals:
@@ -197,24 +237,47 @@ class Session:
             goals |= {key: info.offset for key, info in found.items()}
         self._goals = goals
 
+    def _own_routes(self, chosen: Mapping[str, TopicInfo]) -> list[Route]:
+        """All of them, or among several what the group gives. Raises KafkaError, _Changed."""
+        if self._members is not None:
+            self._members.join(chosen)
+            until_s = time.monotonic() + JOIN_LIMIT_S
+            while self._members.assignment is None:
+                if time.monotonic() > until_s:
+                    reason = f"group {self._settings.share!r} gives this mirror no partitions"
+                    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+                self._members.poll(POLL_S)
+            self._given = self._members.assignment
+        return [
+            Route(self._ids[0], name, index, self._names[name])
+            for name, info in chosen.items()
+            for index in range(len(info.partitions))
+            if self._given is None or (name, index) in self._given
+        ]
+
+    def _require_given(self, wait_s: float = 0.0) -> None:
+        """Raises _Changed where the group took back what this session copies, which it is asked here."""
+        if self._members is not None:
+            self._members.poll(wait_s)
+            if self._members.assignment is not self._given:
+                raise _Changed
+
+    def _copy_acls(self) -> None:
+        if self._acls is not None:
+            self._acls.copy(self._source, self._target, self._names)
+
     def _require_no_cycle(self, names: Iterable[str]) -> dict[str, frozenset[Origin]]:
         return origins(self._ends[0], self._source, names, self._ids, self._tell)
 
     def copy(self, totals: Totals, report: Callable[[Totals], None]) -> None:
         """Until the goals are reached; else for ever. Raises what the clusters answer."""
         refresh_s = report_s = carry_s = time.monotonic()
-        while wanted := self._wanted():
-            answers = self._source.fetch_several(
-                wanted,
-                max_bytes=FETCH_BYTES,
-                max_wait_ms=FETCH_WAIT_MS,
-                isolation="read_committed",
-                topic_ids={name: topic_id for name, (topic_id, _) in self._topics.items()},
-            )
-            for key, answer in answers.items():
-                if isinstance(answer, KafkaError):
-                    raise answer
-                self._take(key, answer, totals)
+        totals.lags = {key: lag for key, lag in totals.lags.items() if key in self._copies}
+        while (wanted := self._wanted()) or not self._settings.once:
+            if wanted:
+                self._copy_on(wanted, totals)
+            else:  # there are more mirrors than partitions
+                self._require_given(POLL_S)
             now = time.monotonic()
             if now - report_s >= self._settings.interval_s:
                 report_s = now
@@ -227,6 +290,21 @@ class Session:
                 self._refresh()
         self._carry_groups()
         report(totals)
+
+    def _copy_on(self, wanted: Mapping[Position, int], totals: Totals) -> None:
+        """One fetch, and a transaction for each partition that it brought something of."""
+        answers = self._source.fetch_several(
+            wanted,
+            max_bytes=FETCH_BYTES,
+            max_wait_ms=FETCH_WAIT_MS,
+            isolation="read_committed",
+            topic_ids={name: topic_id for name, (topic_id, _) in self._topics.items()},
+        )
+        for key, answer in answers.items():
+            if isinstance(answer, KafkaError):
+                raise answer
+            self._require_given()
+            self._take(key, answer, totals)
 
     def _wanted(self) -> dict[Position, int]:
         """Where to fetch, in turns."""
@@ -285,19 +363,44 @@ class Session:
 
     def _carry_groups(self) -> None:
         """Carry over offsets, and forget the runs that no group needs any more."""
-        if self._groups is None:
+        if self._groups is None or not self._maps:
             return
-        least = self._groups.carry(self._source, self._target, self._maps)
+        least = self._groups.carry(self._source, self._target, *self._whole_maps())
         for key, copy in self._copies.items():
             forgotten = self._maps[copy.route].forget(least.get(key, copy.position))
             if forgotten:
                 self._write(copy, None, forgotten)
+
+    def _whole_maps(self) -> tuple[dict[Route, RouteMap], dict[Position, int]]:
+        """By what groups are translated, and where partitions of the target end for those that others write to too.
+
+        Where partitions flow together and others copy some of them, the one that copies the first translates for all,
+        by what all have committed. What is open in the target is in no map yet and may lie before what is: so ends of
+        what is decided there are taken first, no group goes beyond them, and below them the journal knows everything.
+        """
+        own = Counter(route.topic for route in self._maps)
+        split = {name for name, (_, count) in self._topics.items() if own[name] < count}
+        maps, firsts = {}, {}
+        for route, kept in self._maps.items():
+            if kept.in_step or route.topic not in split:
+                maps[route] = kept
+            elif route.partition == 0:
+                firsts[route] = kept.target_count
+        keys = [(route.target, index) for route, count in firsts.items() for index in range(count)]
+        if not keys:
+            return maps, {}
+        ends = self._target.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation="read_committed")
+        journal = self._journal.read("read_uncommitted", self._require_given)
+        for route, target_count in firsts.items():
+            maps |= maps_of_topic(journal, route, self._topics[route.topic][1], target_count)
+        return maps, {key: info.offset for key, info in ends.items()}
 
     def _refresh(self) -> None:
         """Raises _Changed, OperatorError for a cycle that came."""
         chosen = chosen_topics(self._source.topics(), self._settings.pattern)
         if self._topics != {name: (info.topic_id, len(info.partitions)) for name, info in chosen.items()}:
             raise _Changed
+        self._copy_acls()
         came_from = self._require_no_cycle(chosen)
         if any(came_from[route.topic] != start.progress.origins for route, start in self._starts.items()):
             raise _Changed
@@ -307,9 +410,12 @@ class Session:
         self._producers.clear()
 
     def close(self) -> None:
-        """Abort what is open, so that readers don't wait for it; where that fails, its timeout does it."""
+        """Abort what is open, so that readers don't wait for it; where that fails, its timeout does it.
+
+        What the group took back its new owner aborts.
+        """
         left = [route for route, producer in self._producers.items() if producer.is_open]
-        if not left:
+        if not left or (self._members is not None and self._members.assignment is not self._given):
             return
         with contextlib.suppress(OttlaError), _cluster(self._ends[1], LAST_WORDS_S) as target:
             for route in left:

@@ -14,7 +14,7 @@ from ottla.client.model import Position
 from ottla.client.outage import Tell
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.mirror.routes import Route
-from ottla.mirror.translation import RouteMap, translate
+from ottla.mirror.translation import RouteMap, Translation, translate
 
 OF_CONSUMERS = frozenset({"consumer", ""})
 """The protocol types of groups that commit offsets: also those of KIP-848, and those that never had members."""
@@ -28,37 +28,37 @@ class GroupMirror:
         self._tell = tell
         self._told: set[str] = set()
 
-    def carry(self, source: Cluster, target: Cluster, maps: Mapping[Route, RouteMap]) -> dict[Position, int]:
+    def carry(
+        self, source: Cluster, target: Cluster, maps: Mapping[Route, RouteMap], ends: Mapping[Position, int]
+    ) -> dict[Position, int]:
         """Carry over what can be told; the least offset of the source that any group stands at, by partition.
 
-        Raises KafkaError, BrokerUnreachable.
+        No group goes beyond `ends` of the target. Raises KafkaError, BrokerUnreachable.
         """
-        topics = {route.topic for route in maps}
         least: dict[Position, int] = {}
         for listing in source.groups():
             if listing.protocol_type not in OF_CONSUMERS or not self._pattern.fullmatch(listing.group_id):
                 continue
             offsets = source.group_offsets(listing.group_id, stable=True)
-            committed = {key: found.offset for key, found in offsets.items() if key[0] in topics}
+            committed = {key: found.offset for key, found in offsets.items()}
             for key, offset in committed.items():
                 least[key] = min(offset, least.get(key, offset))
-            if committed:
-                self._carry_one(target, listing.group_id, committed, maps)
+            self._carry_one(target, listing.group_id, translate(committed, maps), ends)
         return least
 
     def _carry_one(
-        self, target: Cluster, group_id: str, committed: Mapping[Position, int], maps: Mapping[Route, RouteMap]
+        self, target: Cluster, group_id: str, translation: Translation, ends: Mapping[Position, int]
     ) -> None:
-        translation = translate(committed, maps)
         for topic in sorted(translation.behind):
             self._tell_once(
                 f"group {group_id!r} stands in topic {topic!r} before where this mirror began to keep what lies where: "
                 "its offsets there are carried over once it is past that"
             )
+        if not translation.offsets:
+            return
         there = target.group_offsets(group_id, stable=True)
-        ahead = {
-            key: offset for key, offset in translation.offsets.items() if key not in there or there[key].offset < offset
-        }
+        wanted = {key: min(offset, ends.get(key, offset)) for key, offset in translation.offsets.items()}
+        ahead = {key: offset for key, offset in wanted.items() if key not in there or there[key].offset < offset}
         if not ahead:
             return
         try:

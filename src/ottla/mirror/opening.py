@@ -6,7 +6,7 @@ under it any more, and only then progress is read, up to the end that the topic 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.client.batch_producer import BatchProducer
@@ -28,6 +28,8 @@ from ottla.mirror.routes import (
 PROGRESS: Position = (PROGRESS_TOPIC, 0)
 COMPACT = "compact"
 POLICY = "cleanup.policy"
+PATIENCE_S = 0.5
+"""How long nothing comes before it is asked whether to wait on."""
 
 
 class Endpoint(NamedTuple):
@@ -48,22 +50,40 @@ class Start(NamedTuple):
     """First offsets of transactions whose runs say nothing any more."""
 
 
-def read_journal(endpoint: Endpoint, cluster: Cluster, isolation: str, tell: Tell) -> Journal:
-    """What is committed below the end that the progress topic has now.
+class JournalReader:
+    """Follows the progress topic of a cluster."""
 
-    An end of read_uncommitted is waited for: what is open below it has to be decided first.
-    """
-    journal = Journal()
-    start = cluster.list_offsets({PROGRESS: EARLIEST_TIMESTAMP})[PROGRESS].offset
-    end = cluster.list_offsets({PROGRESS: LATEST_TIMESTAMP}, isolation=isolation)[PROGRESS].offset
-    consumer = RecordConsumer(
-        endpoint.bootstrap_servers, {PROGRESS: start}, ends={PROGRESS: end}, tell=tell, security=endpoint.security
-    )
-    with consumer:
-        for records in consumer.batches():
-            for record in records:
-                journal.replay(record.offset, record.key, record.value)
-    return journal
+    def __init__(self, endpoint: Endpoint, cluster: Cluster, tell: Tell) -> None:
+        self._endpoint = endpoint
+        self._cluster = cluster
+        self._tell = tell
+        self._journal = Journal()
+        self._next: int | None = None
+
+    def read(self, isolation: str, while_waiting: Callable[[], None] = lambda: None) -> Journal:
+        """What is committed below the end that the topic has now; the same object each time.
+
+        An end of read_uncommitted is waited for: what is open below it has to be decided first. Meanwhile something is
+        called again and again, which may raise.
+        """
+        if self._next is None:
+            self._next = self._cluster.list_offsets({PROGRESS: EARLIEST_TIMESTAMP})[PROGRESS].offset
+        end = self._cluster.list_offsets({PROGRESS: LATEST_TIMESTAMP}, isolation=isolation)[PROGRESS].offset
+        consumer = RecordConsumer(
+            self._endpoint.bootstrap_servers,
+            {PROGRESS: self._next},
+            ends={PROGRESS: end},
+            tell=self._tell,
+            security=self._endpoint.security,
+        )
+        with consumer:
+            while not consumer.is_done:
+                for records in consumer.batches(idle_timeout_s=PATIENCE_S):
+                    for record in records:
+                        self._journal.replay(record.offset, record.key, record.value)
+                while_waiting()
+        self._next = max(self._next, end)
+        return self._journal
 
 
 def origins(
@@ -73,7 +93,7 @@ def origins(
     source_id, target_id = ids
     journal = Journal()
     if PROGRESS_TOPIC in source.topics():
-        journal = read_journal(endpoint, source, "read_committed", tell)
+        journal = JournalReader(endpoint, source, tell).read("read_committed")
     found = {name: journal.origins_of(source_id, name) for name in names}
     for name, came_from in found.items():
         refuse_cycle(name, target_id, came_from)
@@ -105,7 +125,7 @@ def _create(cluster: Cluster, name: str, count: int, settings: Mapping[str, str]
             raise
 
 
-def take_ids(target: Cluster, routes: list[Route]) -> dict[Route, BatchProducer]:
+def take_ids(target: Cluster, routes: Sequence[Route]) -> dict[Route, BatchProducer]:
     """Shut out whoever copied these before. Raises KafkaError."""
     producers = {route: BatchProducer(target, route.transactional_id) for route in routes}
     for producer in producers.values():
@@ -117,7 +137,7 @@ def starts(
     source: Cluster,
     target: Cluster,
     journal: Journal,
-    routes: list[Route],
+    routes: Sequence[Route],
     came_from: Mapping[str, frozenset[Origin]],
     tell: Tell,
     *,
@@ -129,17 +149,19 @@ def starts(
 
     Raises OperatorError for a source that lost records which were copied.
     """
-    sources = {route.topic: source.topic(route.topic) for route in routes}
-    targets = {route.target: target.topic(route.target) for route in routes}
+    names = {(route.cluster_id, route.topic, route.target) for route in routes}
+    targets = {name: target.topic(name) for *_, name in sorted(names)}  # before the source's, which grow before them
+    sources = {topic: source.topic(topic) for _, topic, _ in sorted(names)}
     latest = {
-        route: _valid(journal.progress.get(route), sources[route.topic], targets[route.target]) for route in routes
+        route: _valid(progress, sources[route.topic], targets[route.target])
+        for route, progress in journal.progress.items()
+        if (route.cluster_id, route.topic, route.target) in names
     }
     together = {(route.topic, route.target) for route, progress in latest.items() if progress and progress.in_step}
     for topic, name in sorted(together):
         count = len(sources[topic].partitions)
         if len(targets[name].partitions) < count:
-            target.create_partitions(name, count)
-            targets[name] = target.topic(name)
+            targets[name] = _grown(target, name, count)
     keys = [(route.topic, route.partition) for route in routes]
     firsts = source.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
     ends = source.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
@@ -147,7 +169,7 @@ def starts(
     for route in routes:
         key, before = (route.topic, route.partition), journal.progress.get(route)
         first, offset = firsts[key].offset, firsts[key].offset
-        progress = latest[route]
+        progress = latest.get(route)
         if progress is not None:
             offset = _resumed(route, progress.offset, first, ends[key].offset, tell)
         elif before is not None:
@@ -166,6 +188,18 @@ def starts(
         goes_on = progress is not None and mapped_from is not None and progress.mapped_from == mapped_from
         stale = [] if goes_on else sorted(journal.runs.get(route, {}))
         found[route] = Start(now, now == before and not stale, count, tuple(stale))
+    return found
+
+
+def _grown(target: Cluster, name: str, count: int) -> TopicInfo:
+    try:
+        target.create_partitions(name, count)
+    except KafkaError as error:
+        if error.code != ErrorCode.INVALID_PARTITIONS:  # another mirror was faster
+            raise
+    found = target.topic(name)
+    if len(found.partitions) < count:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} of the target lacks its new partitions yet")
     return found
 
 

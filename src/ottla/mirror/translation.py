@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.client.model import Position
-from ottla.mirror.progress import Run
+from ottla.mirror.progress import Journal, Progress, Run
 from ottla.mirror.routes import Route
 
 KEPT_TRANSACTIONS = 100
@@ -70,6 +70,32 @@ class RouteMap:
         for partition, runs in self._runs.items():
             self._runs[partition] = [run for run in runs if run.source_first >= self.complete_from]
         return doomed
+
+
+def kept_map(progress: Progress, complete_from: int, runs: Mapping[int, Iterable[Run]], target_count: int) -> RouteMap:
+    """What the journal keeps of a route: the runs of transactions by the source offsets that these began at."""
+    found = RouteMap(complete_from, target_count, in_step=progress.in_step)
+    for first in sorted(runs):
+        found.add(first, runs[first])
+    return found
+
+
+def maps_of_topic(journal: Journal, first: Route, count: int, target_count: int) -> dict[Route, RouteMap]:
+    """Of all partitions of a topic, which flow together, whoever copies them; `first` is the route of one.
+
+    None where one is not kept: its records may lie before those of the others.
+    """
+    mine = journal.progress.get(first)
+    found: dict[Route, RouteMap] = {}
+    for index in range(count):
+        route = first._replace(partition=index)
+        progress = journal.progress.get(route)
+        if mine is None or progress is None or progress.mapped_from is None or progress.in_step:
+            return {}
+        if (progress.source_topic_id, progress.target_topic_id) != (mine.source_topic_id, mine.target_topic_id):
+            return {}
+        found[route] = kept_map(progress, progress.mapped_from, journal.runs.get(route, {}), target_count)
+    return found
 
 
 class Translation(NamedTuple):
