@@ -32,7 +32,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from harness.conditions import conditions
-from harness.peers import PEERS, ROOT, Server
+from harness.output import add_output, write_result
+from harness.peers import PEERS, Server
 from harness.plots import draw_bars
 from harness.processes import TICKS, USER, tree, usage
 
@@ -302,7 +303,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=int, default=1000, help="records a second beside the cleaner")
     parser.add_argument("--peers", default="ottla,kafka", help="default: %(default)s")
-    parser.add_argument("--output", type=Path, default=ROOT / "bench/results/measured/cleaner.json")
+    add_output(parser, "cleaner")
     return parser.parse_args()
 
 
@@ -340,8 +341,7 @@ def main() -> int:
         "summary": summary(runs),
         "produce_beside": latency,
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    write_result(arguments.output, result)
     plot = arguments.output.parent / "plots" / f"{arguments.output.stem}.png"
     draw_bars(f"{arguments.records:,} records of {arguments.keys:,} keys, lz4, cleaned", PANELS, runs, plot)
     print(json.dumps({"summary": result["summary"], "produce_beside": latency}, indent=1))

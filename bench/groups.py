@@ -22,12 +22,12 @@ import statistics
 import subprocess
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from group_load import PROTOCOLS, BareMember, Tally
+from harness.output import add_output, write_result
 from harness.peers import PEERS, ROOT, Server
 
 from ottla.client.cluster import Cluster
@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--offset-groups", type=int, default=1000)
     parser.add_argument("--offset-partitions", type=int, default=1000)
-    parser.add_argument("--output", type=Path, default=ROOT / "bench/results/measured/groups.json")
+    add_output(parser, "groups")
     arguments = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, arguments.members + 500)), hard))
@@ -279,8 +279,7 @@ def main() -> None:
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
     machine = {"platform": platform.platform(), "cpus": os.cpu_count(), "commit": commit}
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps({"machine": machine, "results": rows}, indent=1) + "\n")
+    write_result(arguments.output, {"machine": machine, "results": rows})
     print(f"written to {arguments.output}")
 
 

@@ -24,7 +24,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from harness.conditions import conditions
-from harness.peers import PEERS, ROOT, Server
+from harness.output import add_output, write_result
+from harness.peers import PEERS, Server
 from harness.plots import draw_percentiles
 from harness.processes import usage
 from harness.spark import CONNECTOR, Program, conf, present, program
@@ -199,7 +200,7 @@ def main() -> int:
     parser.add_argument("--cores", type=int, default=2, help="tasks at once (default: %(default)s)")
     parser.add_argument("--heap", default="1g", help="of the JVM (default: %(default)s)")
     parser.add_argument("--ways", default=",".join(WAYS), help="default: %(default)s")
-    parser.add_argument("--output", type=Path, default=ROOT / "bench/results/measured/micro_batch.json")
+    add_output(parser, "micro_batch")
     arguments = parser.parse_args()
     ways = arguments.ways.split(",")
     if set(ways) - set(WAYS):
@@ -218,8 +219,7 @@ def main() -> int:
     names = ("rate", "size", "partitions", "seconds", "warm_up", "cores", "heap")
     shape = {name: getattr(arguments, name) for name in names}
     result = {"conditions": conditions(), "parameters": shape, "runs": runs, "summary": summary(runs)}
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    write_result(arguments.output, result)
     plot = arguments.output.parent / "plots" / f"{arguments.output.stem}.png"
     lines = {f"{run['way']}, trigger {run['trigger_ms']} ms": run["figures"]["percentiles_ms"] for run in runs}
     draw_percentiles(f"{arguments.rate:,} records a second from topic to topic by Spark", "ms", lines, plot)

@@ -22,7 +22,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 from harness.conditions import conditions
-from harness.peers import PEERS, ROOT, Server
+from harness.output import add_output, write_result
+from harness.peers import PEERS, Server
 from harness.plots import draw_bars
 from harness.processes import Usage, proportional_mb, usage
 from harness.spark import CONNECTOR, conf, present, program
@@ -171,7 +172,7 @@ def main() -> int:
     parser.add_argument("--cores", type=int, default=2, help="tasks at once (default: %(default)s)")
     parser.add_argument("--heap", default="1g", help="of the JVM (default: %(default)s)")
     parser.add_argument("--ways", default=",".join(WAYS), help="default: %(default)s")
-    parser.add_argument("--output", type=Path, default=ROOT / "bench/results/measured/pipeline.json")
+    add_output(parser, "pipeline")
     arguments = parser.parse_args()
     ways = arguments.ways.split(",")
     if set(ways) - set(WAYS):
@@ -188,8 +189,7 @@ def main() -> int:
                 print(json.dumps(runs[-1]), flush=True)
     shape = {name: getattr(arguments, name) for name in ("records", "size", "partitions", "codec", "cores", "heap")}
     result = {"conditions": conditions(), "parameters": shape, "runs": runs, "summary": summary(runs)}
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    write_result(arguments.output, result)
     plot = arguments.output.parent / "plots" / f"{arguments.output.stem}.png"
     draw_bars(f"{arguments.records:,} records of {arguments.size} bytes into Parquet files", PANELS, runs, plot)
     print(json.dumps(result["summary"], indent=1))

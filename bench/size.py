@@ -16,12 +16,12 @@ import argparse
 import json
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.conditions import conditions
 from harness.load import create_topic, load
-from harness.peers import PEERS, ROOT, Server
+from harness.output import add_output, write_result
+from harness.peers import PEERS, Server
 from harness.plots import draw
 from harness.report import spread
 
@@ -146,7 +146,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", default="ottla,kafka", help="default: %(default)s")
-    parser.add_argument("--output", type=Path, default=ROOT / "bench/results/measured/size.json")
+    add_output(parser, "size")
     return parser.parse_args()
 
 
@@ -171,8 +171,7 @@ def main() -> int:
         "summary": rows,
         "points": [point._asdict() for point in points],
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    write_result(arguments.output, result)
     plots = draw(rows, arguments.output.parent / "plots")
     print(json.dumps(result["growth"], indent=1))
     print(f"written to {arguments.output} and {', '.join(plot.name for plot in plots)}")

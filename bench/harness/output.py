@@ -1,0 +1,40 @@
+"""`--output` of the measurements: the file for their figures, known to be one that can be written before they begin."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.peers import ROOT
+
+MEASURED = ROOT / "bench" / "results" / "measured"
+
+
+def add_output(parser: argparse.ArgumentParser, name: str) -> None:
+    """The option; without it the figures go into MEASURED by that name. One that can't be written ends the program."""
+    parser.add_argument("--output", type=output_file, default=str(MEASURED / f"{name}.json"), metavar="FILE")
+
+
+def output_file(text: str) -> Path:
+    """A file that can be written, in a directory that is there or can be made. Raises ArgumentTypeError."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a directory: name a file in it, such as {path / 'figures.json'}")
+    there = path
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if there != path and not there.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} can't be written: {there} is no directory")
+    if not os.access(there, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text} can't be written: there is no right to write to {there}")
+    return path
+
+
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    """The figures as JSON, in directories that are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
