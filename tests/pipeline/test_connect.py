@@ -28,6 +28,7 @@ from .topics import new_topic, produce
 pytestmark = pytest.mark.pipeline
 
 DRIVER = Path(__file__).with_name("connect_driver.py")
+JOBS = Path(__file__).with_name("cluster_driver.py")
 START_S, RUN_S = 120.0, 280.0
 """Of a machine that has much else to do."""
 ROWS = 300
@@ -99,3 +100,36 @@ def test_batch_stream_and_sink(connect: str, bootstrap: str, tmp_path: Path) -> 
         streamed = [int(each.value()) for each in copied if each.key() != b"batch"]
         assert sorted(streamed) == list(range(ROWS * runs))
         assert len(copied) - len(streamed) == runs
+
+
+@pytest.mark.timeout(700)
+def test_jobs(connect: str, bootstrap: str, tmp_path: Path) -> None:
+    """Each command that Spark Connect can run; what a statement would write is refused there too."""
+    topic = new_topic(bootstrap, 3)
+    numbers = range(ROWS)
+    produce(bootstrap, topic, ({"value": b"%d" % n, "key": b"%d" % (n % 30), "partition": n % 3} for n in numbers))
+    rows, latest, of_topic, of_table, written = (
+        str(tmp_path / name) for name in ("rows", "latest", "of-topic", "of-table", "written")
+    )
+    at = ("-b", bootstrap)
+    commands = [
+        ["load", "-t", topic, "--table", rows, *at],
+        ["snapshot", "-t", topic, "--table", latest, "--buckets", "2", *at],
+        ["replay", "--topic", topic, "--to", "60", "--to-table", of_topic, *at],
+        ["replay", "--table", rows, "--from", "60", "--to-table", of_table, *at],
+        ["sql", "select sum(cast(cast(value as string) as int)) as total from records", "--table", rows],
+        ["sql", f"create table t using parquet location '{written}' as select * from records", "--table", rows],
+        ["sql", "select nothing from records", "--table", rows],
+    ]
+    settings = {"master": connect, "conf": {}, "commands": commands}
+    process = subprocess.run(
+        [sys.executable, str(JOBS), json.dumps(settings)], capture_output=True, text=True, timeout=RUN_S, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    loaded, shot, of_records, of_rows, total, *refused = json.loads(process.stdout)
+    assert (loaded["rows"], shot["inserted"], of_records["rows"], of_rows["rows"]) == (ROWS, 30, 180, ROWS - 180)
+    assert total == [{"total": sum(numbers)}]
+    assert "it takes queries" in refused[0]
+    assert not Path(written).exists()
+    assert "`nothing`" in refused[1]
+    assert process.stderr == ""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from ottla.app.main import cli
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.cli.stream import batch_text
 from ottla.pipeline.stream.progress import BatchProgress
@@ -81,6 +82,14 @@ def test_ctrl_c_while_spark_starts(send: Send, topic: str, bootstrap: str, tmp_p
         assert running.poll() is None
     running.send_signal(signal.SIGINT)
     assert (*running.communicate(timeout=WAIT_S), running.returncode) == (b"", b"", 130)
+
+
+def test_spark_connect_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "words.toml").write_text(TEXT.format(topic="words"))
+    result = CliRunner().invoke(cli, ["pipeline", "stream", str(tmp_path / "words.toml"), "--master", "sc://h"])
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+    assert "a stream can't run by Spark Connect" in result.output
+    assert "name a master such as spark://HOST:7077" in result.output
 
 
 def test_the_line_of_a_batch() -> None:

@@ -161,7 +161,10 @@ def _named_topics(statement: str, bootstrap_server: str, master: str, *, alone: 
     if not topics and alone:
         raise OperatorError(f"topic {names[0]!r} does not exist on {bootstrap_server}")
     if topics and master.startswith("sc://"):
-        raise OperatorError('topics can\'t be named in SQL on Spark Connect; read them by spark.read.format("ottla")')
+        raise OperatorError(
+            "topics can't be named in SQL on Spark Connect, whose server names views its own way: take --engine "
+            "duckdb, leave --master out or name spark://HOST:7077"
+        )
     return topics
 
 
