@@ -1,0 +1,36 @@
+"""Settings, limits and credentials of topics, brokers, users, clients and addresses, and notices of their changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.protocol.znodes.fields import Fields, encode
+
+
+def encode_config(values: Mapping[str, str]) -> bytes:
+    """Settings by name; every value is a string."""
+    return encode({"version": 1, "config": dict(values)})
+
+
+def decode_config(path: str, data: bytes) -> dict[str, str]:
+    """Inverse of `encode_config`; empty for a znode without data, which is there only for those below it.
+
+    Raises ProtocolError.
+    """
+    if not data:
+        return {}
+    named = Fields.parsed(path, data, range(1, 2)).inner("config")
+    return {name: named.text(name) for name in named.names()}
+
+
+def encode_change(entity_path: str) -> bytes:
+    """Version 2: the path of the entity below `/config`, as "users/ann/clients/app"."""
+    return encode({"version": 2, "entity_path": entity_path})
+
+
+def decode_change(path: str, data: bytes) -> str:
+    """The path of the entity below `/config`, of versions 1 (type and name apart) and 2; raises ProtocolError."""
+    fields = Fields.parsed(path, data, range(1, 3))
+    if fields.has("entity_path"):
+        return fields.text("entity_path")
+    return f"{fields.text('entity_type')}/{fields.text('entity_name')}"

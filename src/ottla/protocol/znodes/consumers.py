@@ -1,0 +1,74 @@
+"""The first consumers of Kafka, which find each other in ZooKeeper: who is there, who reads what, and how far.
+
+Registrations and owners are ephemeral. As in Kafka 0.9: a thread is named by its consumer and its number, and owners
+and offsets are plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.common.errors import ProtocolError
+from ottla.protocol.znodes.fields import MAX_INT32, Fields, decimal, encode, text_of
+
+STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
+MAX_STREAMS = 10_000
+"""Of one consumer and topic; Kafka has no limit, and whoever registers with more makes others work for each."""
+MAX_THREAD_BYTES = 1000
+
+
+class ConsumerRegistration(NamedTuple):
+    """What a consumer reads, with how many threads. With a pattern other than STATIC the one key is an expression."""
+
+    subscription: Mapping[str, int]
+    pattern: str
+    timestamp_ms: int
+
+
+def encode_consumer(consumer: ConsumerRegistration) -> bytes:
+    """Version 1."""
+    return encode(
+        {
+            "version": 1,
+            "subscription": dict(consumer.subscription),
+            "pattern": consumer.pattern,
+            "timestamp": str(consumer.timestamp_ms),
+        }
+    )
+
+
+def decode_consumer(path: str, data: bytes) -> ConsumerRegistration:
+    """Inverse of `encode_consumer`; raises ProtocolError, also for a pattern with more than one expression."""
+    fields = Fields.parsed(path, data, range(1, 2))
+    pattern = fields.text("pattern")
+    named = fields.inner("subscription")
+    subscription = {name: named.number(name, 1, MAX_STREAMS) for name in named.names()}
+    if pattern not in (STATIC, WHITE_LIST, BLACK_LIST):
+        raise fields.wrong("pattern")
+    if pattern != STATIC and len(subscription) != 1:
+        raise fields.wrong("subscription")
+    return ConsumerRegistration(subscription, pattern, fields.number_in_text("timestamp"))
+
+
+def encode_owner(thread: str) -> bytes:
+    """The thread that reads a partition."""
+    return thread.encode()
+
+
+def decode_owner(path: str, data: bytes) -> tuple[str, int]:
+    """Consumer and number of the thread that reads a partition; raises ProtocolError."""
+    consumer, _, number = text_of(path, data).rpartition("-")
+    if not consumer or len(data) > MAX_THREAD_BYTES:
+        raise ProtocolError(f"znode {path} names no thread of a consumer")
+    return consumer, decimal(path, number, high=MAX_INT32)
+
+
+def encode_offset(offset: int) -> bytes:
+    """The next record that a group reads."""
+    return str(offset).encode()
+
+
+def decode_offset(path: str, data: bytes) -> int:
+    """Inverse of `encode_offset`; raises ProtocolError."""
+    return decimal(path, data)

@@ -1,0 +1,157 @@
+"""Topics and partitions, and what is asked or told about them: deletions, reassignments, elections, notices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
+from ottla.protocol.znodes.fields import MAX_INT32, NONE, Fields, encode
+
+LOG_DIR_FAILURE = 1
+
+
+class Assignment(NamedTuple):
+    """Which brokers have a partition; the last two name those of them that come and go in a reassignment (KIP-455)."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+class TopicAssignment(NamedTuple):
+    """A topic's id and its partitions by number, ascending. None: it was made before topics had ids (KIP-516)."""
+
+    topic_id: Uuid | None
+    partitions: Mapping[int, Assignment]
+
+
+def encode_topic(topic: TopicAssignment) -> bytes:
+    """Version 3."""
+    partitions = topic.partitions.items()
+    content = {
+        "removing_replicas": {str(number): each.removing for number, each in partitions if each.removing},
+        "partitions": {str(number): each.replicas for number, each in partitions},
+        "topic_id": topic.topic_id and uuid_to_string(topic.topic_id),
+        "adding_replicas": {str(number): each.adding for number, each in partitions if each.adding},
+        "version": 3,
+    }
+    return encode(content)
+
+
+def decode_topic(path: str, data: bytes) -> TopicAssignment:
+    """Versions 1 to 3: adding and removing replicas since 2, the id since 3.
+
+    Raises ProtocolError, also where partitions are not numbered from 0 without a gap, have no replica, or replicas come
+    or go that are none.
+    """
+    fields = Fields.parsed(path, data, range(1, 4))
+    topic_id = None
+    if fields.has("topic_id"):
+        try:
+            topic_id = uuid_from_string(fields.text("topic_id"))
+        except ValueError as error:
+            raise fields.wrong("topic_id") from error
+    named = fields.inner("partitions")
+    moves = [fields.inner(key) if fields.has(key) else None for key in ("adding_replicas", "removing_replicas")]
+    numbers = named.partitions()
+    if numbers != list(range(len(numbers))):
+        raise fields.wrong("partitions")
+    partitions = {}
+    for number in numbers:
+        key = str(number)
+        replicas = named.broker_ids(key)
+        adding, removing = (move.broker_ids(key) if move and move.has(key) else () for move in moves)
+        if not replicas or not {*adding, *removing} <= set(replicas):
+            raise named.wrong(key)
+        partitions[number] = Assignment(replicas, adding, removing)
+    return TopicAssignment(topic_id, partitions)
+
+
+class PartitionState(NamedTuple):
+    """Leader and ISR, and the controller that wrote them. The partition's epoch is the version of the znode."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    recovery_state: int = 0
+    """1 after an unclean election, until the leader has recovered (KIP-704)."""
+
+
+def encode_state(state: PartitionState) -> bytes:
+    """Version 1; the recovery state is left out where it is 0."""
+    content = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": state.isr,
+    }
+    if state.recovery_state:
+        content["leader_recovery_state"] = state.recovery_state
+    return encode(content)
+
+
+def decode_state(path: str, data: bytes) -> PartitionState:
+    """Inverse of `encode_state`; raises ProtocolError, also for a leader that is not in the ISR."""
+    fields = Fields.parsed(path, data, range(1, 2))
+    recovery = "leader_recovery_state"
+    state = PartitionState(
+        leader=fields.number("leader", NONE),
+        leader_epoch=fields.number("leader_epoch"),
+        isr=fields.broker_ids("isr"),
+        controller_epoch=fields.number("controller_epoch"),
+        recovery_state=fields.number(recovery, 0, 1) if fields.has(recovery) else 0,
+    )
+    if state.leader != NONE and state.leader not in state.isr:
+        raise fields.wrong("leader")
+    return state
+
+
+TopicPartition = tuple[str, int]
+
+
+def encode_reassignment(moves: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    """The replicas that partitions are to have, as old tools ask for it by `/admin/reassign_partitions`."""
+    rows = [{"topic": topic, "partition": number, "replicas": ids} for (topic, number), ids in moves.items()]
+    return encode({"version": 1, "partitions": rows})
+
+
+def decode_reassignment(path: str, data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """Inverse of `encode_reassignment`; raises ProtocolError, also for a partition that is named twice."""
+    fields = Fields.parsed(path, data, range(1, 2))
+    moves: dict[TopicPartition, tuple[int, ...]] = {}
+    for row in fields.inners("partitions"):
+        key, replicas = _partition(row), row.broker_ids("replicas")
+        if not replicas or key in moves:
+            raise fields.wrong("partitions")
+        moves[key] = replicas
+    return moves
+
+
+def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    """Partitions whose preferred replica is to be elected, or whose ISR changed: both are written alike."""
+    return encode({"version": 1, "partitions": [{"topic": topic, "partition": number} for topic, number in partitions]})
+
+
+def decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
+    """Inverse of `encode_partitions`, each partition once; raises ProtocolError."""
+    fields = Fields.parsed(path, data, range(1, 2))
+    return list(dict.fromkeys(map(_partition, fields.inners("partitions"))))
+
+
+def _partition(row: Fields) -> TopicPartition:
+    return row.text("topic"), row.number("partition", 0, MAX_INT32)
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """That a broker has lost a data directory."""
+    return encode({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE})
+
+
+def decode_log_dir_event(path: str, data: bytes) -> int:
+    """The broker that has lost a data directory; raises ProtocolError."""
+    fields = Fields.parsed(path, data, range(1, 2))
+    fields.number("event", LOG_DIR_FAILURE, LOG_DIR_FAILURE)
+    return fields.number("broker")
