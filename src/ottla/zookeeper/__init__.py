@@ -1,0 +1,1 @@
+"""A cluster that ZooKeeper coordinates: its metadata as znodes, both ways. Nothing here speaks with ZooKeeper."""

@@ -1,0 +1,137 @@
+"""Settings, limits and credentials: which znode below `/config` holds what, and how it is written there.
+
+One znode of a user holds its limits and its credentials for SCRAM side by side (KIP-55, KIP-84), as names and strings.
+Settings of groups and client metrics, which Apache Kafka 3.9 does not have in this mode, lie in folders beside them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ottla.common.config_def import ConfigResourceType
+from ottla.common.errors import ProtocolError
+from ottla.metadata.image import ConfigResource, MetadataImage, QuotaEntity, ScramKey, quota_entity
+from ottla.protocol.znodes import paths
+from ottla.security.sasl.credentials import BY_NAME, BY_NUMBER, ScramCredential
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+
+CONFIG_FOLDERS: Mapping[ConfigResourceType, str] = {
+    ConfigResourceType.TOPIC: paths.CONFIG_TOPICS,
+    ConfigResourceType.BROKER: paths.CONFIG_BROKERS,
+    ConfigResourceType.CLIENT_METRICS: paths.CONFIG_CLIENT_METRICS,
+    ConfigResourceType.GROUP: paths.CONFIG_GROUPS,
+}
+LIMIT_FOLDERS: Mapping[str, str] = {
+    USER: paths.CONFIG_USERS,
+    CLIENT_ID: paths.CONFIG_CLIENTS,
+    IP: paths.CONFIG_IPS,
+}
+
+_FRACTIONS = frozenset({"request_percentage", "controller_mutation_rate"})
+"""Limits that Apache Kafka writes with a point; it refuses one in any other."""
+_NUMBER = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_CREDENTIAL = re.compile(
+    r"salt=([A-Za-z0-9+/=]{1,400}),stored_key=([A-Za-z0-9+/=]{1,400}),server_key=([A-Za-z0-9+/=]{1,400}),"
+    r"iterations=([1-9][0-9]{0,8})",
+    re.ASCII,
+)
+
+
+def resource_path(resource: ConfigResource) -> str:
+    """Where the settings of a resource lie; raises KafkaError INVALID_REQUEST for a name that ZooKeeper can't hold."""
+    return paths.entity(CONFIG_FOLDERS[resource.type], resource.name or None)
+
+
+def entity_path(entity: QuotaEntity) -> str:
+    """Where the limits of an entity lie; raises KafkaError INVALID_REQUEST for a name that ZooKeeper can't hold."""
+    parts = dict(entity)
+    if USER in parts and CLIENT_ID in parts:
+        return paths.user_client(parts[USER], parts[CLIENT_ID])
+    ((kind, name),) = entity
+    return paths.entity(LIMIT_FOLDERS[kind], name)
+
+
+def user_entity(name: str) -> QuotaEntity:
+    """The entity whose znode holds a user's credentials too."""
+    return quota_entity([(USER, name)])
+
+
+def entity_values(image: MetadataImage, entity: QuotaEntity) -> dict[str, str]:
+    """Everything that the znode of an entity holds: its limits, and of a user alone its credentials."""
+    values = {name: _limit_text(name, limit) for name, limit in image.client_quotas.get(entity, {}).items()}
+    if len(entity) == 1 and entity[0][0] == USER and entity[0][1] is not None:
+        for mechanism in BY_NAME.values():
+            credential = image.scram_credential(entity[0][1], mechanism)
+            if credential is not None:
+                values[mechanism.mechanism_name] = _credential_text(credential)
+    return values
+
+
+class EntityValues(NamedTuple):
+    """What the znode of an entity says."""
+
+    limits: Mapping[str, float]
+    credentials: Mapping[ScramKey, ScramCredential]
+
+
+def parse_entity(path: str, entity: QuotaEntity, values: Mapping[str, str]) -> EntityValues:
+    """Inverse of `entity_values`; raises ProtocolError for a limit that is no number, and a credential of nobody."""
+    limits: dict[str, float] = {}
+    credentials: dict[ScramKey, ScramCredential] = {}
+    for name, text in values.items():
+        mechanism = BY_NAME.get(name)
+        if mechanism is None:
+            limits[name] = _limit(path, name, text)
+        elif len(entity) == 1 and entity[0][0] == USER and entity[0][1] is not None:
+            credentials[entity[0][1], mechanism.number] = _credential(path, name, text)
+        else:
+            raise ProtocolError(f"znode {path} has a credential, and is not a user's")
+    return EntityValues(limits, credentials)
+
+
+def changed_entities(old: MetadataImage, new: MetadataImage) -> Iterator[QuotaEntity]:
+    """Entities whose limits or credentials differ, each once."""
+    found: dict[QuotaEntity, None] = {}
+    if old.client_quotas is not new.client_quotas:
+        for entity in {**old.client_quotas, **new.client_quotas}:
+            if old.client_quotas.get(entity) != new.client_quotas.get(entity):
+                found[entity] = None
+    if old.scram_credentials is not new.scram_credentials:
+        for key in {**old.scram_credentials, **new.scram_credentials}:
+            if key[1] in BY_NUMBER and old.scram_credentials.get(key) != new.scram_credentials.get(key):
+                found[user_entity(key[0])] = None
+    yield from found
+
+
+def _limit_text(name: str, limit: float) -> str:
+    return str(int(limit)) if limit.is_integer() and name not in _FRACTIONS else repr(limit)
+
+
+def _limit(path: str, name: str, text: str) -> float:
+    limit = float(text) if _NUMBER.fullmatch(text) else math.inf
+    if math.isinf(limit):
+        raise ProtocolError(f"znode {path} has a limit {name[:100]!r} that is no number")
+    return limit
+
+
+def _credential_text(credential: ScramCredential) -> str:
+    salt, stored_key, server_key = (
+        b64encode(part).decode() for part in (credential.salt, credential.stored_key, credential.server_key)
+    )
+    return f"salt={salt},stored_key={stored_key},server_key={server_key},iterations={credential.iterations}"
+
+
+def _credential(path: str, name: str, text: str) -> ScramCredential:
+    match = _CREDENTIAL.fullmatch(text)
+    if match is None:
+        raise ProtocolError(f"znode {path} has no valid credential {name}")
+    try:
+        salt, stored_key, server_key = (b64decode(part, validate=True) for part in match.groups()[:3])
+    except ValueError as error:
+        raise ProtocolError(f"znode {path} has no valid credential {name}") from error
+    return ScramCredential(salt, stored_key, server_key, int(match[4]))

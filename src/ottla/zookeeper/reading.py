@@ -1,0 +1,257 @@
+"""ZooKeeper's tree as the metadata records that would make the same cluster.
+
+A tree may be that of a controller that died in the middle of a change, or of a tool that began one: everything that
+`writing` leaves behind between two calls is read as a cluster that makes sense.
+
+- A topic that waits for its deletion is gone; what is left of it is among the repairs.
+- A partition without a state was assigned and never led: nobody leads it, all its replicas are in sync (there is
+  nothing that they could lack), and its epoch is `NO_STATE`, so that the first change of it makes the state, whose
+  version is then 0.
+- Partition epochs are versions of states, broker epochs the transactions that made the registrations.
+
+What records have and znodes don't: data directories, eligible leaders, who is fenced or about to stop, ids of ACLs
+(here made from their content, so that all nodes agree). What znodes have and records don't: who wrote them, and when.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ottla.common.acl import Acl, PatternType
+from ottla.common.config_def import ConfigResourceType
+from ottla.common.errors import KafkaError, ProtocolError
+from ottla.common.ids import Uuid
+from ottla.metadata.image import (
+    NO_LEADER,
+    ConfigResource,
+    PartitionImage,
+    QuotaEntity,
+    VersionRange,
+    quota_entity,
+)
+from ottla.metadata.records import ApiMessageAndVersion, versioned
+from ottla.metadata.snapshot import (
+    acl_record,
+    client_quota_record,
+    endpoint_rows,
+    feature_rows,
+    partition_record,
+    scram_credential_record,
+)
+from ottla.metadata.topic_names import validate_topic_name
+from ottla.protocol.messages.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    ConfigRecord,
+    FeatureLevelRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from ottla.protocol.znodes import paths
+from ottla.protocol.znodes.acls import RESOURCE_TYPES, decode_acls
+from ottla.protocol.znodes.brokers import decode_broker, decode_features, decode_producer_ids
+from ottla.protocol.znodes.configs import decode_config
+from ottla.protocol.znodes.fields import MAX_INT32, decimal
+from ottla.protocol.znodes.operations import Delete, SetData, Znode
+from ottla.protocol.znodes.topics import Assignment, decode_state, decode_topic, encode_topic
+from ottla.zookeeper.batches import Group
+from ottla.zookeeper.entities import CLIENT_ID, CONFIG_FOLDERS, LIMIT_FOLDERS, USER, parse_entity
+
+Tree = Mapping[str, Znode]
+"""Every znode by its path, as one reader saw them."""
+
+NO_STATE = -1
+
+
+@dataclass(slots=True)
+class Cluster:
+    """What a tree says."""
+
+    records: list[ApiMessageAndVersion] = field(default_factory=list)
+    """All that there is, for the empty image."""
+    repairs: list[Group] = field(default_factory=list)
+    """What whoever becomes the controller does before anything else: the rest of deletions, ids of old topics."""
+
+
+def read_cluster(tree: Tree, new_uuid: Callable[[], Uuid]) -> Cluster:
+    """The cluster of a tree; `new_uuid` names topics that were made before topics had ids.
+
+    Raises ProtocolError that names the znode for what can't be read.
+    """
+    reader = _Reader(tree, new_uuid)
+    cluster = reader.cluster
+    for records in (
+        reader.features(),
+        reader.brokers(),
+        reader.topics(),
+        reader.configs(),
+        reader.limits(),
+        reader.producer_ids(),
+        reader.acls(),
+    ):
+        cluster.records.extend(map(versioned, records))
+    return cluster
+
+
+class _Reader:
+    """One pass over a tree."""
+
+    def __init__(self, tree: Tree, new_uuid: Callable[[], Uuid]) -> None:
+        self._tree = tree
+        self._new_uuid = new_uuid
+        self._children: dict[str, list[str]] = {}
+        for path in tree:
+            parent, _, name = path.rpartition("/")
+            self._children.setdefault(parent, []).append(name)
+        self._deleted = set(self._below(paths.DELETE_TOPICS))
+        self.cluster = Cluster()
+
+    def _below(self, path: str) -> list[str]:
+        return self._children.get(path, [])
+
+    def _data(self, path: str) -> bytes:
+        node = self._tree.get(path)
+        return b"" if node is None else node.data
+
+    def features(self) -> Iterator[object]:
+        data = self._data(paths.FEATURE)
+        if data:
+            for name, level in decode_features(paths.FEATURE, data).items():
+                yield FeatureLevelRecord(name=name, feature_level=level)
+
+    def brokers(self) -> Iterator[object]:
+        for name in self._below(paths.BROKER_IDS):
+            path = f"{paths.BROKER_IDS}/{name}"
+            broker_id = decimal(f"{path} by its name", name, high=MAX_INT32)
+            node = self._tree[path]
+            registration = decode_broker(path, node.data)
+            features = {feature: VersionRange(*levels) for feature, levels in registration.features.items()}
+            yield RegisterBrokerRecord(
+                broker_id=broker_id,
+                broker_epoch=node.created,
+                incarnation_id=broker_id.to_bytes(8, "big") + node.created.to_bytes(8, "big"),
+                end_points=endpoint_rows(BrokerEndpoint, registration.endpoints),
+                features=feature_rows(BrokerFeature, features),
+                rack=registration.rack,
+                fenced=False,
+            )
+
+    def topics(self) -> Iterator[object]:
+        for name in self._deleted:
+            self.cluster.repairs += ([Delete(path)] for path in self._rest_of_deletion(name))
+        for name in self._below(paths.BROKER_TOPICS):
+            if name not in self._deleted:
+                yield from self._topic(name)
+
+    def _rest_of_deletion(self, name: str) -> list[str]:
+        """What is below goes first and the wish last, so that this may break off as well."""
+        found: list[str] = []
+        waiting = [paths.topic(name)]
+        while waiting:
+            path = waiting.pop()
+            if path in self._tree:
+                found.append(path)
+                waiting += [f"{path}/{step}" for step in self._below(path)]
+        config = paths.entity(paths.CONFIG_TOPICS, name)
+        last = [path for path in (config, paths.deletion(name)) if path in self._tree]
+        return [*reversed(found), *last]
+
+    def _topic(self, name: str) -> Iterator[object]:
+        path = f"{paths.BROKER_TOPICS}/{name}"
+        try:
+            validate_topic_name(name)
+        except KafkaError as error:
+            raise ProtocolError(f"znode {path[:400]!r} is named as no topic can be") from error
+        node = self._tree[path]
+        topic = decode_topic(path, node.data)
+        topic_id = topic.topic_id
+        if topic_id is None:
+            topic_id = self._new_uuid()
+            data = encode_topic(topic._replace(topic_id=topic_id))
+            self.cluster.repairs.append([SetData(path, data, node.version)])
+        yield TopicRecord(name=name, topic_id=topic_id)
+        for number, assignment in topic.partitions.items():
+            yield partition_record(topic_id, number, self._partition(name, number, assignment))
+
+    def _partition(self, topic: str, number: int, assignment: Assignment) -> PartitionImage:
+        path = paths.state(topic, number)
+        node = self._tree.get(path)
+        if node is None:
+            return PartitionImage(
+                assignment.replicas,
+                isr=assignment.replicas,
+                leader=NO_LEADER,
+                leader_epoch=0,
+                partition_epoch=NO_STATE,
+                adding_replicas=assignment.adding,
+                removing_replicas=assignment.removing,
+            )
+        state = decode_state(path, node.data)
+        if not set(state.isr) <= set(assignment.replicas):
+            raise ProtocolError(f"znode {path} has an ISR with brokers that are no replicas")
+        return PartitionImage(
+            assignment.replicas,
+            isr=state.isr,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=node.version,
+            adding_replicas=assignment.adding,
+            removing_replicas=assignment.removing,
+            leader_recovery_state=state.recovery_state,
+        )
+
+    def configs(self) -> Iterator[object]:
+        topics = set(self._below(paths.BROKER_TOPICS)) - self._deleted
+        for kind, folder in CONFIG_FOLDERS.items():
+            for step in self._below(folder):
+                resource = ConfigResource(kind, paths.desanitized(step) or "")
+                # Settings of a topic that never came, or is gone: nobody was told that they are there.
+                if kind is ConfigResourceType.TOPIC and resource.name not in topics:
+                    continue
+                path = f"{folder}/{step}"
+                for name, value in decode_config(path, self._data(path)).items():
+                    yield ConfigRecord(resource_type=kind, resource_name=resource.name, name=name, value=value)
+
+    def limits(self) -> Iterator[object]:
+        for path, entity in self._entities():
+            values = parse_entity(path, entity, decode_config(path, self._data(path)))
+            for name, limit in values.limits.items():
+                yield client_quota_record(entity, name, limit)
+            for key, credential in values.credentials.items():
+                yield scram_credential_record(key, credential)
+
+    def _entities(self) -> Iterator[tuple[str, QuotaEntity]]:
+        for kind, folder in LIMIT_FOLDERS.items():
+            for step in self._below(folder):
+                path = f"{folder}/{step}"
+                name = paths.desanitized(step)
+                yield path, quota_entity([(kind, name)])
+                clients = f"{path}/clients"
+                for client in self._below(clients) if kind == USER else ():
+                    entity = quota_entity([(USER, name), (CLIENT_ID, paths.desanitized(client))])
+                    yield f"{clients}/{client}", entity
+
+    def producer_ids(self) -> Iterator[object]:
+        data = self._data(paths.PRODUCER_ID_BLOCK)
+        if data:
+            block = decode_producer_ids(paths.PRODUCER_ID_BLOCK, data)
+            yield ProducerIdsRecord(broker_id=block.broker_id, next_producer_id=block.last + 1)
+
+    def acls(self) -> Iterator[object]:
+        for root, pattern in ((paths.ACLS, PatternType.LITERAL), (paths.PREFIXED_ACLS, PatternType.PREFIXED)):
+            for type_name in self._below(root):
+                kind = RESOURCE_TYPES.get(type_name)
+                if kind is None:
+                    raise ProtocolError(f"znode {root}/{type_name[:100]!r} is no type of resources")
+                for name in self._below(f"{root}/{type_name}"):
+                    path = f"{root}/{type_name}/{name}"
+                    for acl in decode_acls(path, self._data(path), kind, pattern, name):
+                        yield acl_record(acl_id(acl), acl)
+
+
+def acl_id(acl: Acl) -> Uuid:
+    """The id of an ACL in a cluster whose ACLs have none: the same wherever and whenever it is read."""
+    return hashlib.sha256("\0".join(map(str, acl)).encode()).digest()[:16]

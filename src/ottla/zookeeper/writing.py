@@ -1,0 +1,238 @@
+"""Changes of the metadata image as operations on ZooKeeper's tree.
+
+The controller replays its records on a delta, as with any metadata log, and what that changed becomes groups of
+operations here. After each group the tree reads as a cluster (`reading`): settings of a topic come before the topic,
+the topic before the states of its partitions, and new replicas before an ISR that has them; an ISR gives a replica up
+before the topic does. A deletion begins with the wish for it, so that what is left of one that broke off is known for
+what it is. What is completed by whom: `reading.Cluster.repairs`.
+
+Every change of a partition raises its epoch, and each is one write of its state, conditional on the version before: the
+epoch is the version. Left out: registrations of brokers and the controller's claim, which each node makes for itself,
+and what has no place in the tree (data directories, eligible leaders, delegation tokens).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from ottla.common.acl import Acl, ResourceType
+from ottla.common.config_def import ConfigResourceType
+from ottla.common.errors import InvariantError, KafkaError
+from ottla.metadata.delta import MetadataChanges
+from ottla.metadata.image import BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage
+from ottla.protocol.znodes import paths
+from ottla.protocol.znodes.acls import change_path, encode_acl_change, encode_acls
+from ottla.protocol.znodes.brokers import (
+    BrokerRegistration,
+    ProducerIdBlock,
+    encode_broker,
+    encode_features,
+    encode_producer_ids,
+)
+from ottla.protocol.znodes.configs import encode_change, encode_config
+from ottla.protocol.znodes.operations import ANY_VERSION, Create, Delete, SetData
+from ottla.protocol.znodes.topics import Assignment, PartitionState, TopicAssignment, encode_state, encode_topic
+from ottla.zookeeper.batches import Group, check_size
+from ottla.zookeeper.entities import CONFIG_FOLDERS, changed_entities, entity_path, entity_values, resource_path
+from ottla.zookeeper.reading import NO_STATE
+
+MAX_STEPS = 1000
+"""Of a partition's epoch in one change: each is a write of its own."""
+
+AclResource = tuple[int, int, str]
+"""Type, pattern and name."""
+
+
+def registration(broker: BrokerImage, timestamp_ms: int) -> Create:
+    """What a broker writes to be there, for as long as its session lasts."""
+    features = {name: (levels.low, levels.high) for name, levels in broker.features.items()}
+    data = encode_broker(BrokerRegistration(broker.endpoints, broker.rack, features, timestamp_ms))
+    return Create(paths.broker(broker.broker_id), data, ephemeral=True)
+
+
+class TreeWriter:
+    """The pen of one controller, for as long as it is the controller.
+
+    It knows which znodes there are: those of the tree that it began with, and those that it has made or removed since.
+    Whatever comes of the operations, they count as done; a controller of which one failed has to read the tree anew.
+    """
+
+    __slots__ = ("_broker_id", "_controller_epoch", "_known", "_learned")
+
+    def __init__(self, known: Iterable[str], broker_id: int, controller_epoch: int) -> None:
+        """`known`: the paths of a tree whose repairs were made."""
+        self._known = set(known)
+        self._learned: list[tuple[str, bool]] = []
+        """Of the change in work: which paths came (true) and went."""
+        self._broker_id = broker_id
+        self._controller_epoch = controller_epoch
+
+    def groups(self, old: MetadataImage, new: MetadataImage, changes: MetadataChanges) -> list[Group]:
+        """What leads from the tree of `old` to that of `new`; `changes` are what a delta said of the two.
+
+        Raises KafkaError INVALID_REQUEST for a name that ZooKeeper can't hold, and POLICY_VIOLATION for what is too
+        large for it, with nothing counted as done; InvariantError for an epoch of a partition that falls or leaps.
+        """
+        self._learned.clear()
+        try:
+            made = [group for group in self._groups(old, new, changes) if group]
+            for group in made:
+                check_size(group)
+        except KafkaError:
+            for path, came in reversed(self._learned):
+                (self._known.discard if came else self._known.add)(path)
+            raise
+        return made
+
+    def _groups(self, old: MetadataImage, new: MetadataImage, changes: MetadataChanges) -> list[Group]:
+        made: list[Group] = []
+        if new.features != old.features:
+            made.append(self._put(paths.FEATURE, encode_features(new.features)))
+        for topic in changes.deleted_topics:
+            made += self._deletion(topic)
+        created = dict.fromkeys(topic.name for topic in changes.created_topics)
+        changed: dict[str, list[int]] = {name: [] for name in created}
+        for topic, number in changes.changed_partitions:
+            changed.setdefault(topic.name, []).append(number)
+        for name in created:
+            values = new.topic_configs(name)
+            made.append(self._put(paths.entity(paths.CONFIG_TOPICS, name), encode_config(values)))
+        for name, numbers in changed.items():
+            topic = new.topics[name]
+            made += self._topic(old.topics_by_id.get(topic.topic_id), topic, numbers)
+        for resource in changes.changed_configs:
+            is_topic = resource.type == ConfigResourceType.TOPIC
+            if not is_topic or (resource.name in new.topics and resource.name not in created):
+                made += self._config(resource, new)
+        for entity in changed_entities(old, new):
+            made.append(self._noticed(entity_path(entity), entity_values(new, entity)))
+        if new.next_producer_id != old.next_producer_id:
+            block = ProducerIdBlock(self._broker_id, old.next_producer_id, new.next_producer_id - 1)
+            made.append(self._put(paths.PRODUCER_ID_BLOCK, encode_producer_ids(block)))
+        if changes.acls_changed:
+            made += self._acls(old, new)
+        return made
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def _topic(self, old: TopicImage | None, new: TopicImage, changed: list[int]) -> Iterator[Group]:
+        before: Mapping[int, PartitionImage] = {} if old is None else old.partitions
+        if any(_assignment(before.get(number)) != _assignment(new.partitions[number]) for number in changed) or not old:
+            yield self._assigned(new, _between(before, new.partitions, changed))
+        for number in changed:
+            yield self._state(new.name, number, before.get(number), new.partitions[number])
+        if any(_loses_in_sync(before.get(number), new.partitions[number]) for number in changed):
+            yield self._assigned(new, {})
+
+    def _assigned(self, topic: TopicImage, instead: Mapping[int, Assignment]) -> Group:
+        assigned = {
+            number: instead.get(number) or Assignment(each.replicas, each.adding_replicas, each.removing_replicas)
+            for number, each in topic.partitions.items()
+        }
+        group = self._put(paths.topic(topic.name), encode_topic(TopicAssignment(topic.topic_id, assigned)))
+        return [*group, *self._folder(paths.partitions(topic.name))]
+
+    def _state(self, topic: str, number: int, old: PartitionImage | None, new: PartitionImage) -> Group:
+        version = NO_STATE if old is None else old.partition_epoch
+        if not version <= new.partition_epoch <= version + MAX_STEPS:
+            raise InvariantError(
+                f"epoch of partition {number} of {topic} goes from {version} to {new.partition_epoch}, which are not "
+                "versions of a znode"
+            )
+        path = paths.state(topic, number)
+        state = PartitionState(
+            new.leader, new.leader_epoch, new.isr, self._controller_epoch, recovery_state=new.leader_recovery_state
+        )
+        data = encode_state(state)
+        group: Group = []
+        for step in range(version, new.partition_epoch):
+            group += self._make(path, data) if step == NO_STATE else [SetData(path, data, step)]
+        return group
+
+    def _deletion(self, topic: TopicImage) -> Iterator[Group]:
+        yield self._folder(paths.deletion(topic.name))
+        for number in topic.partitions:
+            yield self._remove([paths.state(topic.name, number), paths.partition(topic.name, number)])
+        config = paths.entity(paths.CONFIG_TOPICS, topic.name)
+        yield self._remove([paths.partitions(topic.name), paths.topic(topic.name), config, paths.deletion(topic.name)])
+
+    # -- everything else -------------------------------------------------------------------------------------------
+
+    def _config(self, resource: ConfigResource, image: MetadataImage) -> Iterator[Group]:
+        if resource.type in CONFIG_FOLDERS:
+            yield self._noticed(resource_path(resource), image.configs.get(resource, {}))
+
+    def _noticed(self, path: str, values: Mapping[str, str]) -> Group:
+        notice = encode_change(path.removeprefix("/config/"))
+        return [*self._put(path, encode_config(values)), *self._notice(paths.CONFIG_CHANGE, notice)]
+
+    def _acls(self, old: MetadataImage, new: MetadataImage) -> Iterator[Group]:
+        before, after = _by_resource(old), _by_resource(new)
+        for resource in {**before, **after}:
+            acls = after.get(resource, [])
+            if set(acls) == set(before.get(resource, ())):
+                continue
+            kind, pattern, name = resource
+            path = paths.acl(ResourceType(kind).shown, pattern, name)
+            group = self._put(path, encode_acls(acls)) if acls else self._remove([path])
+            yield [*group, *self._notice(change_path(pattern), encode_acl_change(kind, pattern, name))]
+
+    # -- the tree --------------------------------------------------------------------------------------------------
+
+    def _put(self, path: str, data: bytes) -> Group:
+        return [SetData(path, data, ANY_VERSION)] if path in self._known else self._make(path, data)
+
+    def _make(self, path: str, data: bytes) -> Group:
+        group: Group = []
+        for each in paths.parents(path):
+            group += self._folder(each)
+        self._known.add(path)
+        self._learned.append((path, True))
+        return [*group, Create(path, data)]
+
+    def _folder(self, path: str) -> Group:
+        return [] if path in self._known else self._make(path, b"")
+
+    def _notice(self, prefix: str, data: bytes) -> Group:
+        """Of a notice the writer knows no path: the server numbers it, and who reads notices removes them."""
+        return [*self._folder(prefix.rpartition("/")[0]), Create(prefix, data, sequential=True)]
+
+    def _remove(self, removed: Iterable[str]) -> Group:
+        group: Group = []
+        for path in removed:
+            if path in self._known:
+                self._known.remove(path)
+                self._learned.append((path, False))
+                group.append(Delete(path))
+        return group
+
+
+def _assignment(partition: PartitionImage | None) -> Assignment | None:
+    if partition is None:
+        return None
+    return Assignment(partition.replicas, partition.adding_replicas, partition.removing_replicas)
+
+
+def _loses_in_sync(old: PartitionImage | None, new: PartitionImage) -> bool:
+    """Whether a replica goes that was in sync: then the ISR has to give it up first."""
+    return old is not None and not set(old.isr) <= set(new.replicas)
+
+
+def _between(
+    before: Mapping[int, PartitionImage], after: Mapping[int, PartitionImage], changed: list[int]
+) -> dict[int, Assignment]:
+    """What such partitions are assigned to while their states are written: the replicas of before and after."""
+    found = {}
+    for number in changed:
+        old, new = before.get(number), after[number]
+        if old is not None and _loses_in_sync(old, new):
+            both = (*old.replicas, *(each for each in new.replicas if each not in old.replicas))
+            found[number] = Assignment(both, old.adding_replicas, old.removing_replicas)
+    return found
+
+
+def _by_resource(image: MetadataImage) -> dict[AclResource, list[Acl]]:
+    found: dict[AclResource, list[Acl]] = {}
+    for acl in image.acls.values():
+        found.setdefault((acl.resource_type, acl.pattern_type, acl.resource_name), []).append(acl)
+    return found
