@@ -88,6 +88,16 @@ def test_a_damaged_report_is_named(directory: Path, data: bytes) -> None:
     assert ".ottla_cleaner" in str(result.exception) + result.output
 
 
+def test_what_is_before_deleted_records_is_not_dirty(directory: Path) -> None:
+    (directory / "log-start-offset-checkpoint").write_text("0\n2\nclean 0 3\ndirty 3 21\n")
+    found = {each["topic"]: each for each in json.loads(cleaner(directory, "--json").output)}
+    assert {topic: (each["clean_bytes"], each["dirty_bytes"]) for topic, each in found.items()} == {
+        "dirty": (400, 0),
+        "clean": (400, 0),
+    }
+    assert found["dirty"]["cleaned_to"] == 15
+
+
 def test_a_directory_that_was_never_cleaned_has_no_rows(tmp_path: Path) -> None:
     assert json.loads(cleaner(tmp_path, "--json").output) == []
 

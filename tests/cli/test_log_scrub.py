@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from ottla.app.main import cli
 from ottla.record.builder import RecordData, build_batch
+from ottla.record.control import end_transaction_marker
 
 TIME = 1_700_000_000_000
 FIRST, SECOND = f"{0:020d}.log", f"{6:020d}.log"
@@ -81,6 +82,43 @@ def test_a_cut_segment_names_the_place(partition: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
     assert problems(partition) == [(SECOND, len(whole) // 2)]
+
+
+def aborted_before(directory: Path, *, log_start: int | None, cleaned: bool) -> None:
+    """A transaction of offsets 0 to 2 that the marker at 3 aborts, whose entry is in no index; a record behind it."""
+    data = build_batch(
+        [RecordData(TIME, b"key", b"value")] * 3,
+        leader_epoch=1,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    producer = {"producer_id": 7, "producer_epoch": 0, "coordinator_epoch": 0}
+    data += end_transaction_marker(commit=False, timestamp_ms=TIME, base_offset=3, leader_epoch=1, **producer)
+    data += build_batch([RecordData(TIME, b"key", b"value")] * 2, base_offset=4, leader_epoch=1)
+    (directory / FIRST).write_bytes(data)
+    if log_start is not None:
+        (directory.parent / "log-start-offset-checkpoint").write_text(f"0\n2\nother 0 9\nt 0 {log_start}\n")
+    if cleaned:
+        (directory.parent / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 6\n")
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+@pytest.mark.parametrize(("log_start", "is_missed"), [(None, True), (2, True), (3, False), (4, False)])
+def test_aborts_of_deleted_records_are_missed_in_no_index(
+    partition: Path, log_start: int | None, is_missed: bool, cleaned: bool
+) -> None:
+    """A cleaner makes no entry where all records of the transaction are deleted, though its marker may stay."""
+    aborted_before(partition, log_start=log_start, cleaned=cleaned)
+    for directory in (partition, partition.parent):
+        assert problems(directory) == [(FIRST, None)] * is_missed
+
+
+def test_nothing_is_missed_where_nobody_knows_what_is_deleted(partition: Path) -> None:
+    aborted_before(partition, log_start=None, cleaned=True)
+    (partition.parent / "log-start-offset-checkpoint").write_text("0\n1\nt 0\n")
+    assert problems(partition) == []
 
 
 def test_a_directory_without_partitions_is_refused(tmp_path: Path) -> None:

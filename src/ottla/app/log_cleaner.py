@@ -1,8 +1,8 @@
 """`ottla log cleaner`: how far the compacted logs of a data directory are cleaned, when that was, and what comes next.
 
 Told by files alone: segments, the cleaner's checkpoint, and what its broker told last (`storage.cleaner.report`), which
-is seconds old while that runs. Dirty and clean bytes are counted by whole segments, as the cleaner counts them; the
-active segment is neither.
+is seconds old while that runs. Dirty and clean bytes are counted by whole segments, as the cleaner counts them, which
+begins behind deleted records; the active segment is neither.
 
 Left out: compacted logs that were never cleaned of a directory that no broker with a cleaner has served, since only the
 metadata log says that they are compacted.
@@ -26,7 +26,14 @@ from ottla.common.errors import OperatorError
 from ottla.storage.checkpoints import CheckpointCorruption, read_offsets
 from ottla.storage.cleaner.log_cleaner import PassReport
 from ottla.storage.cleaner.report import UNCLEANABLE, LogReport, parse_report
-from ottla.storage.names import CLEANER_OFFSET_CHECKPOINT, CLEANER_REPORT_FILE, LOG_SUFFIX, parse_offset, partition_dir
+from ottla.storage.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    CLEANER_REPORT_FILE,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    parse_offset,
+    partition_dir,
+)
 
 
 class CleanedLog(NamedTuple):
@@ -136,12 +143,15 @@ def cleaned_logs(disk: Disk, directory: str) -> list[CleanedLog]:
     """What checkpoint or report name and the directory holds, the dirtiest first. Raises CheckpointCorruption,
     OSError."""
     cleaned_to = read_offsets(disk, os.path.join(directory, CLEANER_OFFSET_CHECKPOINT))
+    starts = read_offsets(disk, os.path.join(directory, LOG_START_OFFSET_CHECKPOINT))
     reports = {(report.topic, report.partition): report for report in _reports(disk, directory)}
     found = []
     for key in {**cleaned_to, **reports}:
         folder = os.path.join(directory, partition_dir(*key))
         if disk.is_dir(folder):
-            found.append(_cleaned_log(disk, folder, *key, cleaned_to.get(key), reports.get(key)))
+            begun = max(cleaned_to.get(key, 0), starts.get(key, 0))
+            clean, dirty, active = _sizes(disk, folder, begun)
+            found.append(CleanedLog(*key, cleaned_to.get(key), clean, dirty, active, reports.get(key)))
     return sorted(found, key=lambda each: (-each.dirty_ratio, each.topic, each.partition))
 
 
@@ -154,16 +164,15 @@ def _reports(disk: Disk, directory: str) -> Sequence[LogReport]:
     return parse_report(data, path).logs
 
 
-def _cleaned_log(
-    disk: Disk, folder: str, topic: str, partition: int, cleaned_to: int | None, report: LogReport | None
-) -> CleanedLog:
+def _sizes(disk: Disk, folder: str, dirty_offset: int) -> tuple[int, int, int]:
+    """The bytes of the segments before that of `dirty_offset`, from there on, and of the active one. Raises OSError."""
     names = {name: parse_offset(name, LOG_SUFFIX) for name in disk.listdir(folder)}
     segments = sorted((offset, name) for name, offset in names.items() if offset is not None)
     sizes = [_size(disk, os.path.join(folder, name)) for _, name in segments]
     ends = [offset for offset, _ in segments[1:]]  # of all but the active one
-    clean = sum(size for size, end in zip(sizes, ends, strict=False) if end <= (cleaned_to or 0))
+    clean = sum(size for size, end in zip(sizes, ends, strict=False) if end <= dirty_offset)
     active = sizes[-1] if sizes else 0
-    return CleanedLog(topic, partition, cleaned_to, clean, sum(sizes) - active - clean, active, report)
+    return clean, sum(sizes) - active - clean, active
 
 
 def _size(disk: Disk, path: str) -> int:

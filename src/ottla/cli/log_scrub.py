@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import click
 
@@ -24,6 +24,7 @@ from ottla.storage.reader import (
     open_before,
     read_cleaned,
     read_leader_epochs,
+    read_log_starts,
     read_offset_index,
     read_producer_snapshot,
     read_time_index,
@@ -33,8 +34,11 @@ from ottla.storage.segment_scrub import AbortedCheck, IndexCheck, SegmentFacts, 
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
 _PARTITION = re.compile(r".+-\d+")
 _READ_BYTES = 1024 * 1024
+_UNKNOWN_START = 2**63 - 1
+"""Nothing is missed where all of a log may be deleted."""
 
 
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -126,20 +130,34 @@ def _scrub_partition(directory: Path, findings: Findings) -> None:
                 read_transaction_index(path.read_bytes())
         except SegmentDamage as damage:
             findings.tell(path, damage.reason)
-    was_cleaned = _was_cleaned(directory)
+    missing = _may_be_missing(directory)
     seen: Mapping[int, int] = {}
     for number, (base_offset, path) in enumerate(segments):
         end = segments[number + 1][0] if number + 1 < len(segments) else None
-        seen = _scrub_segment(path, base_offset, end, epochs, seen, findings, was_cleaned=was_cleaned)
+        seen = _scrub_segment(path, base_offset, end, epochs, seen, findings, missing)
 
 
-def _was_cleaned(directory: Path) -> bool:
-    """Whether batches may be missing, as far as the cleaner's checkpoint above the partition tells. Raises OSError."""
-    checkpoint = directory.absolute().parent / CLEANER_OFFSETS
+class _Missing(NamedTuple):
+    """What a partition rightly lacks, as far as the checkpoints above it tell."""
+
+    was_cleaned: bool
+    """Batches may be missing anywhere."""
+    log_start_offset: int
+    """What is below is deleted, and may lie there still."""
+
+
+def _may_be_missing(directory: Path) -> _Missing:
+    """Of the partition in `directory`. Raises OSError."""
+    above, name = directory.absolute().parent, directory.absolute().name
+    cleaned, starts = above / CLEANER_OFFSETS, above / LOG_STARTS
     try:
-        return directory.absolute().name in read_cleaned(_content(checkpoint), str(checkpoint))
+        was_cleaned = name in read_cleaned(_content(cleaned), str(cleaned))
     except SegmentDamage:
-        return True
+        was_cleaned = True
+    try:
+        return _Missing(was_cleaned, read_log_starts(_content(starts), str(starts)).get(name, 0))
+    except SegmentDamage:
+        return _Missing(was_cleaned, _UNKNOWN_START)
 
 
 class _Source:
@@ -154,16 +172,22 @@ class _Source:
 
 
 def _aborted_check(
-    source: _Source, path: Path, base_offset: int, seen_before: Mapping[int, int], *, was_cleaned: bool
+    source: _Source, path: Path, base_offset: int, seen_before: Mapping[int, int], missing: _Missing
 ) -> AbortedCheck:
     """`seen_before` are the open transactions of the segment before.
 
     Raises OSError, and SegmentDamage for an index that can't be one.
     """
     entries = read_transaction_index(_content(path.with_suffix(".txnindex")))
-    known = None if was_cleaned else open_before(base_offset, _content(path.with_suffix(".snapshot")))
+    known = None if missing.was_cleaned else open_before(base_offset, _content(path.with_suffix(".snapshot")))
     return AbortedCheck(
-        source, base_offset, entries, known, was_cleaned=was_cleaned, log_start_offset=0, seen_before=seen_before
+        source,
+        base_offset,
+        entries,
+        known,
+        was_cleaned=missing.was_cleaned,
+        log_start_offset=missing.log_start_offset,
+        seen_before=seen_before,
     )
 
 
@@ -174,8 +198,7 @@ def _scrub_segment(
     epochs: list[tuple[int, int]],
     seen_before: Mapping[int, int],
     findings: Findings,
-    *,
-    was_cleaned: bool,
+    missing: _Missing,
 ) -> Mapping[int, int]:
     """One segment and its indexes; `end_offset` is where the next one begins, None for the last.
 
@@ -199,7 +222,7 @@ def _scrub_segment(
         source = _Source(stream)
         aborted: AbortedCheck | None = None
         try:
-            aborted = _aborted_check(source, path, base_offset, seen_before, was_cleaned=was_cleaned)
+            aborted = _aborted_check(source, path, base_offset, seen_before, missing)
         except SegmentDamage as damage:
             index_problems.append(f".txnindex: {damage.reason}")
         scrub = SegmentScrub(source, facts, check, tell, aborted)

@@ -182,6 +182,15 @@ def read_cleaned(data: bytes, path: str) -> set[str]:
         raise SegmentDamage(0, str(error)) from error
 
 
+def read_log_starts(data: bytes, path: str) -> dict[str, int]:
+    """Where logs start that do so behind the beginning of their first segment, by the directory names of their
+    partitions: what a `log-start-offset-checkpoint` has. Raises SegmentDamage."""
+    try:
+        return {names.partition_dir(*partition): start for partition, start in parse_offsets(data, path).items()}
+    except CheckpointCorruption as error:
+        raise SegmentDamage(0, str(error)) from error
+
+
 def read_leader_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
     """The (epoch, start offset) entries of a `leader-epoch-checkpoint`; raises SegmentDamage, which names `path`."""
     try:
