@@ -70,6 +70,7 @@ def keys(tmp_path: Path) -> Path:
     ("settings", "words"),
     [
         ({}, "sasl.enabled.mechanisms of listener X is GSSAPI: set it to some of PLAIN"),
+        ({"sasl.enabled.mechanisms": "PLAIN,GSSAPI"}, "Kerberos (GSSAPI), the default of Apache Kafka, is not there"),
         ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms of listener X is empty"),
         ({"sasl.enabled.mechanisms": "PLAIN,DIGEST-MD5"}, "DIGEST-MD5"),
         (PLAIN, f"PLAIN needs {JAAS}"),
@@ -132,7 +133,8 @@ def test_nodes_show_the_token_that_stands_in_a_file_now(tmp_path: Path) -> None:
 
     for settings, words in (
         ({}, "file: URL"),
-        ({url: "https://x/y"}, "file: URL"),
+        ({url: "http://x/y"}, "https: URL of an issuer"),
+        ({url: "https://x/y"}, "client.credentials.client.id"),
         ({url: path.as_uri()}, "can't be read"),
     ):
         with pytest.raises(OperatorError, match=words):

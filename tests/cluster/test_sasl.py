@@ -1,13 +1,18 @@
-"""Three nodes that say to each other who they are, by PLAIN to controllers, by SCRAM to brokers; tokens there."""
+"""Three nodes that say to each other who they are, by SCRAM to brokers, by PLAIN to controllers, one of them later by a
+token of an issuer; delegation tokens there."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
+import jwt
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
 
 from ottla.client.cluster import Cluster
 from ottla.client.delegation_tokens import LEFT_TO_BROKER, Token, create_token, expire_token
@@ -17,19 +22,22 @@ from ottla.common.errors import OperatorError
 from ottla.security.sasl.credentials import BY_NAME
 from ottla.security.sasl.scram import ScramClient
 
+from ..issuer import Answer, Issuer
 from .nodes import Node, Nodes, eventually
 
 PASSWORD = "secret-of-nodes-51c"
 TOKEN_SECRET = "secret-of-tokens-08e"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 MECHANISM = "SCRAM-SHA-512"
 REAUTH_MS = 2_000
+TOKEN_LIFE_S = 5
 SETTINGS = {
     "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.name.plaintext.sasl.enabled.mechanisms": "SCRAM-SHA-512",
-    "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.controller.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
     "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
     "sasl.mechanism.controller.protocol": "PLAIN",
     "listener.name.plaintext.scram-sha-512.sasl.jaas.config": f'{SCRAM_MODULE} required username="node" '
@@ -41,10 +49,41 @@ SETTINGS = {
 }
 
 
+def of_issuer(issuer: Issuer) -> dict[str, str]:
+    """What nodes have to know of an issuer who gives tokens to them."""
+    key = rsa.generate_private_key(65537, 2048)
+
+    def answer(request: Answer) -> tuple[int, dict[str, str], bytes]:
+        if request.path == "/keys":
+            return 200, {}, b'{"keys":[' + RSAAlgorithm.to_jwk(key.public_key()).encode() + b"]}"
+        now = int(time.time())
+        claims = {"sub": "node", "iss": "me", "aud": "us", "iat": now, "exp": now + TOKEN_LIFE_S}
+        return 200, {}, json.dumps({"access_token": jwt.encode(claims, key, "RS256")}).encode()
+
+    issuer.answer = answer
+    prefix = "listener.name.controller.oauthbearer.sasl."
+    return {
+        f"{prefix}jaas.config": f'{OAUTH_MODULE} required ssl.truststore.location="{issuer.ca}";',
+        f"{prefix}oauthbearer.jwks.endpoint.url": f"{issuer.url}/keys",
+        f"{prefix}oauthbearer.token.endpoint.url": f"{issuer.url}/token",
+        f"{prefix}oauthbearer.client.credentials.client.id": "node",
+        f"{prefix}oauthbearer.client.credentials.client.secret": PASSWORD,
+        f"{prefix}oauthbearer.expected.issuer": "me",
+        f"{prefix}oauthbearer.expected.audience": "us",
+    }
+
+
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Issuer]:
+    with Issuer(tmp_path_factory.mktemp("issuer")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Iterator[Nodes]:
     user = f"SCRAM-SHA-512=[name=node,password={PASSWORD}]"
-    running = Nodes(tmp_path_factory.mktemp("sasl"), settings=SETTINGS, first=("--add-scram", user))
+    settings = SETTINGS | of_issuer(issuer)
+    running = Nodes(tmp_path_factory.mktemp("sasl"), settings=settings, first=("--add-scram", user))
     try:
         running.start()
         yield running
@@ -52,7 +91,12 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         running.close()
 
 
-def test_nodes_say_to_each_other_who_they_are(nodes: Nodes) -> None:
+def granted(issuer: Issuer) -> int:
+    """How many tokens it gave."""
+    return sum(path == "/token" for path, _, _ in issuer.asked)
+
+
+def test_nodes_say_to_each_other_who_they_are(nodes: Nodes, issuer: Issuer) -> None:
     client = {
         "bootstrap.servers": nodes.bootstrap_servers,
         "security.protocol": "SASL_PLAINTEXT",
@@ -78,9 +122,17 @@ def test_nodes_say_to_each_other_who_they_are(nodes: Nodes) -> None:
     while time.monotonic() < until:
         assert produce()
     nodes[2].kill()
+    assert granted(issuer) == 0
+    with nodes[2].config.open("a") as config:
+        config.write("sasl.mechanism.controller.protocol=OAUTHBEARER\n")
     nodes[2].start()
+    begun = granted(issuer)
+    assert begun
+    assert produce()
+    eventually(lambda: granted(issuer) > begun, "a token is renewed before it ends")
     assert produce()
     assert set(errors) == {None}
+    assert all(PASSWORD not in node.log_text() for node in nodes.nodes)
 
 
 def entering(name: str, secret: str, *, by_token: bool = False) -> ClientSecurity:

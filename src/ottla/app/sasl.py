@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from ssl import SSLContext
 
+from ottla.app.renewal import Backoff, IssuedToken, Renewal
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Dispatcher
 from ottla.common.config_keys_tokens import token_secret
@@ -21,8 +23,8 @@ from ottla.common.machine import Machine
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.peer import Login
 from ottla.security.sasl.credentials import BY_NAME, ScramCredential, ScramMechanism
-from ottla.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, LoginModule, parse_jaas
-from ottla.security.sasl.mechanism import ClientMechanism, ServerMechanism
+from ottla.security.sasl.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, LoginModule, parse_jaas
+from ottla.security.sasl.mechanism import GSSAPI, NO_KERBEROS, ClientMechanism, ServerMechanism
 from ottla.security.sasl.plain import PlainClient, PlainServer
 from ottla.security.sasl.scram import ScramClient, ScramServer
 from ottla.security.sasl.session import MechanismOffer
@@ -35,7 +37,6 @@ PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 SERVED = (PLAIN, *BY_NAME, OAUTHBEARER)
 SECRET_BYTES = 32
 MAX_KEY_SET_BYTES = 1024 * 1024
-FETCH_TIMEOUT_S = 10.0
 _JAAS = "sasl.jaas.config"
 _KEYS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 
@@ -88,7 +89,7 @@ class SaslOfListeners:
         if mechanism not in SERVED:
             raise OperatorError(
                 f"{mechanism_setting} is {mechanism}, by which nodes can't say to each other who they are: set it to "
-                f"one of {', '.join(SERVED)}"
+                f"one of {', '.join(SERVED)}{NO_KERBEROS if mechanism == GSSAPI else ''}"
             )
         if mechanism == OAUTHBEARER:
             return self._token_login(listener)
@@ -109,16 +110,17 @@ class SaslOfListeners:
         return Login(begin, self._machine.pool)
 
     def _token_login(self, listener: ListenerInfo) -> Login:
-        """By the token in a file, which whoever renews it replaces."""
+        """By the token in a file, which whoever renews it replaces, or by one that an issuer gives. Blocks."""
         from ottla.security.sasl.oauthbearer import OAuthBearerClient
         from ottla.security.sasl.token_source import URL, path_of, token_in_file
 
-        path = path_of(str(self._config.of_listener(listener.name, URL, OAUTHBEARER) or ""))
+        url = self._text(listener, URL)
+        path = path_of(url)
         if path is None:
-            raise OperatorError(
-                f"{of_listener(listener.name, URL, OAUTHBEARER)} has to be a file: URL of the token by which this node "
-                "says to others who it is"
-            )
+            what = of_listener(listener.name, URL, OAUTHBEARER)
+            backoff = self._backoff(listener, "sasl.login.retry.backoff")
+            issued = IssuedToken(what, self._issuer(listener, url, what), backoff, self._machine)
+            return Login(lambda: OAuthBearerClient(issued.get()), self._machine.pool)
         token_in_file(path, URL, read_file)  # there when the node starts, or it is told at once
 
         def begin() -> ClientMechanism:
@@ -129,6 +131,49 @@ class SaslOfListeners:
 
         return Login(begin, self._machine.pool)
 
+    def _issuer(self, listener: ListenerInfo, url: str, what: str) -> Callable[[], str]:
+        """What asks an issuer for a token, and blocks."""
+        from urllib.request import HTTPSHandler
+
+        from ottla.common.https import fetch, is_private
+        from ottla.security.sasl.token_source import (
+            MAX_ANSWER_BYTES,
+            credentials,
+            grant_request,
+            granted_token,
+            issuer_tls,
+        )
+
+        if not is_private(url):
+            raise OperatorError(
+                f"{what} has to be a file: URL of the token by which this node says to others who it is, or the https: "
+                "URL of an issuer that gives it"
+            )
+        options, place = self._token_options(listener)
+        request = grant_request(credentials(lambda setting: self._text(listener, setting), options, what))
+        tls = HTTPSHandler(context=issuer_tls(options, place, read_file))
+        return lambda: granted_token(fetch(url, what, MAX_ANSWER_BYTES, tls, *request), what)
+
+    def _token_options(self, listener: ListenerInfo) -> tuple[Mapping[str, str], str]:
+        """What the login module of OAUTHBEARER says, where there is one, and the setting that has it."""
+        setting = of_listener(listener.name, _JAAS, OAUTHBEARER)
+        text = self._text(listener, _JAAS)
+        if not text:
+            return {}, setting
+        module = parse_jaas(setting, text)
+        # That of another mechanism may stand in the setting of all of them.
+        return (module.options if module.name == OAUTH_MODULE else {}), setting
+
+    def _text(self, listener: ListenerInfo, setting: str) -> str:
+        """What a setting of OAUTHBEARER says for a listener; empty where it says nothing."""
+        return str(self._config.of_listener(listener.name, setting, OAUTHBEARER) or "")
+
+    def _backoff(self, listener: ListenerInfo, setting: str) -> Backoff:
+        first, largest = (
+            _whole(self._config.of_listener(listener.name, f"{setting}.{end}", OAUTHBEARER)) for end in ("ms", "max.ms")
+        )
+        return Backoff(first, largest)
+
     def _offers_of(self, listener: ListenerInfo) -> Mapping[str, MechanismOffer]:
         names = self._config.of_listener(listener.name, "sasl.enabled.mechanisms")
         mechanisms = [name.upper() for name in names] if isinstance(names, tuple) else []
@@ -136,7 +181,7 @@ class SaslOfListeners:
         if unknown or not mechanisms:
             raise OperatorError(
                 f"sasl.enabled.mechanisms of listener {listener.name} is {', '.join(mechanisms) or 'empty'}: set it to "
-                f"some of {', '.join(SERVED)}"
+                f"some of {', '.join(SERVED)}{NO_KERBEROS if GSSAPI in unknown else ''}"
             )
         return {
             name: MechanismOffer(
@@ -181,62 +226,56 @@ class SaslOfListeners:
     def _oauthbearer(self, listener: ListenerInfo) -> Callable[[], ServerMechanism]:
         try:
             from ottla.security.sasl.oauthbearer import OAuthBearerServer, TokenRules, TokenValidator
+            from ottla.security.sasl.token_source import issuer_tls
         except ImportError as error:
             raise OperatorError("OAUTHBEARER needs a library that is not there: pip install 'ottla[oauth]'") from error
 
         def get(setting: str) -> object:
             return self._config.of_listener(listener.name, setting, OAUTHBEARER)
 
-        url = get(_KEYS_URL)
-        if not isinstance(url, str) or not url.strip():
+        url = self._text(listener, _KEYS_URL)
+        if not url:
             raise OperatorError(
                 f"OAUTHBEARER needs the keys that sign tokens: set {_KEYS_URL} to a file: or https: URL"
             )
         audience = get("sasl.oauthbearer.expected.audience")
         rules = TokenRules(
-            expected_issuer=str(get("sasl.oauthbearer.expected.issuer") or ""),
+            expected_issuer=self._text(listener, "sasl.oauthbearer.expected.issuer"),
             expected_audience=audience if isinstance(audience, tuple) else (),
             clock_skew_ms=1000 * _whole(get("sasl.oauthbearer.clock.skew.seconds")),
-            sub_claim_name=str(get("sasl.oauthbearer.sub.claim.name")),
+            sub_claim_name=self._text(listener, "sasl.oauthbearer.sub.claim.name"),
         )
-        validator = TokenValidator(rules, read_key_set(url))
-        machine = self._machine
+        tls = issuer_tls(*self._token_options(listener), read_file)
+        validator = TokenValidator(rules, read_key_set(url, tls))
         refresh_s = _whole(get("sasl.oauthbearer.jwks.endpoint.refresh.ms")) / 1000
 
-        def refresh() -> None:
-            machine.pool.submit(lambda: read_key_set(url), refreshed)
+        def use(key_set: bytes) -> float:
+            validator.use_keys(key_set)
+            return refresh_s
 
-        def refreshed(key_set: bytes | None, error: BaseException | None) -> None:
-            try:
-                if key_set is not None:
-                    validator.use_keys(key_set)
-            except OperatorError as problem:
-                error = problem
-            if error is not None:
-                logger.warning("the keys of tokens stay as they were: %s", error)
-            machine.scheduler.call_later(refresh_s, refresh)
-
-        machine.scheduler.call_later(refresh_s, refresh)
-        return lambda: OAuthBearerServer(validator, machine.clock)
+        backoff = self._backoff(listener, "sasl.oauthbearer.jwks.endpoint.retry.backoff")
+        renewal = Renewal("the set of keys", lambda: read_key_set(url, tls), use, backoff, self._machine)
+        renewal.begin_in(refresh_s)
+        validator.unknown_key = renewal.hasten
+        return lambda: OAuthBearerServer(validator, self._machine.clock)
 
 
-def read_key_set(url: str) -> bytes:
-    """What is behind the URL; blocks. Raises OperatorError."""
-    from urllib.error import URLError
-    from urllib.parse import urlsplit
-    from urllib.request import urlopen
+def read_key_set(url: str, tls: SSLContext | None = None) -> bytes:
+    """What is behind the URL, by whom `tls` trusts, or the system; blocks. Raises OperatorError."""
+    from urllib.request import HTTPSHandler
 
-    parts = urlsplit(url)
-    # Who can change what comes by http: could sign tokens.
-    if parts.scheme not in ("file", "https"):
-        raise OperatorError(f"{_KEYS_URL} has to begin with file: or https:")
+    from ottla.common.https import fetch
+    from ottla.security.sasl.token_source import path_of
+
+    path = path_of(url)
+    if path is None:
+        if not url.lower().startswith("https:"):  # who can change what comes by http: could sign tokens
+            raise OperatorError(f"{_KEYS_URL} has to begin with file: or https:")
+        return fetch(url, _KEYS_URL, MAX_KEY_SET_BYTES, HTTPSHandler(context=tls))
     try:
-        with urlopen(url, timeout=FETCH_TIMEOUT_S) as answer:
-            if urlsplit(answer.url).scheme != parts.scheme:
-                raise OperatorError(f"{_KEYS_URL} leads away from {parts.scheme}:, where nobody vouches for the keys")
-            data: bytes = answer.read(MAX_KEY_SET_BYTES + 1)
-    except (OSError, URLError, ValueError) as error:
-        raise OperatorError(f"{_KEYS_URL} can't be read: {getattr(error, 'reason', None) or error}") from error
+        data = read_file(path, MAX_KEY_SET_BYTES + 1)
+    except OSError as error:
+        raise OperatorError(f"{_KEYS_URL} can't be read: {error.strerror}") from error
     if len(data) > MAX_KEY_SET_BYTES:
         raise OperatorError(f"{_KEYS_URL} leads to more than {MAX_KEY_SET_BYTES} bytes, which is no set of keys")
     return data

@@ -14,7 +14,7 @@ from typing import Any
 from ottla.common.errors import OperatorError
 from ottla.security.sasl.credentials import BY_NAME
 from ottla.security.sasl.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, parse_jaas
-from ottla.security.sasl.mechanism import ClientMechanism
+from ottla.security.sasl.mechanism import GSSAPI, NO_KERBEROS, ClientMechanism
 from ottla.security.sasl.oauthbearer import MECHANISM as OAUTHBEARER
 from ottla.security.sasl.oauthbearer import OAuthBearerClient
 from ottla.security.sasl.plain import MECHANISM as PLAIN
@@ -40,17 +40,20 @@ class SystemRng:
 
 def read_login(properties: Mapping[str, str], path: str) -> tuple[Login, dict[str, Any]]:
     """The login of client properties, and the same for librdkafka. Raises OperatorError."""
-    mechanism = properties.get("sasl.mechanism", "GSSAPI").strip().upper()
+    mechanism = properties.get("sasl.mechanism", GSSAPI).strip().upper()
     if mechanism not in MECHANISMS:
-        raise OperatorError(f"sasl.mechanism in {path} is {mechanism}: set it to one of {', '.join(MECHANISMS)}")
+        raise OperatorError(
+            f"sasl.mechanism in {path} is {mechanism}: set it to one of {', '.join(MECHANISMS)}"
+            f"{NO_KERBEROS if mechanism == GSSAPI else ''}"
+        )
     setting = f"sasl.jaas.config in {path}"
     if mechanism == OAUTHBEARER:
         module = parse_jaas(setting, properties.get("sasl.jaas.config") or f"{OAUTH_MODULE} required;")
         if module.name != OAUTH_MODULE:
             raise OperatorError(f"{setting} has to be {OAUTH_MODULE} for {mechanism}")
-        from ottla.client.tokens import token_source  # here, since what speaks HTTP is slow to load
+        from ottla.client.tokens import TokenSource  # here, since what speaks HTTP is slow to load
 
-        source = token_source(properties, module.options, path)
+        source = TokenSource(properties, module.options, path)
         return lambda: OAuthBearerClient(source.token()), {"sasl.mechanism": mechanism, "oauth_cb": source}
     module = parse_jaas(setting, properties.get("sasl.jaas.config", ""))
     wanted = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE

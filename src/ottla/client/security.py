@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ottla.client.login import Login, read_login
-from ottla.common.config_def import ConfigValue
 from ottla.common.config_keys_tls import TLS_CONFIGS
-from ottla.common.errors import KafkaError, OperatorError
+from ottla.common.errors import OperatorError
 from ottla.common.files import read_file
 from ottla.common.listener_configs import SECURITY_PROTOCOLS
 from ottla.common.properties import load_properties
@@ -17,12 +16,12 @@ from ottla.security.contexts import Material, TlsSettings, client_context, read_
 from ottla.security.sasl.token_source import CLIENT_ID, CLIENT_SECRET, SCOPE, URL
 
 OPTION = "--command-config"
-_KEYS = {key.name: key for key in TLS_CONFIGS}
+_TLS = tuple(key.name for key in TLS_CONFIGS)
 PROPERTIES = frozenset(
-    ("security.protocol", "sasl.mechanism", "sasl.jaas.config", URL, CLIENT_ID, CLIENT_SECRET, SCOPE, *_KEYS)
+    ("security.protocol", "sasl.mechanism", "sasl.jaas.config", URL, CLIENT_ID, CLIENT_SECRET, SCOPE, *_TLS)
 )
 """What `parse_security` reads."""
-_OF_FILES = frozenset(name for name in _KEYS if name.startswith(("ssl.keystore.", "ssl.truststore.", "ssl.key.")))
+_OF_FILES = frozenset(name for name in _TLS if name.startswith(("ssl.keystore.", "ssl.truststore.", "ssl.key.")))
 _CERTIFICATE = b"-----BEGIN CERTIFICATE"
 
 
@@ -71,14 +70,7 @@ def parse_security(properties: Mapping[str, str], place: str) -> ClientSecurity:
     if protocol == "SASL_PLAINTEXT":
         return ClientSecurity(None, library, login, _portable(properties, None))
 
-    def get(name: str) -> ConfigValue:
-        key, text = _KEYS[name], properties.get(name)
-        try:
-            return key.default if text is None else key.parse(text)
-        except KafkaError as error:
-            raise OperatorError(f"{error.message} (in {place})") from error
-
-    settings = TlsSettings.of(get)
+    settings = TlsSettings.parse(properties, place)
     material = read_material(settings, read_file)
     context, of_library = client_context(settings, material), _for_library(settings, material) | library
     return ClientSecurity(context, of_library, login, _portable(properties, material))

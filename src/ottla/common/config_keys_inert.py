@@ -184,10 +184,13 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
 )
 """Why each of these settings, and the topic setting that it is the default of, is kept and has no effect."""
 
+_OAUTH = "org.apache.kafka.common.security.oauthbearer"
 SECURITY_CONFIGS: Mapping[str, str | None] = {
     "password.encoder.old.secret": None,
     "password.encoder.secret": None,
     "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    "sasl.login.callback.handler.class": f"{_OAUTH}.OAuthBearerLoginCallbackHandler",
+    "sasl.server.callback.handler.class": f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
     "security.providers": None,
 }
 """Security settings with the value that asks for nothing (None: only an empty one)."""

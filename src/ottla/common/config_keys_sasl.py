@@ -1,4 +1,6 @@
-"""Broker settings of SASL, each also for one listener, or one mechanism of it (KIP-85, KIP-103, KIP-368, KIP-768).
+"""Broker settings of SASL, each also for one listener, or one mechanism of it.
+
+As in KIP-85, KIP-103, KIP-368, KIP-768 and KIP-1139.
 
 Left out: to change them while the broker runs.
 """
@@ -19,15 +21,16 @@ SASL_CONFIGS = [
         "sasl.enabled.mechanisms",
         ConfigType.LIST,
         ("GSSAPI",),
-        "Mechanisms by which clients may say who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. GSSAPI, "
-        "the default of Apache Kafka, is not there yet.",
+        "Mechanisms by which clients may say who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. GSSAPI "
+        "(Kerberos), the default of Apache Kafka, is not there: a listener of SASL without another one is refused.",
     ),
     _sasl(
         "sasl.jaas.config",
         ConfigType.PASSWORD,
         None,
         "The login module of one mechanism of one listener, as listener.name.<name>.plain.sasl.jaas.config: users "
-        'as user_<name>="<password>", and username and password of this node.',
+        'as user_<name>="<password>", and username and password of this node. That of OAUTHBEARER says by '
+        "ssl.truststore.location and its like whom a connection to an issuer trusts, as in Apache Kafka.",
     ),
     _sasl(
         "sasl.mechanism.inter.broker.protocol",
@@ -72,8 +75,22 @@ SASL_CONFIGS = [
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         ConfigType.LONG,
         3_600_000,
-        "How often those keys are read anew.",
+        "How often those keys are read anew; also when a token names one that is not there, at most once a minute.",
         Range(1_000, 2**63 - 1),
+    ),
+    _sasl(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        ConfigType.LONG,
+        100,
+        "How soon they are read again where that failed; then doubled each time.",
+        Range(1, 2**63 - 1),
+    ),
+    _sasl(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        ConfigType.LONG,
+        10_000,
+        "The longest of those waits.",
+        Range(1, 2**63 - 1),
     ),
     _sasl(
         "sasl.oauthbearer.expected.audience",
@@ -98,8 +115,40 @@ SASL_CONFIGS = [
         "sasl.oauthbearer.token.endpoint.url",
         ConfigType.STRING,
         None,
-        "Where the token is by which this node says to others who it is: a file: URL, read at each login. Tools also "
-        "ask an issuer behind https:.",
+        "Where the token is by which this node says to others who it is: a file: URL, read at each login, or the "
+        "https: URL of an issuer, who is asked for the next one after four fifths of a token's life.",
+    ),
+    _sasl(
+        "sasl.oauthbearer.client.credentials.client.id",
+        ConfigType.STRING,
+        None,
+        "As whom this node asks an issuer for a token; else clientId of the login module.",
+    ),
+    _sasl(
+        "sasl.oauthbearer.client.credentials.client.secret",
+        ConfigType.PASSWORD,
+        None,
+        "The secret by which it does; else clientSecret of the login module.",
+    ),
+    _sasl(
+        "sasl.oauthbearer.scope",
+        ConfigType.STRING,
+        None,
+        "What it asks for, where the issuer wants to know; else scope of the login module.",
+    ),
+    _sasl(
+        "sasl.login.retry.backoff.ms",
+        ConfigType.LONG,
+        100,
+        "How soon an issuer that gave no new token is asked again; then doubled each time.",
+        Range(1, 2**63 - 1),
+    ),
+    _sasl(
+        "sasl.login.retry.backoff.max.ms",
+        ConfigType.LONG,
+        10_000,
+        "The longest of those waits.",
+        Range(1, 2**63 - 1),
     ),
     _sasl("sasl.oauthbearer.sub.claim.name", ConfigType.STRING, "sub", "The claim that says who it is."),
 ]

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from ottla.common.config_def import ConfigValue
-from ottla.common.errors import OperatorError
+from ottla.common.config_keys_tls import TLS_CONFIGS
+from ottla.common.errors import KafkaError, OperatorError
 from ottla.security.stores import Identity, pem_identity, read_identity, read_revocation_lists, read_trusted
 
 MAX_STORE_BYTES = 16 * 1024 * 1024
@@ -21,6 +22,7 @@ MAX_STORE_BYTES = 16 * 1024 * 1024
 ReadFile = Callable[[str, int], bytes]
 """The first bytes of a file, at most so many; raises OSError."""
 
+_KEYS = {key.name: key for key in TLS_CONFIGS}
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _SUITES_OF_13 = frozenset({"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"})
 _VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -74,6 +76,19 @@ class TlsSettings(NamedTuple):
         )
         settings._check()
         return settings
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str], place: str) -> TlsSettings:
+        """From text; what is not among `properties`, which are in `place`, has its default. Raises OperatorError."""
+
+        def get(name: str) -> ConfigValue:
+            key, text = _KEYS[name], properties.get(name)
+            try:
+                return key.default if text is None else key.parse(text)
+            except KafkaError as error:
+                raise OperatorError(f"{error.message} (in {place})") from error
+
+        return cls.of(get)
 
     def _check(self) -> None:
         if self.keystore and (self.key or self.chain):

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+GSSAPI = "GSSAPI"
+"""Which is not served."""
+NO_KERBEROS = "; Kerberos (GSSAPI), the default of Apache Kafka, is not there"
+"""The end of a sentence that refuses it."""
+
 
 class AuthenticationFailed(Exception):
     """The other side did not prove who it is; the words are for this side's log and hold nothing secret."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.common.clock import Clock
@@ -60,6 +60,8 @@ class TokenValidator:
                 "sasl.oauthbearer.expected.issuer and sasl.oauthbearer.expected.audience"
             )
         self._rules = rules
+        self.unknown_key: Callable[[], object] = _nothing
+        """Called where a token names a key that is not there: the issuer may have a new one."""
         self._keys: Sequence[PyJWK] = ()
         self.use_keys(key_set)
 
@@ -112,7 +114,13 @@ class TokenValidator:
                 return claims
             except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
                 continue
+        if key_id is not None and all(key.key_id != key_id for key in self._keys):
+            self.unknown_key()
         raise AuthenticationFailed("the token is signed by none of our keys")
+
+
+def _nothing() -> None:
+    """Nobody has other keys."""
 
 
 _SIGNATURE_ALONE: Options = {

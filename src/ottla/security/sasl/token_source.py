@@ -1,7 +1,10 @@
 """Where a client's tokens come from: text that stands in a file, or the answer of an issuer (KIP-768, KIP-1139).
 
 An issuer is asked as OAuth's client credentials grant has it (RFC 6749, 4.4). This module says what to ask and reads
-the answer; who reads files and connects brings that.
+the answer; who reads files and connects brings that. Whom a connection to an issuer trusts stands in the login module,
+as `ssl.truststore.location` and its like, where Apache Kafka has it.
+
+Left out: other grants, with assertions (`sasl.oauthbearer.assertion.*`), and `sasl.oauthbearer.header.urlencode`.
 """
 
 from __future__ import annotations
@@ -9,17 +12,25 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote, urlencode, urlsplit
 
 from ottla.common.errors import OperatorError
+from ottla.security.contexts import ReadFile, TlsSettings, client_context, read_material
 from ottla.security.sasl.oauthbearer import MAX_TOKEN_CHARS
 
 URL = "sasl.oauthbearer.token.endpoint.url"
 CLIENT_ID = "sasl.oauthbearer.client.credentials.client.id"
 CLIENT_SECRET = "sasl.oauthbearer.client.credentials.client.secret"
 SCOPE = "sasl.oauthbearer.scope"
+
+LIFE_S = 300.0
+"""Of a token that does not say when it ends, until it is asked for again."""
+USED_SHARE = 0.8
+"""Of a token's life, after which it is asked for again."""
+MAX_ANSWER_BYTES = 4 * MAX_TOKEN_CHARS
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 """As a header of HTTP may have it (RFC 6750); a control character would begin a field of its own in the exchange."""
@@ -34,6 +45,25 @@ class Credentials(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Credentials({self.client_id!r})"
+
+
+def credentials(get: Callable[[str], str | None], options: Mapping[str, str], what: str) -> Credentials:
+    """Of settings, else of a login module's options, as before KIP-1139. Raises OperatorError."""
+    client_id = get(CLIENT_ID) or options.get("clientId")
+    client_secret = get(CLIENT_SECRET) or options.get("clientSecret")
+    if not client_id or not client_secret:
+        raise OperatorError(f"{what} names an issuer, who has to be told who asks: set {CLIENT_ID} and {CLIENT_SECRET}")
+    return Credentials(client_id, client_secret, get(SCOPE) or options.get("scope") or "")
+
+
+def issuer_tls(options: Mapping[str, str], place: str, read: ReadFile) -> ssl.SSLContext | None:
+    """TLS to an issuer by the options `ssl.*` of the login module in `place`; None, for whom the system trusts, where
+    there are none. Raises OperatorError."""
+    given = {name: text for name, text in options.items() if name.startswith("ssl.")}
+    if not given:
+        return None
+    settings = TlsSettings.parse(given, place)
+    return client_context(settings, read_material(settings, read))
 
 
 def checked_token(text: str, what: str) -> str:
@@ -84,6 +114,12 @@ def granted_token(answer: bytes, what: str) -> str:
             f"{what} answers without an access_token; name the endpoint of the issuer that gives tokens"
         )
     return checked_token(token, what)
+
+
+def renewed_s(token: str, now_s: float) -> tuple[float, float]:
+    """When a token that came at `now_s` ends, and when to ask for the next, in seconds since the Unix epoch."""
+    ends_s = expires_s(token) or now_s + LIFE_S
+    return ends_s, now_s + USED_SHARE * (ends_s - now_s)
 
 
 def expires_s(token: str) -> float | None:
