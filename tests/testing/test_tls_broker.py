@@ -254,6 +254,14 @@ def test_keys_and_settings_from_one_command(tmp_path):
         admin.create_topic("t", partitions=1, replication_factor=1)
         assert "t" in admin.topics()
         assert "t" not in alice.topics(), "nothing is allowed that no ACL allows"
+        mine = load_properties(str(folder / "admin.properties")) | {"bootstrap.servers": broker.bootstrap_servers}
+        profile = tmp_path / "ottla" / "default.properties"
+        profile.parent.mkdir()
+        profile.write_text(format_properties(mine))
+        profile.chmod(0o600)
+        environment = {"XDG_CONFIG_HOME": str(tmp_path), "OTTLA_BOOTSTRAP_SERVER": "", "OTTLA_COMMAND_CONFIG": ""}
+        listed = CliRunner(env=environment).invoke(cli, ["topic", "list", "--json"])
+        assert '"t"' in listed.output, "it is found by the profile alone"
     again = CliRunner().invoke(cli, ["security", "init", str(folder)])
     assert again.exit_code == 2
     assert "already" in again.output

@@ -13,20 +13,25 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ottla.client.cluster import Cluster
-from ottla.client.security import OPTION, PLAINTEXT, ClientSecurity, read_security
+from ottla.client.profiles import DEFAULT, default_profile, profile_names, read_profile
+from ottla.client.security import OPTION, PLAINTEXT, ClientSecurity, parse_security
 from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import OttlaError
+from ottla.common.properties import load_properties
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 CLIENT_ID = "ottla-cli"
 COMPLETION_TIMEOUT_S = 1.0
+PROFILE = "--profile"
+_PROPERTIES = "client properties"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -117,33 +122,34 @@ def uninterrupted() -> Iterator[None]:
 
 
 def connection_options(function: F) -> F:
-    """`--bootstrap-server` and `--command-config`; what the second names `open_cluster` and `security` use."""
-    return click.option(
+    """`--bootstrap-server`, `--command-config` and `--profile`; what they say `open_cluster` and `security` use.
+
+    Each goes over those behind it, property by property, and what is typed over what the environment says. The profile
+    `default` is for a command that names none of them: its secrets are for its own servers.
+    """
+    profile = click.option(
+        PROFILE,
+        envvar="OTTLA_PROFILE",
+        show_envvar=True,
+        metavar="NAME",
+        expose_value=False,
+        is_eager=True,
+        callback=_remember,
+        shell_complete=_complete_profile,
+        help="Servers and client properties of ~/.config/ottla/NAME.properties; without any option those of default.",
+    )
+    command_config = click.option(
         OPTION,
         envvar="OTTLA_COMMAND_CONFIG",
         show_envvar=True,
         type=click.Path(readable=False),
         metavar="FILE",
         expose_value=False,
-        callback=_remember_config,
+        is_eager=True,
+        callback=_remember,
         help="Client properties as Apache Kafka's tools take them: security.protocol, ssl.*, sasl.*.",
-    )(bootstrap_option(function))
-
-
-def _remember_config(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    ctx.meta[OPTION] = value
-
-
-def security() -> ClientSecurity:
-    """What `--command-config` of the command that runs says. Raises OperatorError."""
-    ctx = click.get_current_context(silent=True)
-    path = ctx.meta.get(OPTION) if ctx is not None else None
-    return PLAINTEXT if path is None else read_security(path)
-
-
-def bootstrap_option(function: F) -> F:
-    """`--bootstrap-server`, from the environment when it isn't given."""
-    return click.option(
+    )
+    bootstrap_server = click.option(
         "--bootstrap-server",
         "-b",
         envvar="OTTLA_BOOTSTRAP_SERVER",
@@ -151,8 +157,83 @@ def bootstrap_option(function: F) -> F:
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT,...",
+        callback=_choose_servers,
         help="One or more brokers of the cluster.",
-    )(function)
+    )
+    return profile(command_config(bootstrap_server(function)))
+
+
+class _Option(NamedTuple):
+    """A file or profile that was named."""
+
+    value: str
+    is_typed: bool
+    """On the command line, and not by the environment."""
+
+
+class _Properties(NamedTuple):
+    """Client properties of a command."""
+
+    values: Mapping[str, str]
+    place: str
+    """Where they are, for messages."""
+    is_typed: bool
+
+
+def _remember(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    ctx.meta[parameter.opts[0]] = None if value is None else _Option(value, typed)
+
+
+def _choose_servers(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Those of the command line, else of what was typed, of the environment, of the other properties. Raises
+    OperatorError."""
+    source = ctx.get_parameter_source("bootstrap_server")
+    if source is ParameterSource.COMMANDLINE:
+        return value
+    properties = _properties(ctx)
+    servers = properties.values.get("bootstrap.servers", "").strip()
+    return servers if servers and (properties.is_typed or source is ParameterSource.DEFAULT) else value
+
+
+def _properties(ctx: click.Context) -> _Properties:
+    """Read once. Raises OperatorError."""
+    found = ctx.meta.get(_PROPERTIES)
+    if found is None:
+        found = ctx.meta[_PROPERTIES] = _read_properties(ctx)
+    return found
+
+
+def _read_properties(ctx: click.Context) -> _Properties:
+    file: _Option | None = ctx.meta.get(OPTION)
+    profile: _Option | None = ctx.meta.get(PROFILE)
+    if file is None and profile is None:
+        from_elsewhere = ctx.get_parameter_source("bootstrap_server") is not ParameterSource.DEFAULT
+        values = None if from_elsewhere else default_profile()
+        return _Properties(values or {}, f"the profile {DEFAULT}", is_typed=False)
+    typed = any(option is not None and option.is_typed for option in (file, profile))
+    named: dict[str, str] = {}
+    places = []
+    if profile is not None and profile.is_typed == typed:
+        named |= read_profile(profile.value)
+        places.append(f"the profile {profile.value}")
+    if file is not None and file.is_typed == typed:
+        named |= load_properties(file.value, OPTION)
+        places.append(file.value)
+    return _Properties(named, " and ".join(places), typed)
+
+
+def _complete_profile(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
+
+
+def security(ctx: click.Context | None = None) -> ClientSecurity:
+    """What the options of the command that runs say, by `ctx` of another one. Raises OperatorError."""
+    ctx = ctx or click.get_current_context(silent=True)
+    if ctx is None:
+        return PLAINTEXT
+    properties = _properties(ctx)
+    return parse_security(properties.values, properties.place)
 
 
 def json_option(function: F) -> F:
@@ -201,9 +282,9 @@ def tell(text: str) -> None:
     click.echo(f"ottla: {text}", err=True)
 
 
-def open_cluster(bootstrap_server: str, timeout_s: float = 30.0) -> Cluster:
+def open_cluster(bootstrap_server: str) -> Cluster:
     """A client of the cluster, for a `with` statement."""
-    return Cluster(bootstrap_server, client_id=CLIENT_ID, timeout_s=timeout_s, security=security())
+    return Cluster(bootstrap_server, client_id=CLIENT_ID, security=security())
 
 
 def complete_topic(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -224,7 +305,10 @@ def complete_from(
         "OTTLA_BOOTSTRAP_SERVER", DEFAULT_BOOTSTRAP_SERVER
     )
     try:
-        with open_cluster(bootstrap_server, COMPLETION_TIMEOUT_S) as cluster:
+        settings = security(ctx)
+        with Cluster(
+            bootstrap_server, client_id=CLIENT_ID, timeout_s=COMPLETION_TIMEOUT_S, security=settings
+        ) as cluster:
             names = names_of(cluster)
     except OttlaError:
         return []

@@ -34,7 +34,8 @@ def security() -> None:
         "ottla security init ./keys --host log1.example.com --port 9093 --client alice --client bob",
         "ottla start --config ./keys/server.properties",
         "ottla start --brokers 3 --port 9093 --config ./keys/cluster.properties",
-        "ottla topic list -b localhost:9093 --command-config ./keys/admin.properties",
+        "ottla topic list --command-config ./keys/admin.properties",
+        "install -D -m 600 ./keys/admin.properties ~/.config/ottla/default.properties && ottla topic list",
     )
 )
 @click.argument("directory", type=click.Path())
@@ -90,7 +91,11 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
     }
     for name in (ADMIN, *clients):
         files[f"{name}.pem"] = authority.issue(name, (), now)
-        properties = {"security.protocol": "SSL", **_stores(folder, name)}
+        properties = {
+            "bootstrap.servers": f"{hosts[0]}:{port}",
+            "security.protocol": "SSL",
+            **_stores(folder, name),
+        }
         files[f"{name}.properties"] = format_properties(properties).encode()
     if _TAKEN.intersection(clients) or len(set(clients)) < len(clients):
         raise click.BadParameter(
@@ -102,7 +107,7 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
         f"{', '.join(f'{name}.properties' for name in (ADMIN, *clients))}; begin with:"
     )
     click.echo(f"ottla start --config {folder / 'server.properties'}")
-    click.echo(f"ottla topic list -b {hosts[0]}:{port} --command-config {folder / f'{ADMIN}.properties'}")
+    click.echo(f"ottla topic list --command-config {folder / f'{ADMIN}.properties'}")
 
 
 def _stores(folder: Path, name: str) -> dict[str, str]:

@@ -128,7 +128,7 @@ class Connection:
             if tls is None and not self._versions:
                 raise ConnectionLost(
                     f"{error} before its first answer; a listener that speaks TLS does so with a client that does not: "
-                    "name the settings by --command-config, or --from-config and --to-config of ottla mirror"
+                    "name the settings by --command-config or --profile (ottla mirror: --from-config, --to-config)"
                 ) from error
             raise
         except BaseException:

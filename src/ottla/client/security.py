@@ -21,6 +21,17 @@ PROPERTIES = frozenset(
     ("security.protocol", "sasl.mechanism", "sasl.jaas.config", URL, CLIENT_ID, CLIENT_SECRET, SCOPE, *_TLS)
 )
 """What `parse_security` reads."""
+SECRETS = frozenset(
+    (
+        "sasl.jaas.config",
+        CLIENT_SECRET,
+        "ssl.key.password",
+        "ssl.keystore.key",
+        "ssl.keystore.password",
+        "ssl.truststore.password",
+    )
+)
+"""Those that nobody else may read."""
 _OF_FILES = frozenset(name for name in _TLS if name.startswith(("ssl.keystore.", "ssl.truststore.", "ssl.key.")))
 _CERTIFICATE = b"-----BEGIN CERTIFICATE"
 

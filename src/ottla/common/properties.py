@@ -29,6 +29,11 @@ def load_properties(path: str, option: str = "--config") -> dict[str, str]:
         raise OperatorError(
             f"the config file {path} can't be read: {error.strerror}; name another one with {option}"
         ) from error
+    return decode_properties(data, path)
+
+
+def decode_properties(data: bytes, path: str) -> dict[str, str]:
+    """The same of a file's first bytes, of which one more than `MAX_FILE_BYTES` is too many. Raises OperatorError."""
     if len(data) > MAX_FILE_BYTES:
         raise OperatorError(f"the config file {path} is larger than {MAX_FILE_BYTES} bytes; is it the right file?")
     try:
