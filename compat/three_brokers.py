@@ -70,14 +70,20 @@ class ThreeBrokers:
         self.until(lambda: self.pid(node_id) not in (None, ended), f"broker {node_id} is started again")
         self.until(lambda: self._in_sync(node_id), f"broker {node_id} is in sync again")
 
-    def _in_sync(self, node_id: int) -> bool:
-        """Whether the broker itself serves, and sees all replicas of all partitions in sync."""
+    def know(self, topic: str) -> bool:
+        """Whether each broker serves, sees the topic, and all replicas of all partitions in sync."""
+        return all(self._in_sync(node_id, topic) for node_id in range(1, self.bootstrap_servers.count(",") + 2))
+
+    def _in_sync(self, node_id: int, topic: str = "") -> bool:
+        """Whether the broker itself serves, and sees all replicas of all partitions in sync, and `topic`."""
         address = self.bootstrap_servers.split(",")[node_id - 1]
         try:
             metadata = AdminClient({"bootstrap.servers": address}).list_topics(timeout=2)
         except KafkaException:
             return False
-        partitions = [each for topic in metadata.topics.values() for each in topic.partitions.values()]
+        partitions = [each for known in metadata.topics.values() for each in known.partitions.values()]
+        if topic and topic not in metadata.topics:
+            return False
         return all(sorted(each.isrs) == sorted(each.replicas) for each in partitions)
 
     def close(self) -> None:

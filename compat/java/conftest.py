@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,5 +14,6 @@ from tools import JavaTools
 
 
 @pytest.fixture(scope="session")
-def tools(java_classpath: str, java_tools_classpath: str) -> JavaTools:
-    return JavaTools(java_classpath, java_tools_classpath)
+def tools(java_classpath: str, java_tools_classpath: str) -> Iterator[JavaTools]:
+    with JavaTools(java_classpath, java_tools_classpath) as running:
+        yield running

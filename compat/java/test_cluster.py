@@ -26,6 +26,7 @@ def create(tools: JavaTools, cluster: ThreeBrokers, topic: str, partitions: int)
     at = ["--bootstrap-server", cluster.bootstrap_servers]
     shape = ["--partitions", str(partitions), "--replication-factor", "3", "--config", "min.insync.replicas=2"]
     tools.run("kafka-topics", *at, "--create", "--topic", topic, *shape)
+    cluster.until(lambda: cluster.know(topic), f"all brokers know {topic}")
     return at
 
 
@@ -52,9 +53,12 @@ def test_reassignment_and_election(tools: JavaTools, cluster: ThreeBrokers, tmp_
 
     cluster.until(moved, "the replicas moved")
     tools.run("kafka-leader-election", *at, "--election-type", "preferred", "--topic", "moved", "--partition", "0")
-    described = tools.run("kafka-topics", *at, "--describe", "--topic", "moved")
-    assert "Leader: 3" in described
-    assert "Replicas: 3,1" in described
+
+    def elected() -> bool:
+        described = tools.run("kafka-topics", *at, "--describe", "--topic", "moved")
+        return "Leader: 3" in described and "Replicas: 3,1" in described
+
+    cluster.until(elected, "whoever is asked says that 3 leads")
 
 
 def test_quorum_cluster_and_versions(tools: JavaTools, cluster: ThreeBrokers) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from differential_pair import wait_for
 from tools import JavaTools
 
 from ottla.app.ports import free_ports
@@ -112,10 +113,8 @@ def test_tools_ask_the_controller_itself(tools: JavaTools, cluster: tuple[str, s
     assert "metadata.version" in tools.run("kafka-features", *at, "describe")
     alter = ["--entity-type", "brokers", "--entity-default", "--alter", "--add-config", "log.retention.ms=600000"]
     tools.run("kafka-configs", *at, *alter)
-    described = tools.run(
-        "kafka-configs", "--bootstrap-server", broker, "--entity-type", "brokers", "--entity-default", "--describe"
-    )
-    assert "log.retention.ms=600000" in described
+    describe = ["--bootstrap-server", broker, "--entity-type", "brokers", "--entity-default", "--describe"]
+    wait_for(lambda: "log.retention.ms=600000" in tools.run("kafka-configs", *describe), "the broker follows")
 
 
 def test_tools_that_come_to_the_wrong_kind_of_node_are_told(tools: JavaTools, cluster: tuple[str, str]) -> None:
@@ -165,13 +164,18 @@ def test_voters_of_the_settings_come_into_the_log_and_go_on(tools: JavaTools, th
     at = ("--bootstrap-server", servers)
     told = tools.run("kafka-features", *at, "upgrade", "--feature", "kraft.version=1")
     assert "kraft.version was upgraded to 1." in told
-    described = tools.run("kafka-features", *at, "describe")
-    assert re.search(r"kraft.version\s.*FinalizedVersionLevel: 1\s", described), described
-    status = tools.run("kafka-metadata-quorum", *at, "describe", "--status")
+    level = re.compile(r"kraft.version\s.*FinalizedVersionLevel: 1\s")
+    wait_for(lambda: level.search(tools.run("kafka-features", *at, "describe")), "whoever is asked follows")
+    describe = ("describe", "--status")
+    status = tools.run("kafka-metadata-quorum", *at, *describe)
     assert len(set(re.findall(r'"directoryId": "([\w-]{22})"', status))) == 3, status
     leader, epoch = (int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("LeaderId", "LeaderEpoch"))
     three[leader - 1].kill()
+
+    def elected() -> bool:
+        found = re.search(r"LeaderEpoch:\s+(\d+)", tools.run("kafka-metadata-quorum", *at, *describe, check=False))
+        return found is not None and int(found[1]) > epoch
+
+    wait_for(elected, "another leader")
     made = tools.run("kafka-topics", *at, "--create", "--topic", "t", "--replication-factor", "2", "--partitions", "1")
     assert "Created topic t." in made
-    status = tools.run("kafka-metadata-quorum", *at, "describe", "--status")
-    assert int(re.search(r"LeaderEpoch:\s+(\d+)", status)[1]) > epoch

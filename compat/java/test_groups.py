@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from differential_pair import wait_for
 from tools import JavaTools
 
 from ottla.testing import Broker
@@ -105,6 +106,8 @@ def test_a_group_over_its_life(tools: JavaTools, group_broker: Broker, filled: s
         assert "could not be deleted" in refused
         assert "GroupNotEmpty" in refused
 
+    left = re.compile(rf"{group}\s.*Empty")
+    wait_for(lambda: left.search(groups(tools, group_broker, "--list", "--state")), "the member left")
     described = groups(tools, group_broker, "--describe", *one)
     assert offsets(described, filled) == dict.fromkeys(range(3), ("10", "10", "0"))
     reset = [*one, "--reset-offsets", "--topic", filled]
@@ -153,6 +156,7 @@ def test_verifiable_consumers(tools: JavaTools, group_broker: Broker, filled: st
         wanted = dict.fromkeys(range(3), ("10", "10", "0"))
         while offsets(groups(tools, group_broker, "--describe", "--group", group, check=False), filled) != wanted:
             assert time.monotonic() < deadline
+            time.sleep(0.05)
         for process in processes:
             process.terminate()
         events = [

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from differential_pair import wait_for
 from differential_records import batch
 from differential_wire import Connection, decode, encode
 from tools import COMPLAINTS, JavaTools
@@ -81,8 +82,12 @@ def rows(output: str) -> list[list[str]]:
 
 def test_list_and_describe(tools: JavaTools, broker: Broker, transactions: dict[str, Producer]) -> None:
     at = ["--bootstrap-server", broker.bootstrap_servers]
-    listed = {row[0]: row[3] for row in rows(tools.run("kafka-transactions", *at, "list"))}
-    assert {name: listed[name] for name in transactions} == ENDED
+
+    def listed() -> dict[str, str]:
+        found = {row[0]: row[3] for row in rows(tools.run("kafka-transactions", *at, "list"))}
+        return {name: found[name] for name in transactions}
+
+    wait_for(lambda: listed() == ENDED, "markers are written")
     old = tools.run("kafka-transactions", *at, "list", "--duration-filter", "3600000")
     assert "open" not in {row[0] for row in rows(old)}
     matching = tools.run("kafka-transactions", *at, "list", "--transactional-id-pattern", "o.*n")
@@ -144,6 +149,7 @@ def test_a_transaction_is_ended_by_force(tools: JavaTools, broker: Broker, trans
     deadline = time.monotonic() + WAIT_S
     while rows(tools.run("kafka-transactions", *at, *describe))[0][4] not in ("CompleteAbort", "Empty"):
         assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_the_version_goes_down_and_up(tools: JavaTools, broker: Broker, transactions: dict[str, Producer]) -> None:

@@ -1,11 +1,14 @@
-"""Apache Kafka's command line tools, started by class name as its shell scripts do."""
+"""Apache Kafka's command line tools, started by class name as its shell scripts do, or many in one JVM."""
 
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
-from dataclasses import dataclass
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 
 CLASSES = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
@@ -38,6 +41,11 @@ CLASSES = {
 JAVA_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """One compiler tier starts a short-lived JVM in half the time."""
 
+TOOL_S = 120.0
+LENGTH = struct.Struct(">I")
+NO_LOG = ("-Xlog:disable", "-Xlog:all=error:stderr")
+"""Standard output is for answers: Java's own warnings would come there."""
+
 
 def archive_of(classpath: str) -> Path:
     """Where the archive of loaded classes (JEP 350) for a class path lies, if there is one: by its first jars.
@@ -47,6 +55,11 @@ def archive_of(classpath: str) -> Path:
     return Path(classpath.split(":")[0]).parent / "classes.jsa"
 
 
+def java(classpath: str, *options: str) -> list[str]:
+    """The beginning of a command line, up to the class."""
+    return ["java", *JAVA_OPTIONS, f"-XX:SharedArchiveFile={archive_of(classpath)}", *options, "-cp", classpath]
+
+
 COMPLAINTS = re.compile(r"mismatch|isvalid: false|out of order|Exception|invalid bytes|Could not deserialize", re.I)
 """What kafka-dump-log prints of files that are not right. Offsets that begin above 0 it calls "non-consecutive"."""
 
@@ -54,34 +67,95 @@ OLDER = frozenset({"kafka-broker-api-versions", "kafka-dump-log", "connect-distr
 """Tools that call what the newer modules no longer have: these run with the modules that they were built with."""
 
 
-@dataclass(frozen=True, slots=True)
-class JavaTools:
-    """Runs one tool at a time; a tool that fails fails the test."""
+ALONE = frozenset({"kafka-verifiable-producer", "kafka-verifiable-consumer"})
+"""Tools that do what is left at the end of their JVM, by Java's own hooks: each has one of its own."""
 
-    classpath: str
-    older_classpath: str
-    """For the tools in OLDER."""
-    options: tuple[str, ...] = ()
-    """More options of the JVM."""
+SERVER = Path(__file__).parent / "programs" / "Tools.java"
+
+
+class ToolServer:
+    """One JVM that runs one tool after the other by its main method, which costs a tenth of a JVM for each."""
+
+    def __init__(self, classpath: str) -> None:
+        self._classpath = classpath
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, name: str, arguments: Sequence[str], stdin: str) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error of the tool whose class is `name`.
+
+        Raises AssertionError when the JVM ends, as it does when a tool takes longer than TOOL_S.
+        """
+        process = self._process or self._start()
+        late = threading.Timer(TOOL_S, process.kill)
+        late.start()
+        try:
+            parts = [part.encode() for part in (name, *arguments, stdin)]
+            assert process.stdin is not None
+            process.stdin.write(LENGTH.pack(len(parts)) + b"".join(LENGTH.pack(len(part)) + part for part in parts))
+            process.stdin.flush()
+            code, output, errors = (self._part(process) for _ in range(3))
+        except BaseException:  # a limit of the test's too: what comes later would be taken for the next answer
+            self.close()
+            raise
+        finally:
+            late.cancel()
+        return int(code), output, errors
+
+    def close(self) -> None:
+        """End the JVM; the next tool has a new one."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [*java(self._classpath, *NO_LOG), str(SERVER)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return self._process
+
+    @staticmethod
+    def _part(process: subprocess.Popen[bytes]) -> str:
+        assert process.stdout is not None
+        length = process.stdout.read(LENGTH.size)
+        assert len(length) == LENGTH.size, f"the JVM of the tools ended, or a tool took more than {TOOL_S:g} s"
+        return process.stdout.read(*LENGTH.unpack(length)).decode()
+
+
+class JavaTools:
+    """Runs one tool at a time; a tool that fails fails the test. As a context manager it ends its JVMs."""
+
+    def __init__(self, classpath: str, older_classpath: str, options: tuple[str, ...] = ()) -> None:
+        """`older_classpath` is for the tools in OLDER; `options` are more of the JVM of a command line."""
+        self._classpath = classpath
+        self._older_classpath = older_classpath
+        self._options = options
+        self._servers = {path: ToolServer(path) for path in (classpath, older_classpath)}
+
+    def __enter__(self) -> JavaTools:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers.values():
+            server.close()
 
     def command(self, tool: str, *arguments: str) -> list[str]:
-        """The command line."""
-        classpath = self.older_classpath if tool in OLDER else self.classpath
-        options = [*JAVA_OPTIONS, f"-XX:SharedArchiveFile={archive_of(classpath)}", *self.options]
-        return ["java", *options, "-cp", classpath, CLASSES[tool], *arguments]
+        """The command line, for a tool in a process of its own."""
+        return [*java(self._classpath_of(tool), *self._options), CLASSES[tool], *arguments]
 
     def run(self, tool: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
         """What the tool printed to standard output; of kafka-dump-log all, since what it finds is on standard error."""
-        result = subprocess.run(
-            self.command(tool, *arguments),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        if check and result.returncode != 0:
-            raise AssertionError(
-                f"{tool} {' '.join(arguments)} ended with {result.returncode}:\n{result.stdout}\n{result.stderr}"
+        if tool in ALONE:
+            done = subprocess.run(
+                self.command(tool, *arguments), input=stdin, capture_output=True, text=True, timeout=TOOL_S, check=False
             )
-        return result.stdout + result.stderr if tool == "kafka-dump-log" else result.stdout
+            code, output, errors = done.returncode, done.stdout, done.stderr
+        else:
+            code, output, errors = self._servers[self._classpath_of(tool)].run(CLASSES[tool], arguments, stdin)
+        if check and code != 0:
+            raise AssertionError(f"{tool} {' '.join(arguments)} ended with {code}:\n{output}\n{errors}")
+        return output + errors if tool == "kafka-dump-log" else output
+
+    def _classpath_of(self, tool: str) -> str:
+        return self._older_classpath if tool in OLDER else self._classpath
