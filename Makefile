@@ -23,7 +23,7 @@
 #                                  FORMAT=delta,iceberg,parquet, SEED=1; MINUTES=40 for each format at most;
 #                                  JOB=load,snapshot,stream for these too, and FORMAT=topic for a stream into one
 #   make page-views                a day of page views through examples/streams, against plain Python; VIEWS=5000000
-#   make compat                    clients and tools that others wrote (Debian, npm, Maven)
+#   make compat                    clients and tools that others wrote (Debian, npm, Maven); FAMILIES=compat/go for some
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
 #   make bench-pipeline [ARGS=...] a topic into files by Spark: load, the source, Spark's own Kafka connector
@@ -60,6 +60,7 @@ HANDSHAKES ?= 10000
 FORMAT ?= delta,iceberg,parquet
 JOB    ?= load
 VIEWS  ?= 5000000
+FAMILIES ?= compat
 
 # Everything under tests/ but what needs processes, clients of others, Spark, root, or minutes, and what reads sources only.
 UNIT := $(filter-out $(addprefix tests/,app bench chaos cli clients cluster faults fuzz modes pipeline sim style suite testing),\
@@ -74,7 +75,8 @@ KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
 # Spark's Kafka connector, and an environment with the pyspark that it is for.
 CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.txt
 
-# A stamp a set of extras: installed again only when the declarations, the pins or the compiled modules change.
+# A stamp a set of extras: installed again only when the declarations, the pins or the compiled modules change. .base
+# alone builds; the others ask for extras of what is installed then, and compile nothing again.
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
@@ -96,22 +98,22 @@ $(VENV)/.base: $(BIN)/python $(DECLARED)
 
 $(VENV)/.pipeline: $(VENV)/.base
 	@echo "Installing the pipeline's packages, Spark and a Java runtime among them: about 1 GB"
-	@$(PIP) -e '.[pipeline,iceberg,object-stores,duckdb,connect,plots]'
+	@$(PIP) 'ottla[pipeline,iceberg,object-stores,duckdb,connect,plots]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
 	@echo "Installing what the tests need, about 80 MB"
-	@$(PIP) -e '.[test]'
+	@$(PIP) 'ottla[test]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.base
 	@echo "Installing what the measurements need"
-	@$(PIP) -e '.[bench]'
+	@$(PIP) 'ottla[bench]'
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.base
 	@echo "Installing the linters and the type checker"
-	@$(PIP) -e '.[check]'
+	@$(PIP) 'ottla[check]'
 	@touch $@
 
 demo: $(VENV)/.pipeline
@@ -175,7 +177,7 @@ page-views: $(VENV)/.test $(VENV)/.pipeline
 	$(BIN)/python -m tests.pipeline.page_views --views $(VIEWS) $(ARGS)
 
 compat: $(VENV)/.test
-	$(BIN)/pytest compat -rs $(ARGS)
+	$(BIN)/pytest $(FAMILIES) -rs $(ARGS)
 
 $(KAFKA) .cache/compat/java-spark/pom.xml: .cache/compat/java-%/pom.xml: compat/java/%.xml
 	@command -v mvn > /dev/null || echo "Without Maven what $< names is left out of the measurements."

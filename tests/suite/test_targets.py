@@ -50,20 +50,20 @@ def modules_named(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("arguments", ["", "-k log", "tests", "tests/pipeline/test_plan.py", "--ignore tests/storage"])
 def test_spark_is_installed_for_all_tests_and_for_those_of_the_pipeline(arguments: str) -> None:
-    assert "'.[pipeline,iceberg,object-stores,duckdb,connect,plots]'" in commands("test", f"ARGS={arguments}")
+    assert "'ottla[pipeline,iceberg,object-stores,duckdb,connect,plots]'" in commands("test", f"ARGS={arguments}")
 
 
 @pytest.mark.parametrize("target", [("unit",), ("test", "ARGS=tests/storage"), ("test", "ARGS=-x tests/net tests/cli")])
 def test_nothing_large_is_installed_for_others(target: tuple[str, ...]) -> None:
     planned = commands(*target)
-    assert "'.[test]'" in planned
+    assert "'ottla[test]'" in planned
     assert "pipeline" not in planned
     assert "bench" not in planned
 
 
 @pytest.mark.parametrize("arguments", ["", "tests/bench/test_report.py"])
 def test_plots_are_installed_for_the_tests_that_draw(arguments: str) -> None:
-    assert "'.[bench]'" in commands("test", f"ARGS={arguments}")
+    assert "'ottla[bench]'" in commands("test", f"ARGS={arguments}")
 
 
 def test_an_interpreter_that_does_not_run_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
