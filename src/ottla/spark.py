@@ -10,6 +10,7 @@ Options and columns are those of Spark's own Kafka connector, which needs a jar;
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from ottla.pipeline.extras import install_command
@@ -17,6 +18,8 @@ from ottla.pipeline.extras import install_command
 try:
     from ottla.pipeline.datasource.provider import OttlaDataSource
     from ottla.pipeline.session import name_programs_python
+
+    import_module("ottla.pipeline.datasource.rows")  # with what the workers import when they read
 except ImportError as error:
     if not error.name or error.name.startswith("ottla"):
         raise

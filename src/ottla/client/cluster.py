@@ -111,6 +111,10 @@ class Cluster:
         """Close every connection; a later call would open them again."""
         self._connections.close()
 
+    def forget_topics(self) -> None:
+        """Ask about topics anew: for whoever comes back after a while, and may mean another topic of the same name."""
+        self._topics.clear()
+
     # Metadata
 
     def describe(self) -> ClusterInfo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from ottla.client.login import Login, read_login
@@ -49,6 +49,11 @@ class ClientSecurity(NamedTuple):
     def __reduce__(self) -> tuple[Callable[[Mapping[str, str]], ClientSecurity], tuple[Mapping[str, str]]]:
         """Travels to Spark's workers by what it was made of: a context of OpenSSL can't."""
         return _arrived, (self.portable,)
+
+    @property
+    def settings(self) -> Hashable:
+        """All that it was made of, secrets too, to tell it from another."""
+        return tuple(sorted(self.portable.items()))
 
     def __repr__(self) -> str:
         """Without secrets."""

@@ -61,3 +61,14 @@ def test_workers_have_the_programs_python_unless_one_is_named(
     assert done.stdout == "3 records\n", done.stderr[-2000:]
     assert done.returncode != 0
     assert "not this one" in done.stderr
+
+
+def test_asking_for_columns_needs_no_arrow() -> None:
+    """Spark has processes that ask no more; Arrow would be half of what they take."""
+    program = (
+        "import sys; from ottla.pipeline.datasource.provider import OttlaDataSource as Source; "
+        "Source({'kafka.bootstrap.servers': 'a:1', 'subscribe': 'b'}).schema(); "
+        "print(sorted({'numpy', 'pandas', 'pyarrow'} & sys.modules.keys()))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

@@ -17,18 +17,25 @@ from ottla.common.errors import OperatorError
 
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
+from pyspark import TaskContext
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from ottla.pipeline.datasource.offsets import gathered
 from ottla.pipeline.datasource.options import for_stream, parse_options
+from ottla.pipeline.datasource.query import EPOCH_PROPERTY, QUERY_PROPERTY
 from ottla.pipeline.datasource.stream import IDS, StreamReader, limited
-from ottla.pipeline.plan import DataLossError
+from ottla.pipeline.plan import DataLossError, OffsetRange
 
 pytestmark = pytest.mark.pipeline
 
 Produce = Callable[..., None]
 MakeReader = Callable[..., StreamReader]
 ALL = ReadAllAvailable()
+LOGIN = {
+    "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    'username="a" password="b";'
+}
 
 
 @pytest.fixture
@@ -161,6 +168,121 @@ class TestLimits:
         end = mine.latestOffset(start, mine.getDefaultReadLimit())
         assert end[topic] == {"0": 4, "1": 0}
         assert mine.latestOffset(end, mine.getDefaultReadLimit()) == end
+
+
+class TestTasks:
+    def test_few_records_of_several_partitions_are_one_task(self, reader: MakeReader, produce: Produce) -> None:
+        """Unless somebody said how many tasks there shall be."""
+        produce(some("a", 3), 0)
+        produce(some("b", 4), 1)
+        for options, shape in (
+            ({}, [[3, 4]]),
+            ({"minPartitions": 2}, [[3], [4]]),
+            ({"maxRecordsPerPartition": 4}, [[3], [4]]),
+        ):
+            mine = reader(**options)
+            start = mine.initialOffset()
+            end = mine.latestOffset(start, ALL)
+            assert [[one.offsets for one in task.ranges] for task in mine.partitions(start, end)] == shape
+            assert batch(mine, start, end) == sorted([*numbered("a", 0, 3), *numbered("b", 0, 4)])
+
+    def test_many_are_not(self) -> None:
+        """The next one begins a task where the task would have too many, in the order of the partitions."""
+        ranges = [OffsetRange("t", "id", number, 0, size, 0) for number, size in enumerate((5, 90, 6, 1, 200, 3))]
+        found = gathered(ranges, 100)
+        assert [[one.offsets for one in task] for task in found] == [[5, 90], [6, 1], [200], [3]]
+        assert [len(task) for task in gathered(ranges, 0)] == [1] * 6
+
+
+class TestWorkers:
+    """A worker has connections from one task to the next."""
+
+    @pytest.fixture
+    def opened(self, bootstrap: str) -> list[Cluster]:
+        """Those that tasks opened."""
+        return []
+
+    @pytest.fixture
+    def worker(self, bootstrap: str, topic: str, opened: list[Cluster]) -> Iterator[Callable[..., Any]]:
+        """The reader of a worker that has a task of the query."""
+
+        def open_cluster() -> Cluster:
+            opened.append(Cluster(bootstrap))
+            return opened[-1]
+
+        def of(query: str, **options: str) -> StreamReader:
+            context = TaskContext()
+            context._localProperties = {QUERY_PROPERTY: query, EPOCH_PROPERTY: "7"}
+            context._partitionId = 0
+            TaskContext._setTaskContext(context)
+            given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **options}
+            return StreamReader(for_stream(parse_options(given)), open_cluster)
+
+        yield of
+        TaskContext._setTaskContext(None)
+        for each in opened:
+            each.close()
+
+    def tasks(self, reader: StreamReader, start: int, end: int, topic: str) -> list[Any]:
+        found = reader.partitions({topic: {"0": start}}, {topic: {"0": end}})
+        reader.stop()
+        return found
+
+    def read(self, reader: StreamReader, tasks: list[Any]) -> list[bytes]:
+        return [value for task in tasks for rows in reader.read(task) for value in rows.column("value").to_pylist()]
+
+    def test_of_one_query_with_the_same_settings(
+        self, reader: MakeReader, worker: Callable[..., Any], opened: list[Cluster], produce: Produce, topic: str
+    ) -> None:
+        produce(some("a", 9), 0)
+        plan = reader()
+        for number in range(3):
+            tasks = self.tasks(plan, number, number + 1, topic)
+            assert self.read(worker(topic), tasks) == [f"a{number}".encode()]
+        assert len(opened) == 1
+        tasks = self.tasks(plan, 3, 4, topic)
+        for query, options in (
+            (f"{topic}-other", {}),
+            (topic, {"kafka.client.id": "other"}),
+            (topic, {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", **LOGIN}),
+        ):
+            assert self.read(worker(query, **options), tasks) == [b"a3"]
+        assert len(opened) == 4
+
+    def test_a_topic_that_was_made_again_meanwhile(
+        self,
+        reader: MakeReader,
+        worker: Callable[..., Any],
+        opened: list[Cluster],
+        produce: Produce,
+        topic: str,
+        cluster: Cluster,
+    ) -> None:
+        """Metadata of an earlier task would name the one that is gone."""
+        produce(some("old", 3), 0)
+        assert self.read(worker(topic), self.tasks(reader(), 0, 3, topic)) == some("old", 3)
+        cluster.delete_topics([topic])
+        cluster.create_topic(topic, 2)
+        produce(some("new", 3), 0)
+        assert self.read(worker(topic), self.tasks(reader(), 0, 3, topic)) == some("new", 3)
+        assert len(opened) == 1
+
+    def test_connections_of_a_task_that_failed_are_closed(
+        self,
+        reader: MakeReader,
+        worker: Callable[..., Any],
+        opened: list[Cluster],
+        produce: Produce,
+        topic: str,
+        cluster: Cluster,
+    ) -> None:
+        produce(some("a", 9), 0)
+        tasks = self.tasks(reader(), 0, 9, topic)
+        cluster.delete_records({(topic, 0): 5})
+        with pytest.raises(DataLossError):
+            self.read(worker(topic), tasks)
+        assert self.read(worker(topic), self.tasks(reader(), 5, 9, topic)) == some("a", 9)[5:]
+        assert len(opened) == 2
 
 
 class TestChanges:

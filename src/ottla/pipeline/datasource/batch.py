@@ -37,7 +37,7 @@ class BatchReader(DataSourceReader):
         with self._open_cluster() as cluster:
             ranges = plan_ranges(cluster, self._options, self._bounds)
         tasks = cut(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return [RangePartition(whole, self._bounds) for whole in tasks]
+        return [RangePartition((whole,), self._bounds) for whole in tasks]
 
     def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range; Spark asks for one with no value when there is no range at all."""

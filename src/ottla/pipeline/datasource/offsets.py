@@ -25,6 +25,8 @@ class SourceCluster(ClusterView, Protocol):
     """The part of `ottla.client.Cluster` that the data source uses."""
 
     def topics(self) -> dict[str, TopicInfo]: ...
+    def forget_topics(self) -> None: ...
+    def close(self) -> None: ...
     def commit_group_offsets(self, group_id: str, offsets: Mapping[Position, int]) -> None: ...
 
 
@@ -142,6 +144,20 @@ def cut(ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: 
         return whole
     total = sum(one.offsets for one in whole)
     return [piece for one in whole for piece in _divided(one, max(1, round(min_partitions * one.offsets / total)))]
+
+
+def gathered(ranges: Iterable[OffsetRange], most: int) -> list[tuple[OffsetRange, ...]]:
+    """Ranges as tasks: those that follow one another share one as long as they have at most `most` offsets together."""
+    tasks: list[tuple[OffsetRange, ...]] = []
+    offsets = 0
+    for one in ranges:
+        offsets += one.offsets
+        if tasks and offsets <= most:
+            tasks[-1] = (*tasks[-1], one)
+        else:
+            tasks.append((one,))
+            offsets = one.offsets
+    return tasks
 
 
 def _divided(whole: OffsetRange, pieces: int) -> list[OffsetRange]:

@@ -1,26 +1,27 @@
 """What Spark calls: the data source "ottla" itself, which makes readers and writers from options.
 
 Spark pickles the class by its name, so the workers' Python imports this module: it needs Ottla's client and its
-pipeline, and nothing of the broker.
+pipeline, and nothing of the broker. Of Spark's processes for a query that only ask what options and columns there are
+none needs Arrow, which takes half of the memory and of the time of their start: what does is imported when it is made.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OperatorError
-from ottla.pipeline.datasource.batch import BatchReader, FilteringBatchReader
+from ottla.pipeline.datasource.columns import spark_schema
 from ottla.pipeline.datasource.options import SourceOptions, for_batch, for_stream, parse_options
-from ottla.pipeline.datasource.pushdown import asked_for_filters
-from ottla.pipeline.datasource.records import OpenCluster
-from ottla.pipeline.datasource.rows import spark_schema
-from ottla.pipeline.datasource.sink import batch_writer, stream_writer
-from ottla.pipeline.datasource.stream import StreamReader
+
+if TYPE_CHECKING:
+    from ottla.pipeline.datasource.batch import BatchReader
+    from ottla.pipeline.datasource.records import OpenCluster
+    from ottla.pipeline.datasource.stream import StreamReader
 
 NAME = "ottla"
 
@@ -38,21 +39,30 @@ class OttlaDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """For a batch query."""
+        from ottla.pipeline.datasource.batch import BatchReader, FilteringBatchReader
+        from ottla.pipeline.datasource.pushdown import asked_for_filters
+
         options = for_batch(self._parsed(schema))
         kind = FilteringBatchReader if options.filter_pushdown and asked_for_filters() else BatchReader
         return kind(options, _open(options))
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """For a streaming query."""
+        from ottla.pipeline.datasource.stream import StreamReader
+
         options = for_stream(self._parsed(schema))
         return StreamReader(options, _open(options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For a batch that is written."""
+        from ottla.pipeline.datasource.sink import batch_writer
+
         return batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """For a stream that is written."""
+        from ottla.pipeline.datasource.sink import stream_writer
+
         return stream_writer(self.options, schema, overwrite=overwrite)
 
     def _parsed(self, schema: Any) -> SourceOptions:

@@ -1,36 +1,37 @@
-"""A range of offsets as Arrow batches with the columns of Spark's Kafka connector, inside a Python worker."""
+"""Ranges of offsets as Arrow batches with the columns of Spark's Kafka connector, inside a Python worker.
+
+The tasks of a stream are small and many, so a worker keeps its connections from one to the next of the same query.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from ottla.pipeline.datasource.bounds import Bounds
+from ottla.pipeline.datasource.offsets import SourceCluster
+from ottla.pipeline.datasource.query import current_query
 from ottla.pipeline.datasource.records import OpenCluster, read_records
+from ottla.pipeline.datasource.worker_heap import freeze_heap
 from ottla.pipeline.decode import HEADERS_TYPE, SCHEMA
+from ottla.pipeline.kept import Kept
 from ottla.pipeline.plan import OffsetRange, OnDataLoss
 from ottla.pipeline.sources.source import RecordsDeletedError
 
-SPARK_SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
-HEADERS_SCHEMA = ", headers array<struct<key: string, value: binary>>"
+KEPT_CLUSTERS: Kept[SourceCluster] = Kept(4, lambda cluster: cluster.close())
+"""Of this worker: by settings and query."""
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type")
-
-
-def spark_schema(*, headers: bool) -> str:
-    """The columns as DDL."""
-    return SPARK_SCHEMA + (HEADERS_SCHEMA if headers else "")
 
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """What one task reads: ranges of several partitions where each has few records."""
 
-    whole: OffsetRange
+    ranges: tuple[OffsetRange, ...]
     bounds: Bounds = field(default_factory=Bounds)
     """Rows outside need not be given."""
 
@@ -43,16 +44,40 @@ class RowReader:
     isolation: str
     on_data_loss: OnDataLoss
     headers: bool
+    settings: Hashable = None
+    """All that `open_cluster` was made of; without them no task has the connections of another."""
 
     def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a range in the order of their offsets. Raises DataLossError, DecodeError, KafkaError."""
-        whole = partition.whole
-        with self.open_cluster() as cluster:
+        """The rows of each range in the order of their offsets. Raises DataLossError, DecodeError, KafkaError."""
+        with self._cluster() as cluster:
             try:
-                for rows in read_records(cluster, whole, partition.bounds, self.isolation, self.on_data_loss):
-                    yield _as_spark(rows, headers=self.headers)
+                for whole in partition.ranges:
+                    for rows in read_records(cluster, whole, partition.bounds, self.isolation, self.on_data_loss):
+                        yield _as_spark(rows, headers=self.headers)
             except RecordsDeletedError as error:
                 raise RecordsDeletedError(f"{error}; with failOnDataLoss false what is there is read") from error
+        freeze_heap("read")
+
+    def _cluster(self) -> AbstractContextManager[SourceCluster]:
+        query = current_query()
+        if self.settings is None or query is None:
+            return self.open_cluster()
+        return self._kept_cluster((self.settings, query.query_id))
+
+    @contextmanager
+    def _kept_cluster(self, key: Hashable) -> Iterator[SourceCluster]:
+        """One that an earlier task of the query opened, or a new one; closed when anything fails."""
+        cluster = KEPT_CLUSTERS.take(key)
+        if cluster is None:
+            cluster = self.open_cluster().__enter__()  # kept open: its end is that of the worker
+        else:
+            cluster.forget_topics()
+        try:
+            yield cluster
+        except BaseException:
+            cluster.close()
+            raise
+        KEPT_CLUSTERS.keep(key, cluster)
 
 
 def _as_spark(batch: pa.RecordBatch, *, headers: bool) -> pa.RecordBatch:

@@ -36,6 +36,7 @@ from ottla.pipeline.datasource.offsets import (
     SourceCluster,
     cut,
     earliest,
+    gathered,
     latest,
     positions,
     require_all,
@@ -50,6 +51,8 @@ from ottla.pipeline.plan import DataLossError, OffsetRange
 logger = logging.getLogger(__name__)
 
 IDS = "@ids"
+FEW_OFFSETS = 2_000
+"""What a task may have of several partitions: a task costs two Python workers and a transaction, however few it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         self._options = options
         self._open_cluster = open_cluster
-        self._rows = RowReader(open_cluster, options.isolation, options.on_data_loss, options.include_headers)
+        settings = (options.bootstrap_servers, options.client_id, options.timeout_s, options.security.settings)
+        self._rows = RowReader(open_cluster, options.isolation, options.on_data_loss, options.include_headers, settings)
         self._now = now
         self._connected: Any = None
         self._target: StreamOffset | None = None
@@ -157,7 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Batches
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
-        """The tasks of a batch. Raises DataLossError, OperatorError, KafkaError."""
+        """The tasks of a batch, the same for the same offsets. Raises DataLossError, OperatorError, KafkaError."""
         begun, ended = StreamOffset.from_json(start), StreamOffset.from_json(end)
         ids = {**self._ids(ended), **ended.ids}
         begins = self._begins(begun, ended)
@@ -168,8 +172,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for (topic, partition), offset in ended.offsets.items()
             if topic in ids and (topic, partition) in begins
         ]
-        tasks = cut(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return [RangePartition(whole) for whole in tasks]
+        least, most = self._options.min_partitions, self._options.max_records_per_partition
+        few = 0 if least is not None else min(FEW_OFFSETS, most or FEW_OFFSETS)
+        return [RangePartition(task) for task in gathered(cut(ranges, least, most), few)]
 
     def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range, in a worker."""

@@ -1,0 +1,24 @@
+"""What a worker keeps between its tasks."""
+
+from __future__ import annotations
+
+from ottla.pipeline.kept import Kept
+
+
+def test_what_is_taken_is_nobody_elses() -> None:
+    kept: Kept[str] = Kept(2)
+    kept.keep("a", "one")
+    assert kept.take("b") is None
+    assert kept.take("a") == "one"
+    assert kept.take("a") is None
+
+
+def test_the_oldest_go() -> None:
+    gone: list[str] = []
+    kept = Kept(2, gone.append)
+    for key in ("a", "b", "c"):
+        kept.keep(key, f"client {key}")
+    assert gone == ["client a"]
+    kept.keep("b", "another b")
+    assert gone == ["client a", "client b"]
+    assert (kept.take("a"), kept.take("b"), kept.take("c")) == (None, "another b", "client c")
