@@ -2,7 +2,8 @@
 
 SETTINGS is JSON: servers, files (a directory of text files, three a trigger, one a task) or topic (read by the source
 `ottla`, committed records only), target, checkpoint, folder and deaths as `deaths.Deaths` takes them. The steps are
-those of each task, "EPOCH sent", "EPOCH offsets" and "EPOCH committed". It ends when all that was there is written.
+those of each task, "EPOCH sent", "EPOCH offsets" and "EPOCH committed"; a task that has its producer of an earlier one
+stores the offsets before it sends. It ends when all that was there is written.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Deadly:
 
     def __init__(self, deaths: Deaths) -> None:
         self._deaths = deaths
+        self._sends_later = False
 
     def take_effect(self) -> None:
         """In this process, a worker; it may be one that had tasks before."""
@@ -44,11 +46,15 @@ class Deadly:
         send_offsets, commit = TransactionalProducer.send_offsets, TransactionalProducer.commit
 
         def deadly_send_offsets(producer: TransactionalProducer, *arguments: Any) -> None:
-            self._reach("sent")
+            self._sends_later = producer.open_count == 0
+            if not self._sends_later:
+                self._reach("sent")
             send_offsets(producer, *arguments)
             self._reach("offsets")
 
         def deadly_commit(producer: TransactionalProducer) -> None:
+            if self._sends_later:
+                self._reach("sent")
             commit(producer)
             self._reach("committed")
 
@@ -82,6 +88,7 @@ def read(spark: Any, settings: dict[str, Any]) -> Any:
         .option("subscribe", settings["topic"])
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", TRIGGER_OFFSETS)
+        .option("minPartitions", 3)
         .load()
         .select("key", "value")
     )

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
 from ottla.client.cluster import Cluster  # noqa: E402
-from ottla.client.transactional_producer import ProducerFenced  # noqa: E402
+from ottla.client.transactional_producer import ProducerFenced, TransactionalProducer  # noqa: E402
 from ottla.common.errors import KafkaError, OperatorError  # noqa: E402
 from ottla.pipeline.decode import HEADERS_TYPE  # noqa: E402
+from ottla.pipeline.kept import Kept  # noqa: E402
+from ottla.pipeline.sinks import epochs  # noqa: E402
 from ottla.pipeline.sinks.epochs import EpochTask, write_epoch  # noqa: E402
 from ottla.pipeline.sinks.topic import Fingerprint, RowWriter, TopicTarget  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
@@ -136,6 +139,122 @@ def test_an_attempt_that_lives_on_is_fenced(target: TopicTarget) -> None:
     with pytest.raises(ProducerFenced):
         write_epoch(target, task, halted())
     assert written(target, 100) == list(range(100))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids that producers were made for, in the order of the making."""
+    ids: list[str] = []
+    make = TopicTarget.transactional_producer
+
+    def counted(target: TopicTarget, transactional_id: str) -> TransactionalProducer:
+        ids.append(transactional_id)
+        return make(target, transactional_id)
+
+    monkeypatch.setattr(TopicTarget, "transactional_producer", counted)
+    return ids
+
+
+class Workers:
+    """Several workers in one process: each has producers of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self._kept: dict[str, Any] = {}
+
+    def be(self, name: str) -> None:
+        self._monkeypatch.setattr(epochs, "_KEPT", self._kept.setdefault(name, Kept(4)))
+
+
+@pytest.fixture(autouse=True)
+def workers(monkeypatch: pytest.MonkeyPatch) -> Workers:
+    """Of which the test is one that had no task before."""
+    found = Workers(monkeypatch)
+    found.be("the first")
+    return found
+
+
+def test_a_worker_keeps_the_producer_of_a_task(target: TopicTarget, made: list[str]) -> None:
+    """Of one query, into one target by one set of properties."""
+    query = f"query-{target.topic}"
+    for epoch in range(4):
+        rows = [values(epoch * 10, epoch * 10 + 5), values(epoch * 10 + 5, epoch * 10 + 10)]
+        assert write_epoch(target, EpochTask(query, epoch, 0), rows) == 10
+    assert len(made) == 1
+    assert write_epoch(target, EpochTask(query, 9, 0), [values(40, 50)]) == 10  # it had no rows meanwhile
+    assert write_epoch(replace(target, properties={"linger.ms": "2"}), EpochTask(query, 10, 0), [values(50, 60)]) == 10
+    assert write_epoch(target, EpochTask(f"other-{query}", 0, 0), [values(60, 70)]) == 10
+    assert len(made) == 3
+    assert written(target, 70) == list(range(70))
+
+
+def test_a_replay_of_what_a_kept_producer_committed_is_compared(target: TopicTarget, made: list[str]) -> None:
+    query = f"query-{target.topic}"
+    for epoch in range(2):
+        write_epoch(target, EpochTask(query, epoch, 0), [values(epoch * 10, epoch * 10 + 10)])
+    assert write_epoch(target, EpochTask(query, 1, 0), [values(10, 20)]) == 0
+    with pytest.raises(OperatorError, match=r"epoch 1 .* task 0 committed 10 rows, .* and has 9 rows"):
+        write_epoch(target, EpochTask(query, 1, 0), [values(10, 19)])
+    assert write_epoch(target, EpochTask(query, 2, 0), [values(20, 30)]) == 10
+    assert written(target, 30) == list(range(30))
+
+
+def test_a_worker_that_was_overtaken_takes_the_id_anew(target: TopicTarget, made: list[str], workers: Workers) -> None:
+    query = f"query-{target.topic}"
+    write_epoch(target, EpochTask(query, 0, 0), [values(0, 10)])
+    workers.be("the second")
+    write_epoch(target, EpochTask(query, 1, 0), [values(10, 20)])
+    workers.be("the first")
+    assert write_epoch(target, EpochTask(query, 1, 0), [values(10, 20)]) == 0  # an attempt that was late
+    workers.be("the second")
+    assert write_epoch(target, EpochTask(query, 2, 0), [values(20, 30)]) == 10
+    assert len(made) == 4
+    assert written(target, 30) == list(range(30))
+
+
+def test_a_kept_producer_is_fenced_by_a_later_attempt(
+    target: TopicTarget, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which comes when it has begun its transaction."""
+    query = f"query-{target.topic}"
+    write_epoch(target, EpochTask(query, 0, 0), [values(0, 10)])
+    send_offsets = TransactionalProducer.send_offsets
+
+    def overtaken(producer: TransactionalProducer, *arguments: Any) -> None:
+        send_offsets(producer, *arguments)
+        monkeypatch.setattr(TransactionalProducer, "send_offsets", send_offsets)
+        workers.be("the second")
+        assert write_epoch(target, EpochTask(query, 1, 0), [values(10, 20)]) == 10
+        workers.be("the first")
+
+    monkeypatch.setattr(TransactionalProducer, "send_offsets", overtaken)
+    with pytest.raises(ProducerFenced):
+        write_epoch(target, EpochTask(query, 1, 0), [values(10, 20)])
+    assert write_epoch(target, EpochTask(query, 1, 0), [values(10, 20)]) == 0
+    assert written(target, 20) == list(range(20))
+
+
+def test_many_rows_are_not_held(target: TopicTarget, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go as they come, by a producer that has taken the id before the first."""
+    query = f"query-{target.topic}"
+    write_epoch(target, EpochTask(query, 0, 0), [values(0, 10)])
+    monkeypatch.setattr(epochs, "FEW_BYTES", values(0, 10).nbytes)
+    given = (values(start, start + 10) for start in range(10, 100, 10))
+    assert write_epoch(target, EpochTask(query, 1, 0), given) == 90
+    assert len(made) == 2
+    assert written(target, 100) == list(range(100))
+
+
+def test_a_kept_producer_of_a_broker_that_was_away(ottla_broker_factory: Callable[..., Broker]) -> None:
+    broker = ottla_broker_factory()
+    with Cluster(broker.bootstrap_servers) as cluster:
+        cluster.create_topic("rows", 1)
+    target = TopicTarget(broker.bootstrap_servers, "rows", {"linger.ms": "1"})
+    for epoch in range(3):
+        assert write_epoch(target, EpochTask("query", epoch, 0), [values(epoch * 10, epoch * 10 + 10)]) == 10
+        broker.kill()
+        broker.start()
+    assert written(target, 30) == list(range(30))
 
 
 def test_a_writer_that_is_fenced_says_so(target: TopicTarget) -> None:

@@ -1,7 +1,8 @@
 """A thin transactional producer on confluent-kafka: what it sends is committed in runs, each whole or not at all.
 
-Invariants: a transaction begins with its first record, so an empty one never does; a call returns within about the time
-that it is given, so that Ctrl-C is heard; `committed_count` counts only what the coordinator has acknowledged.
+Invariants: a transaction begins with its first record or offset, so an empty one never does; a call returns within
+about the time that it is given, so that Ctrl-C is heard; `committed_count` counts only what the coordinator has
+acknowledged.
 
 Not thread-safe.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from ottla.client.model import CommittedOffset, Position
@@ -22,6 +24,9 @@ from ottla.common.errors import ErrorCode, KafkaError
 AT_ONCE = {"enable.sparse.connections": "false"}
 """Connect to the brokers at once: librdkafka otherwise waits 50 ms before the connection to a coordinator, and where
 that comes up in the wrong moment 500 ms (seen with 2.16 at one in five producers), as long as a micro-batch takes."""
+
+KNOWN_GROUPS = 64
+"""Whose metadata are kept: they cost the threads of a consumer."""
 
 
 class ProducerFenced(KafkaError):
@@ -61,9 +66,8 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
             properties={"transactional.id": transactional_id, **AT_ONCE, **(properties or {})},
             tell=tell,
         )
-        self._bootstrap_servers = bootstrap_servers
         self._transactional_id = transactional_id
-        self._groups: dict[str, Any] = {}
+        self._is_open = False
         self._timeout_s = delivery_timeout_s
         self.transaction_count = 0
         self.committed_count = 0
@@ -75,37 +79,34 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
 
     def _before_record(self) -> None:
         """Begin a transaction where none is open. Raises ProducerFenced."""
-        if self.open_count == 0:
-            try:
-                self._producer.begin_transaction()
-            except self._library.KafkaException as error:
-                raise self.failure(error.args[0]) from error
+        if not self._is_open:
+            self._begin()
         self.open_count += 1
 
-    def send_offsets(self, group_id: str, offsets: Mapping[Position, CommittedOffset]) -> None:
-        """Make offsets of a group without members part of the open transaction (KIP-98). Their epochs are left out.
+    def _begin(self) -> None:
+        try:
+            self._producer.begin_transaction()
+        except self._library.KafkaException as error:
+            raise self.failure(error.args[0]) from error
+        self._is_open = True
 
-        Raises ProducerFenced, KafkaError, and ProducerHung, after which the producer can't be used, nor ended.
+    def send_offsets(self, group_id: str, offsets: Mapping[Position, CommittedOffset]) -> None:
+        """Make offsets of a group without members part of the transaction (KIP-98), which begins where none is open.
+
+        Their epochs are left out. When it returns, the coordinator has seen that nobody took the id meanwhile. Raises
+        ProducerFenced, KafkaError, and ProducerHung, after which the producer can't be used, nor ended.
         """
         positions = [
             self._library.TopicPartition(*key, committed.offset, committed.metadata)
             for key, committed in offsets.items()
         ]
-        self._send_offsets(positions, self._group_metadata(group_id), group_id, self._timeout_s)
-
-    def _group_metadata(self, group_id: str) -> Any:
-        """What the library wants to know of a group; it tells that to consumers only, joined or not."""
-        if group_id not in self._groups:
-            consumer = self._library.Consumer(
-                {"bootstrap.servers": self._bootstrap_servers, "group.id": group_id, "logger": SILENT}
-            )
-            self._groups[group_id] = consumer.consumer_group_metadata()
-            consumer.close()
-        return self._groups[group_id]
+        if not self._is_open:
+            self._begin()
+        self._send_offsets(positions, _group_metadata(group_id), group_id, self._timeout_s)
 
     def commit(self) -> None:
         """Wait until every record is delivered and the transaction is committed. Raises ProducerFenced, KafkaError."""
-        if self.open_count == 0:
+        if not self._is_open:
             return
         self.committing = True
         self._until_done(self._producer.commit_transaction, self._timeout_s)
@@ -116,6 +117,7 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
         self.transaction_count += 1
         self.committed_count += self.open_count
         self.open_count = 0
+        self._is_open = False
 
     def end(self, limit_s: float) -> None:
         """After an interruption or an error: abort what is open, or learn how a commit that was on its way ended.
@@ -123,7 +125,7 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
         Nothing is raised: whoever uses the id next, or the transaction's timeout, aborts it otherwise. `open_count`
         remains what was not committed, and `committing` true while the outcome of a commit is unknown.
         """
-        if self.open_count == 0:
+        if not self._is_open:
             return
         try:
             if self.committing:
@@ -146,3 +148,15 @@ class TransactionalProducer(RecordProducer, TransactionCalls):
         if reason.code() in (codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH):
             return ProducerFenced(self._transactional_id)
         return kafka_error(reason)
+
+
+@lru_cache(maxsize=KNOWN_GROUPS)
+def _group_metadata(group_id: str) -> bytes:
+    """What the library wants to know of a group: it tells that to consumers only, joined or not, connected or not."""
+    import confluent_kafka
+
+    consumer = confluent_kafka.Consumer({"group.id": group_id, "logger": SILENT})
+    try:
+        return bytes(consumer.consumer_group_metadata())
+    finally:
+        consumer.close()

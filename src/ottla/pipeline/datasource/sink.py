@@ -4,29 +4,35 @@
 `delivery.guarantee` is ours: `at-least-once`, as Spark's own sink, is the default; `exactly-once` is for streams, by
 `ottla.pipeline.sinks.epochs`. A row's column `timestamp` is left out, as there: records have the time of writing.
 
-A stream's writer is not told which query, epoch and task it writes for: Spark's local properties tell its tasks.
+A worker keeps a stream's producers from one task to the next of the same query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ottla.client.producer import RecordProducer
 from ottla.common.errors import OperatorError
+from ottla.pipeline.datasource.query import EPOCH_PROPERTY, QUERY_PROPERTY, current_query
 from ottla.pipeline.datasource.sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, GUARANTEE_OPTION, parse_sink_options
+from ottla.pipeline.datasource.worker_heap import freeze_heap
+from ottla.pipeline.kept import Kept
 from ottla.pipeline.sinks.epochs import EpochTask, write_epoch
 from ottla.pipeline.sinks.topic import RowWriter, TopicTarget
 
 COLUMNS = ("topic", "partition", "key", "value", "headers")
-QUERY_PROPERTY = "sql.streaming.queryId"
-EPOCH_PROPERTY = "streaming.sql.batchId"
+
+_CHECKED: Kept[bool] = Kept(64)
+"""Targets whose properties the library knows: Spark has each epoch's writer made twice, in processes of their own."""
+
+_KEPT: Kept[RecordProducer] = Kept(4)
+"""Of this worker: those that write at least once, by target and query."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class TopicWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write what one task has. Raises KafkaError, OperatorError."""
-        return TaskWritten(_write_plainly(self._target, iterator))
+        return TaskWritten(_write_plainly(self._target.producer(), self._target, iterator))
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
@@ -57,8 +63,11 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write what one task has for an epoch. Raises KafkaError, OperatorError."""
         if self._guarantee == AT_LEAST_ONCE:
-            return TaskWritten(_write_plainly(self._target, iterator))
-        return TaskWritten(write_epoch(self._target, _epoch_task(), map(_written_columns, iterator)))
+            rows = _write_with_kept(self._target, iterator)
+        else:
+            rows = write_epoch(self._target, _epoch_task(), map(_written_columns, iterator))
+        freeze_heap("write")
+        return TaskWritten(rows)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceArrowWriter:
@@ -74,7 +83,9 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
 
 def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamArrowWriter:
     """The writer of `df.writeStream.format("ottla")`. Raises OperatorError for options and columns that can't be."""
-    return TopicStreamWriter(*_checked(options, schema, overwrite=overwrite))
+    writer = TopicStreamWriter(*_checked(options, schema, overwrite=overwrite))
+    freeze_heap("plan")
+    return writer
 
 
 def _checked(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> tuple[TopicTarget, str]:
@@ -82,12 +93,26 @@ def _checked(options: Mapping[str, str], schema: StructType, *, overwrite: bool)
         raise OperatorError("records of a topic can't be overwritten: use mode `append`, or output mode `append`")
     target, guarantee = parse_sink_options(options)
     target.check(to_arrow_schema(StructType([field for field in schema if field.name in COLUMNS])))
-    target.producer()  # knows which properties there are
+    if not _CHECKED.take(target.settings):
+        target.producer()  # knows which properties there are
+    _CHECKED.keep(target.settings, True)
     return target, guarantee
 
 
-def _write_plainly(target: TopicTarget, batches: Iterator[pa.RecordBatch]) -> int:
-    writer = RowWriter(target.producer(), target.topic)
+def _write_with_kept(target: TopicTarget, batches: Iterator[pa.RecordBatch]) -> int:
+    """By the producer of an earlier task of the query, where this worker had one that failed in nothing."""
+    query = current_query()
+    name = (target.settings, None if query is None else query.query_id)
+    producer = _KEPT.take(name) or target.producer()
+    rows = _write_plainly(producer, target, batches)
+    if query is not None:
+        producer.sent_count = 0
+        _KEPT.keep(name, producer)
+    return rows
+
+
+def _write_plainly(producer: RecordProducer, target: TopicTarget, batches: Iterator[pa.RecordBatch]) -> int:
+    writer = RowWriter(producer, target.topic)
     for batch in batches:
         writer.write(_written_columns(batch))
     writer.finish()
@@ -99,11 +124,10 @@ def _written_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _epoch_task() -> EpochTask:
-    context: Any = TaskContext.get()
-    query, epoch = (context.getLocalProperty(name) for name in (QUERY_PROPERTY, EPOCH_PROPERTY))
-    if query is None or epoch is None:
+    found = current_query()
+    if found is None:
         raise OperatorError(
             f"this Spark does not tell its tasks {QUERY_PROPERTY} and {EPOCH_PROPERTY}, without which nothing can be "
             f"written exactly once; use {GUARANTEE_OPTION}={AT_LEAST_ONCE}"
         )
-    return EpochTask(query, int(epoch), context.partitionId())
+    return EpochTask(*found)

@@ -11,7 +11,7 @@ sent counts is a matter of the producer: of a transactional one nothing does bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -84,6 +84,12 @@ class TopicTarget:
     client_id: str = "ottla"
     delivery_timeout_s: float = DELIVERY_TIMEOUT_S
     security: ClientSecurity = PLAINTEXT
+
+    @property
+    def settings(self) -> Hashable:
+        """All that a producer is made of, to tell its target from another."""
+        own = (self.bootstrap_servers, self.topic, self.client_id, self.delivery_timeout_s)
+        return own, tuple(sorted(self.properties.items())), self.security.settings
 
     def check(self, schema: pa.Schema) -> None:
         """Raise OperatorError unless rows of that schema can be written here."""
