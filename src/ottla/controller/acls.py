@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from ipaddress import ip_network
 from typing import Any
 
 from ottla.common.acl import CLUSTER_NAME, WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
@@ -116,6 +115,8 @@ def _check_host(host: str, *, cidr: bool) -> None:
             ErrorCode.UNSUPPORTED_VERSION,
             f"CIDR-based ACL host patterns require metadata version {METADATA_LEVELS[CIDR_ACLS].name} or higher.",
         )
+    from ipaddress import ip_network  # here, since a start does without it
+
     try:
         ip_network(host, strict=False)
     except ValueError as error:

@@ -9,7 +9,7 @@ stand for, so that an ACL for ::1 is good for whichever way a connection writes 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from ipaddress import IPv6Address, ip_address, ip_network
+from functools import lru_cache
 from typing import NamedTuple
 
 from ottla.common.acl import (
@@ -150,8 +150,11 @@ def _operations(operation: int, *, allows: bool) -> frozenset[int] | None:
     return frozenset(operations)
 
 
+@lru_cache(maxsize=1024)  # asked for each request
 def canonical_host(host: str) -> str:
     """One form for each address; what is no address stays as it is."""
+    from ipaddress import IPv6Address, ip_address  # here and below, since a start without ACLs does without it
+
     try:
         address = ip_address(host)
     except ValueError:
@@ -167,6 +170,8 @@ def _host_matcher(host: str) -> MatchesHost | None:
         return None
     if "/" not in host:
         return canonical_host(host).__eq__
+    from ipaddress import ip_address, ip_network
+
     try:
         network = ip_network(host, strict=False)
     except ValueError:

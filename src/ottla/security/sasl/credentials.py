@@ -6,8 +6,6 @@ few would make a stolen credential cheap to guess, many would let a server keep 
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from enum import Enum
 from typing import NamedTuple
 
@@ -53,16 +51,22 @@ class ScramCredential(NamedTuple):
 
 def salted_password(mechanism: ScramMechanism, password: str, salt: Buffer, iterations: int) -> bytes:
     """The slow hash of RFC 5802 (`Hi`): some milliseconds for thousands of iterations. Blocks."""
-    return hashlib.pbkdf2_hmac(mechanism.value, password.encode(), salt, iterations)
+    from hashlib import pbkdf2_hmac  # here and below, since it loads OpenSSL's digests and each import delays the start
+
+    return pbkdf2_hmac(mechanism.value, password.encode(), salt, iterations)
 
 
 def keyed(mechanism: ScramMechanism, key: Buffer, text: Buffer) -> bytes:
     """HMAC of RFC 5802."""
-    return hmac.digest(bytes(key), text, mechanism.value)
+    from hmac import digest
+
+    return digest(bytes(key), text, mechanism.value)
 
 
 def credential_of(mechanism: ScramMechanism, salted: Buffer, salt: Buffer, iterations: int) -> ScramCredential:
     """The credential of a password that was salted already."""
+    from hashlib import new
+
     client_key = keyed(mechanism, salted, b"Client Key")
-    stored_key = hashlib.new(mechanism.value, client_key).digest()
+    stored_key = new(mechanism.value, client_key).digest()
     return ScramCredential(bytes(salt), stored_key, keyed(mechanism, salted, b"Server Key"), iterations)

@@ -7,7 +7,6 @@ the token's id as the name, comes in as the owner of the token.
 
 from __future__ import annotations
 
-import hmac
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from ottla.security.sasl.credentials import (
     ScramCredential,
     ScramMechanism,
     credential_of,
+    keyed,
     salted_password,
 )
 
@@ -50,7 +50,7 @@ class DelegationToken(NamedTuple):
 
 def hmac_of(secret: str, token_id: str) -> bytes:
     """What a token's password is in base64, and what its requests name it by."""
-    return hmac.digest(secret.encode(), token_id.encode(), "sha512")
+    return keyed(ScramMechanism.SHA_512, secret.encode(), token_id.encode())
 
 
 class TokenIndex:
@@ -122,7 +122,7 @@ class TokenLogins:
         return TokenLogin(credential, principal_name(token.owner), token.expiry_ms)
 
     def _made(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential:
-        salt = hmac.digest(self._salt_key, token_id.encode(), "sha256")[:SALT_BYTES]
+        salt = keyed(ScramMechanism.SHA_256, self._salt_key, token_id.encode())[:SALT_BYTES]
         password = b64encode(hmac_of(self._secret, token_id)).decode()
         return credential_of(
             mechanism, salted_password(mechanism, password, salt, MIN_ITERATIONS), salt, MIN_ITERATIONS
