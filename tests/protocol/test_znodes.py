@@ -81,8 +81,8 @@ WRITTEN: dict[str, Case] = {
         topics.encode_topic,
         topics.decode_topic,
         TOPIC,
-        b'{"removing_replicas":{"0":[1]},"partitions":{"0":[1,2,3],"1":[2,1]},"topic_id":"%s",'
-        b'"adding_replicas":{"0":[3]},"version":3}' % UUID.encode(),
+        b'{"partitions":{"0":[1,2,3],"1":[2,1]},"topic_id":"%s","adding_replicas":{"0":[3]},'
+        b'"removing_replicas":{"0":[1]},"version":3}' % UUID.encode(),
     ),
     "state": (
         topics.encode_state,

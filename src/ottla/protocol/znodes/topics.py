@@ -30,10 +30,10 @@ def encode_topic(topic: TopicAssignment) -> bytes:
     """Version 3."""
     partitions = topic.partitions.items()
     content = {
-        "removing_replicas": {str(number): each.removing for number, each in partitions if each.removing},
         "partitions": {str(number): each.replicas for number, each in partitions},
         "topic_id": topic.topic_id and uuid_to_string(topic.topic_id),
         "adding_replicas": {str(number): each.adding for number, each in partitions if each.adding},
+        "removing_replicas": {str(number): each.removing for number, each in partitions if each.removing},
         "version": 3,
     }
     return encode(content)
