@@ -224,6 +224,12 @@ def python_environment(name: str) -> Path:
 
 
 @pytest.fixture(scope="session")
+def kazoo() -> Path:
+    """A Python with kazoo, a client of ZooKeeper."""
+    return python_environment("kazoo")
+
+
+@pytest.fixture(scope="session")
 def quixstreams() -> Path:
     """A Python with quixstreams, which needs older clients than the other tests."""
     return python_environment("quixstreams")
