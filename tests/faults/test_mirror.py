@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -22,6 +22,7 @@ from ottla.client.acls import AclFilter
 from ottla.client.batch_producer import BatchProducer
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import RecordConsumer
+from ottla.client.membership import Membership
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, ResourceType
 from ottla.client.security import PLAINTEXT
 from ottla.common.acl import Acl, AclOperation, PatternType, Permission
@@ -339,6 +340,49 @@ def test_several_share_the_work_and_one_that_is_gone_leaves_it_to_the_others(ser
             until_equal(source, target, topic)
     copy(source, target, topic)
     assert content(source, topic) == content(target, topic)
+
+
+class Given:
+    """A membership that gives always the same."""
+
+    def __init__(self, *positions: Position) -> None:
+        self.assignment = frozenset(positions)
+
+    def join(self, topics: Iterable[str]) -> None:
+        """At once."""
+
+    def poll(self, wait_s: float) -> None:
+        """Nothing changes."""
+
+
+def test_no_group_goes_beyond_what_another_mirror_has_open(servers, topic) -> None:
+    """It writes into the same partition; what it will have committed lies before what this one has."""
+    source, target = servers
+    ends = Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT)
+    settings = driver.Settings(re.compile(topic), "{topic}", True, 3600.0, re.compile(topic))
+    with Cluster(source) as cluster, Cluster(target) as there:
+        cluster.create_topic(topic, PARTITIONS)
+        there.create_topic(topic, 1)
+        copy(source, target, topic, groups=topic)
+        fill(source, topic, range(1, 2))
+        route = Route(cluster.describe().cluster_id or "", topic, 1, topic)
+        other = BatchProducer(there, route.transactional_id)
+        other.initialize()
+        other.begin([(topic, 0)])
+        (first,) = other.send((topic, 0), [batch(topic, 0)])
+        positions = {(topic, index): LATEST_TIMESTAMP for index in range(PARTITIONS)}
+        here = {key: info.offset for key, info in cluster.list_offsets(positions).items()}
+        cluster.commit_group_offsets(topic, {**here, (topic, 1): 0})
+        members = cast(Membership, Given((topic, 0)))
+        session = driver.Session(cluster, there, ends, settings, members, print)
+        session.open({})
+        session.copy(driver.Totals(), lambda totals: None)
+        assert there.group_offsets(topic)[topic, 0].offset == first
+        other.initialize()
+        copy(source, target, topic, groups=topic)
+        skipped = [row for at, row in content(target, topic, with_offsets=True)[0] if at < first]
+        assert skipped == []
+        assert in_order_of_values(content(target, topic)) == in_order_of_values(content(source, topic))
 
 
 def test_acls_of_the_topics_go_along(servers, topic) -> None:

@@ -48,7 +48,7 @@ RECORDS_IN_BATCH = 100
 POSITIONS_IN_TRANSACTION = 4
 BATCHES_IN_TRANSACTION = 3
 """Of each position."""
-FETCH_BYTES = 1 << 16 if RECORDS < 100_000 else 1 << 22
+FETCH_BYTES = 1 << 12 if RECORDS < 100_000 else 1 << 22
 PAUSE_S = 0.2
 TRIES_S = 60.0
 CONFIGS = {"group.min.session.timeout.ms": SESSION_TIMEOUT_MS}
