@@ -97,6 +97,7 @@ SERVER, FILE, PROFILE = "OTTLA_BOOTSTRAP_SERVER", "OTTLA_COMMAND_CONFIG", "OTTLA
         # What is typed goes over what the environment says.
         ("--profile prod", {FILE: "{home}/file", SERVER: "env:1"}, "prod:1", "p"),
         ("--command-config {home}/file", {PROFILE: "prod", SERVER: "env:1"}, "file:1", "f"),
+        ("--command-config {home}/part", {PROFILE: "prod"}, DEFAULT_BOOTSTRAP_SERVER, ""),
         ("", {PROFILE: "prod", SERVER: "env:1"}, "env:1", "p"),
         ("", {FILE: "{home}/file", SERVER: "env:1"}, "env:1", "f"),
         # The secrets of the default profile are for its own servers.
