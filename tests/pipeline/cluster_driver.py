@@ -1,7 +1,8 @@
 """Commands of `ottla pipeline` on a cluster, all in one session: `cluster_driver.py SETTINGS`
 
 SETTINGS is JSON: `master`; `conf` of the session; `commands`, lists of arguments to which `--json` and `--master` are
-added. Prints a JSON list of what each command said, for one that was refused its sentence.
+added; `graves`, a directory, or nothing. With it the first load and the first stream each lose a worker of Spark's, by
+`worker_deaths.Killer`. Prints a JSON list of what each command said, for one that was refused its sentence.
 """
 
 from __future__ import annotations
@@ -10,18 +11,58 @@ import importlib
 import json
 import sys
 from contextlib import nullcontext
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from click.testing import CliRunner
+from pyspark import cloudpickle
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.pipeline import worker_deaths
+from tests.pipeline.worker_deaths import Killer
 
 from ottla.app import main as command_line
+from ottla.client.cluster import Cluster
+from ottla.pipeline import load as loading
 from ottla.pipeline.session import open_session
+from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter
+from ottla.pipeline.sinks.table import DataFile
+from ottla.pipeline.stream import rows as streaming
+
+
+def arm(graves: Path) -> None:
+    """Let a worker die when a task of a load has read its range, or one of a stream has written its files."""
+    loads, streams = Killer(graves / "load"), Killer(graves / "stream", machine=True)
+
+    class TaskCluster(Cluster):
+        """A task's is closed when all is read."""
+
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None:
+            if kind is None:
+                loads.strike()
+            super().__exit__(kind, error, trace)
+
+    class TaskWriter(PartitionedWriter):
+        def finish(self) -> list[DataFile]:
+            files = super().finish()
+            streams.strike()
+            return files
+
+    cloudpickle.register_pickle_by_value(worker_deaths)
+    vars(loading).update(Cluster=TaskCluster)
+    vars(streaming).update(PartitionedWriter=TaskWriter)
 
 
 def main(settings: dict[str, Any]) -> None:
     told = []
+    if settings["graves"]:
+        arm(Path(settings["graves"]))
     with open_session(settings["master"], "ottla cluster tests", settings["conf"]) as spark:
-        for name in ("load", "replay", "snapshot", "sql"):
+        for name in ("load", "replay", "snapshot", "sql", "stream"):
             module = importlib.import_module(f"ottla.pipeline.cli.{name}")
             vars(module).update(open_session=lambda *_: nullcontext(spark))
         for command in settings["commands"]:

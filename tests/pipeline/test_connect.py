@@ -121,7 +121,7 @@ def test_jobs(connect: str, bootstrap: str, tmp_path: Path) -> None:
         ["sql", f"create table t using parquet location '{written}' as select * from records", "--table", rows],
         ["sql", "select nothing from records", "--table", rows],
     ]
-    settings = {"master": connect, "conf": {}, "commands": commands}
+    settings = {"master": connect, "conf": {}, "commands": commands, "graves": ""}
     process = subprocess.run(
         [sys.executable, str(JOBS), json.dumps(settings)], capture_output=True, text=True, timeout=RUN_S, check=False
     )

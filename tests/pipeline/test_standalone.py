@@ -13,6 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import uuid
 import venv
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -30,17 +31,18 @@ from ottla import record  # noqa: E402
 from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.pipeline.session import find_java, launch_home  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
+from ottla.pipeline.topic_views import DATABASE, DATABASE_SETTING  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
 from .committed import read_committed  # noqa: E402
 from .topics import produce  # noqa: E402
 
-pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(900)]
 
 DRIVER = Path(__file__).with_name("cluster_driver.py")
 WORKERS = 2
 ROWS = 1_000
-START_TIMEOUT_S = 240.0
+START_TIMEOUT_S, RUN_S = 240.0, 600.0
 CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.cores.max": WORKERS,
@@ -52,6 +54,18 @@ CONF = {
 """Tasks begin once both workers have an executor."""
 ONE_CORE = {"spark.cores.max": 1}
 """For jobs that one executor shows as well, which is one JVM less."""
+REGISTERED = "Successfully registered with master"
+COUNTS = '''
+name = "counts"
+[sources.numbers]
+topic = "jobs"
+[query]
+sql = """select cast(key as string) as id, count(*) as n, max(cast(cast(value as string) as int)) as latest
+from numbers group by key"""
+output = "complete"
+[result]
+table = "counts"
+'''
 
 
 @dataclass
@@ -66,6 +80,12 @@ class Standalone:
         """`ottla pipeline ...` on the cluster."""
         return pipeline(*arguments, "--master", self.url, *(part for item in conf.items() for part in as_conf(*item)))
 
+    def add_worker(self) -> None:
+        """One more, or one in the place of a dead one."""
+        directory = self.work_dirs[-1].with_name(f"work-{uuid.uuid4().hex}")
+        wait_for(self.start(directory.name, "spark-class", *worker(directory, self.url)), REGISTERED)
+        self.work_dirs.append(directory)
+
     def used_packages(self) -> list[set[str]]:
         """For each worker, the modules of `ottla.record` that its executors got."""
         return [modules(directory.glob("app-*/*/ottla/record/*")) for directory in self.work_dirs]
@@ -77,7 +97,7 @@ def as_conf(name: str, value: object) -> tuple[str, str]:
 
 def pipeline(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ottla", "pipeline", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=350, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
 
 
 def bare_python(home: Path) -> Path:
@@ -150,20 +170,16 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
         master = "org.apache.spark.deploy.master.Master"
         url = wait_for(start("master", "spark-class", master, *address()), r"spark://127\.0\.0\.1:\d+")
         directories = [folder / f"work-{number}" for number in range(WORKERS)]
-        worker = "org.apache.spark.deploy.worker.Worker"
-        logs = [
-            start(
-                directory.name,
-                "spark-class",
-                worker,
-                *address(),
-                *("--cores", "1", "--memory", "600m", "--work-dir", str(directory), url),
-            )
-            for directory in directories
-        ]
+        logs = [start(directory.name, "spark-class", *worker(directory, url)) for directory in directories]
         for log in logs:
-            wait_for(log, "Successfully registered with master")
+            wait_for(log, REGISTERED)
         yield Standalone(url, directories, start)
+
+
+def worker(directory: Path, master: str) -> list[str]:
+    """What starts one, of one core."""
+    resources = ("--cores", "1", "--memory", "600m", "--work-dir", str(directory))
+    return ["org.apache.spark.deploy.worker.Worker", *address(), *resources, master]
 
 
 def address() -> tuple[str, ...]:
@@ -199,12 +215,12 @@ def values(table: Path) -> list[int]:
     return sorted(int(one) for file in files for one in pq.ParquetFile(file).read(["value"])[0].to_pylist())
 
 
-def run_jobs(master: str, folder: Path, conf: Mapping[str, object], *commands: list[str]) -> list[Any]:
-    """What `ottla pipeline` commands say that run in one session on the master."""
+def run_jobs(master: str, folder: Path, conf: Mapping[str, object], graves: Path, *commands: list[str]) -> list[Any]:
+    """What `ottla pipeline` commands say that run in one session on the master, whose workers die."""
     told = {name: str(value) for name, value in conf.items()}
-    settings = json.dumps({"master": master, "conf": told, "commands": commands})
+    settings = json.dumps({"master": master, "conf": told, "commands": commands, "graves": str(graves)})
     command = [sys.executable, str(DRIVER), settings]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=350, check=False)
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert run.returncode == 0, run.stderr
     found: list[Any] = json.loads(run.stdout)
     return found
@@ -238,33 +254,51 @@ def test_workers_need_no_package_where_the_environment_travels(
     assert any(unpacked)
 
 
-def test_jobs_in_one_session(ottla_broker: Broker, standalone: Standalone, tmp_path: Path) -> None:
+def test_jobs_while_workers_are_killed(ottla_broker: Broker, standalone: Standalone, tmp_path: Path) -> None:
+    """The load loses a worker whose task has read all, the stream a machine whose task has written all."""
     bootstrap = ottla_broker.bootstrap_servers
     produced(bootstrap, "jobs")
     with Cluster(bootstrap) as cluster:
         cluster.create_topic("jobs-again", 1)
-    names = ("rows", "latest", "of-topic", "of-table")
-    rows, latest, of_topic, of_table = (tmp_path / name for name in names)
+    names = ("rows", "latest", "of-topic", "of-table", "counts", "graves")
+    rows, latest, of_topic, of_table, counts, graves = (tmp_path / name for name in names)
+    graves.mkdir()
+    definition = tmp_path / "counts.toml"
+    definition.write_text(COUNTS)
     at = ("-b", bootstrap)
+    standalone.add_worker()  # takes the place of the first that dies
     told = run_jobs(
         standalone.url,
         tmp_path,
-        {**CONF, "spark.pyspark.python": sys.executable},
+        {**CONF, "spark.pyspark.python": sys.executable, DATABASE_SETTING: DATABASE},
+        graves,
         ["load", "-t", "jobs", "--table", str(rows), *at],
         ["snapshot", "-t", "jobs", "--table", str(latest), "--buckets", "2", *at],
         ["replay", "--topic", "jobs", "--to", "200", "--to-table", str(of_topic), *at],
         ["replay", "--table", str(rows), "--from", "200", "--to-table", str(of_table), *at],
         ["push", str(rows), "--topic", "jobs-again", *at],
         ["sql", "select count(*) as n, count(distinct value) as different from records", "--table", str(rows)],
+        ["sql", "select count(*) as n from topic.jobs", *at],
+        ["stream", str(definition), "--once", *at],
+        ["sql", "select id, n, latest from counts", "--table", str(counts)],
     )
+    for grave in graves.iterdir():
+        (dead,) = [directory for directory in standalone.work_dirs if directory in Path(grave.read_text()).parents]
+        standalone.work_dirs.remove(dead)
+    standalone.add_worker()
+    assert len(standalone.work_dirs) == WORKERS
     assert [told[number]["rows"] for number in (0, 2, 3, 4)] == [ROWS, 800, 200, ROWS]
     assert told[5] == [{"n": ROWS, "different": ROWS}]
+    assert told[6] == [{"n": ROWS}]
     everything = list(range(ROWS))
     assert values(rows) == everything
     assert values(latest) == everything[-100:]
     assert sorted(values(of_topic) + values(of_table)) == everything
     pushed = read_committed(bootstrap, "jobs-again", ROWS)
     assert sorted(int(each.value()) for each in pushed) == everything
+    assert told[7]["rows_out"] == 100
+    wanted = [{"id": str(key), "n": ROWS // 100, "latest": ROWS - 100 + key} for key in range(100)]
+    assert sorted(told[8], key=lambda row: row["latest"]) == wanted
 
 
 def test_the_environment_travels_by_spark_connect(

@@ -1,0 +1,60 @@
+"""Death of a worker of a standalone cluster, at a step of a task that runs on it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+WORKER_CLASS = b"org.apache.spark.deploy.worker.Worker"
+
+
+@dataclass(frozen=True)
+class Killer:
+    """Travels to tasks; the first that strikes kills, and leaves the directory that it ran in in `grave`.
+
+    Without `machine` the worker alone dies by SIGKILL, and the task goes on until the executor has ended over that;
+    with it the executor and the task do too, as of a machine that loses its power.
+    """
+
+    grave: Path
+    machine: bool = False
+    driver: int = field(default_factory=os.getpid)
+    """The process where nobody dies."""
+
+    def strike(self) -> None:
+        if os.getpid() == self.driver:
+            return
+        try:
+            with self.grave.open("x") as grave:
+                grave.write(os.getcwd())
+        except FileExistsError:
+            return
+        executor = _parent(_parent(os.getpid()))  # the one between is the daemon that forks Python's workers
+        worker = _parent(executor)
+        assert WORKER_CLASS in Path(f"/proc/{worker}/cmdline").read_bytes()
+        os.kill(worker, signal.SIGKILL)
+        if self.machine:
+            os.kill(executor, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        while _lives(executor):
+            time.sleep(0.02)
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """State and parent."""
+    state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return state, int(parent)
+
+
+def _parent(pid: int) -> int:
+    return _stat(pid)[1]
+
+
+def _lives(pid: int) -> bool:
+    with suppress(OSError):
+        return _stat(pid)[0] != "Z"
+    return False
