@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tools import JAVA_OPTIONS, JavaTools
+from tools import JavaTools, java
 
 from ottla.testing import Broker
 
@@ -215,7 +215,7 @@ def test_commit_abort_and_zombies(
 ) -> None:
     create(broker, name)
     libraries = java_classpath if clients == "4.4.0" else java_older_classpath
-    command = ["java", *JAVA_OPTIONS, "-cp", f"{java_programs}:{libraries}", "Transactions"]
+    command = [*java(f"{libraries}:{java_programs}"), "Transactions"]
     result = subprocess.run(
         [*command, broker.bootstrap_servers, name], capture_output=True, text=True, timeout=120, check=False
     )
@@ -235,7 +235,7 @@ def test_copiers_in_a_group_through_kills(
     source, target = f"{name}-in", f"{name}-out"
     create(broker, source, target)
     fill(broker, source, [str(number) for number in range(COPIED)])
-    command = ["java", *JAVA_OPTIONS, "-cp", f"{java_programs}:{java_classpath}", "Copier"]
+    command = [*java(f"{java_classpath}:{java_programs}"), "Copier"]
     for number in range(2):
         arguments = [broker.bootstrap_servers, source, target, name, f"{name}-{number}", protocol]
         programs.start(f"copier-{number}", [*command, *arguments])
@@ -275,6 +275,7 @@ def settle(broker: Broker, tools: JavaTools, ids: list[str]) -> None:
         "Ongoing" in tools.run("kafka-transactions", *at, "describe", "--transactional-id", each) for each in ids
     ):
         assert time.monotonic() < deadline, "a transaction is still open"
+        time.sleep(0.05)
 
 
 def check_copied_somewhere(broker: Broker, topic: str) -> None:
@@ -292,7 +293,7 @@ def test_streams_count_words_through_kills(
     create(broker, source, target)
     lines = [f"{random.choice(WORDS)} {random.choice(WORDS)}" for _ in range(2_000)]
     fill(broker, source, lines[:500])
-    command = ["java", *JAVA_OPTIONS, "-cp", f"{java_programs}:{java_streams_classpath}", "WordCount"]
+    command = [*java(f"{java_streams_classpath}:{java_programs}"), "WordCount"]
     arguments = [broker.bootstrap_servers, source, target, name, str(tmp_path / "state")]
     app = programs.start("words", [*command, *arguments])
     programs.until(lambda: len(read(broker, target)) > 100, "words are counted")
