@@ -1,0 +1,110 @@
+"""One controller an epoch and one process an id, whoever dies, comes back or does not know what became of its claim."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.common.errors import OperatorError, ProtocolError
+from ottla.protocol.znodes import paths
+from ottla.protocol.znodes.operations import Check, Create, Operation, Znode
+from ottla.sim.zookeeper import Code, SimZooKeeper, ZooKeeperError
+from ottla.zookeeper.claims import (
+    FIRST_EPOCH,
+    Reign,
+    Standing,
+    check_broker_id,
+    claim_controller,
+    standing,
+)
+
+TIMEOUT_MS = 6000
+
+
+@pytest.fixture
+def server() -> SimZooKeeper:
+    server = SimZooKeeper()
+    server.multi(server.connect(TIMEOUT_MS), [FIRST_EPOCH])
+    return server
+
+
+def claims(server: SimZooKeeper, broker_id: int) -> tuple[list[Operation], Reign]:
+    return claim_controller(broker_id, 5, server.tree()[paths.CONTROLLER_EPOCH])
+
+
+def refused(server: SimZooKeeper, session: int, operations: list[Operation]) -> Code:
+    before = server.tree()
+    with pytest.raises(ZooKeeperError) as failed:
+        server.multi(session, operations)
+    assert server.tree() == before
+    return failed.value.code
+
+
+def test_the_first_controller_has_epoch_1(server: SimZooKeeper) -> None:
+    """As Apache Kafka's does, whose znode has version 1 then."""
+    session = server.connect(TIMEOUT_MS)
+    operations, reign = claims(server, 1)
+    server.multi(session, operations)
+    tree = server.tree()
+    assert reign == (1, 1)
+    assert tree[paths.CONTROLLER_EPOCH][:2] == (b"1", reign.epoch_version)
+    assert tree[paths.CONTROLLER].data == b'{"version":2,"brokerid":1,"timestamp":"5","kraftControllerEpoch":-1}'
+    assert standing(tree[paths.CONTROLLER], session) is Standing.MINE
+
+
+def test_of_two_that_claim_at_once_one_is_the_controller(server: SimZooKeeper) -> None:
+    first, second = server.connect(TIMEOUT_MS), server.connect(TIMEOUT_MS)
+    both = [claims(server, 1)[0], claims(server, 2)[0]]
+    server.multi(first, both[0])
+    assert refused(server, second, both[1]) is Code.BAD_VERSION
+    assert refused(server, second, claims(server, 2)[0]) is Code.NODE_EXISTS
+    assert standing(server.tree()[paths.CONTROLLER], second) is Standing.TAKEN
+
+
+def test_who_was_the_controller_writes_nothing_more(server: SimZooKeeper) -> None:
+    """Its session expired while it was paused, and it comes back with a new one."""
+    old, new = server.connect(TIMEOUT_MS), server.connect(10 * TIMEOUT_MS)
+    operations, reign = claims(server, 1)
+    server.multi(old, operations)
+    write: list[Operation] = [Check(paths.CONTROLLER_EPOCH, reign.epoch_version), Create("/written", b"")]
+    assert old in server.advance(TIMEOUT_MS)
+    assert standing(server.tree().get(paths.CONTROLLER), new) is Standing.FREE
+    assert refused(server, old, write) is Code.SESSION_EXPIRED
+    operations, following = claims(server, 2)
+    server.multi(new, operations)
+    assert following == (2, 2)
+    assert refused(server, server.connect(TIMEOUT_MS), write) is Code.BAD_VERSION
+
+
+def test_the_owner_tells_what_became_of_a_claim(server: SimZooKeeper) -> None:
+    """The answer was lost; the broker made the znode, or did not, or in a session before this one."""
+    session = server.connect(TIMEOUT_MS)
+    operations, _ = claims(server, 1)
+    assert standing(server.tree().get(paths.CONTROLLER), session) is Standing.FREE
+    server.multi(session, operations)
+    assert refused(server, session, operations) is Code.BAD_VERSION
+    assert standing(server.tree()[paths.CONTROLLER], session) is Standing.MINE
+    assert standing(server.tree()[paths.CONTROLLER], server.connect(TIMEOUT_MS)) is Standing.TAKEN
+
+
+def test_an_epoch_that_is_none_is_no_ground_for_a_claim() -> None:
+    with pytest.raises(ProtocolError, match="/controller_epoch"):
+        claim_controller(1, 5, Znode(b"x", 0, 1))
+
+
+def test_a_broker_that_was_killed_waits_for_its_old_session(server: SimZooKeeper) -> None:
+    server.multi(server.connect(TIMEOUT_MS), [Create("/brokers", b""), Create(paths.BROKER_IDS, b"")])
+    mine = Create(paths.broker(1), b"", ephemeral=True)
+    killed, restarted = server.connect(TIMEOUT_MS), server.connect(10 * TIMEOUT_MS)
+    server.multi(killed, [mine])
+    assert refused(server, restarted, [mine]) is Code.NODE_EXISTS
+    owner = server.tree()[paths.broker(1)].owner
+    check_broker_id(1, (owner, owner), TIMEOUT_MS, TIMEOUT_MS)
+    server.advance(TIMEOUT_MS)
+    server.multi(restarted, [mine])
+    assert standing(server.tree()[paths.broker(1)], restarted) is Standing.MINE
+
+
+@pytest.mark.parametrize(("owners", "waited_ms"), [((7, 7), TIMEOUT_MS + 1), ((7, 8), 10)])
+def test_a_second_broker_of_an_id_is_refused(owners: tuple[int, int], waited_ms: int) -> None:
+    with pytest.raises(OperatorError, match=r"as broker 1; stop it, or give this one another broker\.id\.$"):
+        check_broker_id(1, owners, waited_ms, TIMEOUT_MS)
