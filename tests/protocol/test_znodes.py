@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import KafkaError, ProtocolError
-from ottla.protocol.znodes import acls, brokers, configs, consumers, paths, topics
+from ottla.protocol.znodes import acls, brokers, configs, consumers, paths, tokens, topics
 from ottla.protocol.znodes.fields import MAX_ZNODE_BYTES, Fields
 
 BROKER = brokers.BrokerRegistration(
@@ -39,6 +39,13 @@ TOPIC = topics.TopicAssignment(
     bytes(range(16)), {0: topics.Assignment((1, 2, 3), (3,), (1,)), 1: topics.Assignment((2, 1))}
 )
 UUID = "AAECAwQFBgcICQoLDA0ODw"
+
+PATH = "/some/znode"
+TOKEN = tokens.TokenInformation("znode", "User:ann b", "User:c", ("User:d",), 1, 3, 2)
+OLD_TOKEN = (
+    b'{"version":1,"owner":"User%3Aann%20b","renewers":[],"issueTimestamp":1,"maxTimestamp":3,"expiryTimestamp":2,'
+    b'"tokenId":"znode"}'
+)
 
 Case = tuple[Callable[..., bytes], Callable[..., Any], Any, bytes]
 
@@ -132,9 +139,15 @@ WRITTEN: dict[str, Case] = {
         consumers.ConsumerRegistration({"t": 2}, "static", 1700000000000),
         b'{"version":1,"subscription":{"t":2},"pattern":"static","timestamp":"1700000000000"}',
     ),
+    "token": (
+        tokens.encode_token,
+        tokens.decode_token,
+        TOKEN,
+        b'{"version":3,"owner":"User%3Aann%20b","tokenRequester":"User%3Ac","renewers":["User%3Ad"],'
+        b'"issueTimestamp":1,"maxTimestamp":3,"expiryTimestamp":2,"tokenId":"znode"}',
+    ),
     "offset": (consumers.encode_offset, consumers.decode_offset, 2**40, b"1099511627776"),
 }
-PATH = "/some/znode"
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -160,6 +173,7 @@ def test_older_versions_are_read() -> None:
     assert brokers.decode_features(PATH, ranges % 0) == {}
     assert configs.decode_change(PATH, b'{"version":1,"entity_type":"topics","entity_name":"t"}') == "topics/t"
     assert configs.decode_config(PATH, b"") == {}
+    assert tokens.decode_token(PATH, OLD_TOKEN) == TOKEN._replace(requester="User:ann b", renewers=())
 
 
 def test_a_broker_without_a_plain_listener_gives_old_clients_no_address() -> None:
@@ -223,6 +237,10 @@ REFUSED = [
     (configs.decode_config, b'{"version":1,"config":{"\\udc00":"1"}}'),
     (configs.decode_config, b'\xff\xfe{"version":1,"config":{}}'),
     (configs.decode_config, b" " * (MAX_ZNODE_BYTES + 1)),
+    (tokens.decode_token, OLD_TOKEN.replace(b"znode", b"other")),
+    (tokens.decode_token, OLD_TOKEN.replace(b"User%3A", b"")),
+    (tokens.decode_token, OLD_TOKEN.replace(b"%20", b" ")),
+    (tokens.decode_token, OLD_TOKEN.replace(b"[]", b"[1]")),
     (consumers.decode_consumer, b'{"version":1,"subscription":{"t":0},"pattern":"static","timestamp":"1"}'),
     (consumers.decode_consumer, b'{"version":1,"subscription":{"t":2000000000},"pattern":"static","timestamp":"1"}'),
     (consumers.decode_consumer, b'{"version":1,"subscription":{"t":1,"u":1},"pattern":"white_list","timestamp":"1"}'),
@@ -307,18 +325,18 @@ class TestPaths:
     def test_a_name_is_one_step_and_comes_back(self, name: str) -> None:
         step = paths.sanitized(name)
         assert "/" not in step
-        assert paths.desanitized(step) == name
+        assert paths.desanitized(PATH, step) == name
 
     def test_sanitized_as_apache_kafka_does(self) -> None:
         assert paths.sanitized("a b*~+/") == "a%20b%2A%7E%2B%2F"
         assert paths.sanitized(None) == "<default>"
         assert paths.sanitized("<default>") == "%3Cdefault%3E"
-        assert paths.desanitized("<default>") is None
+        assert paths.desanitized(PATH, "<default>") is None
 
     @pytest.mark.parametrize("step", ["a b", "%2f", "%zz", "%ff", "", "<other>"])
     def test_a_step_that_is_no_sanitized_name_is_refused(self, step: str) -> None:
         with pytest.raises(ProtocolError):
-            paths.desanitized(step)
+            paths.desanitized(PATH, step)
 
     @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "\0", "\x1f", "\x85", "\ue000", "\uffff"])
     def test_a_name_that_zookeeper_refuses_is_refused_before(self, name: str) -> None:

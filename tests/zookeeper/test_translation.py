@@ -13,6 +13,7 @@ from ottla.protocol.messages.metadata_records import (
     PartitionChangeRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -67,7 +68,9 @@ class TestRoundTrip:
             a_limit("producer_byte_rate", 0.0, remove=True, user=None),
             RemoveUserScramCredentialRecord(name="ann", mechanism=1),
             *(RemoveAccessControlEntryRecord(id=bytes([number] * 16)) for number in (1, 3)),
+            RemoveDelegationTokenRecord(token_id="tOkEn-1_x"),
         )
+        assert not seen(server).delegation_tokens
         assert content(seen(server)) == content(controller.image)
         assert not [path for path in server.tree() if "topics/t/" in f"{path}/"]
         assert paths.acl("Topic", 4, "p") not in server.tree()

@@ -13,6 +13,7 @@ from ottla.protocol.messages.metadata_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -89,6 +90,18 @@ def a_credential(name: str, mechanism: int = 1) -> UserScramCredentialRecord:
     )
 
 
+def a_token(token_id: str) -> DelegationTokenRecord:
+    return DelegationTokenRecord(
+        owner="User:ann/b",
+        requester="User:c",
+        renewers=["User:d e"],
+        issue_timestamp=1,
+        max_timestamp=3,
+        expiration_timestamp=2,
+        token_id=token_id,
+    )
+
+
 EVERYTHING: list[object] = [
     FeatureLevelRecord(name="metadata.version", feature_level=21),
     *a_topic("t", 3),
@@ -109,6 +122,7 @@ EVERYTHING: list[object] = [
     an_acl(1),
     an_acl(2),
     an_acl(3, "p", 4),
+    a_token("tOkEn-1_x"),
 ]
 
 
@@ -177,6 +191,7 @@ def content(image: MetadataImage) -> dict[str, Any]:
         "credentials": dict(image.scram_credentials),
         "producer ids": image.next_producer_id,
         "acls": set(image.acls.values()),
+        "tokens": dict(image.delegation_tokens),
     }
 
 

@@ -35,6 +35,7 @@ from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.metadata.snapshot import (
     acl_record,
     client_quota_record,
+    delegation_token_record,
     endpoint_rows,
     feature_rows,
     partition_record,
@@ -56,7 +57,9 @@ from ottla.protocol.znodes.brokers import decode_broker, decode_features, decode
 from ottla.protocol.znodes.configs import decode_config
 from ottla.protocol.znodes.fields import MAX_INT32, decimal
 from ottla.protocol.znodes.operations import Delete, SetData, Znode
+from ottla.protocol.znodes.tokens import decode_token
 from ottla.protocol.znodes.topics import Assignment, decode_state, decode_topic, encode_topic
+from ottla.security.sasl.tokens import DelegationToken
 from ottla.zookeeper.batches import Group
 from ottla.zookeeper.entities import CLIENT_ID, CONFIG_FOLDERS, LIMIT_FOLDERS, USER, parse_entity
 
@@ -91,6 +94,7 @@ def read_cluster(tree: Tree, new_uuid: Callable[[], Uuid]) -> Cluster:
         reader.limits(),
         reader.producer_ids(),
         reader.acls(),
+        reader.tokens(),
     ):
         cluster.records.extend(map(versioned, records))
     return cluster
@@ -207,7 +211,7 @@ class _Reader:
         topics = set(self._below(paths.BROKER_TOPICS)) - self._deleted
         for kind, folder in CONFIG_FOLDERS.items():
             for step in self._below(folder):
-                resource = ConfigResource(kind, paths.desanitized(step) or "")
+                resource = ConfigResource(kind, paths.desanitized(folder, step) or "")
                 # Settings of a topic that never came, or is gone: nobody was told that they are there.
                 if kind is ConfigResourceType.TOPIC and resource.name not in topics:
                     continue
@@ -227,11 +231,11 @@ class _Reader:
         for kind, folder in LIMIT_FOLDERS.items():
             for step in self._below(folder):
                 path = f"{folder}/{step}"
-                name = paths.desanitized(step)
+                name = paths.desanitized(folder, step)
                 yield path, quota_entity([(kind, name)])
                 clients = f"{path}/clients"
                 for client in self._below(clients) if kind == USER else ():
-                    entity = quota_entity([(USER, name), (CLIENT_ID, paths.desanitized(client))])
+                    entity = quota_entity([(USER, name), (CLIENT_ID, paths.desanitized(clients, client))])
                     yield f"{clients}/{client}", entity
 
     def producer_ids(self) -> Iterator[object]:
@@ -250,6 +254,11 @@ class _Reader:
                     path = f"{root}/{type_name}/{name}"
                     for acl in decode_acls(path, self._data(path), kind, pattern, name):
                         yield acl_record(acl_id(acl), acl)
+
+    def tokens(self) -> Iterator[object]:
+        for name in self._below(paths.TOKENS):
+            path = f"{paths.TOKENS}/{name}"
+            yield delegation_token_record(DelegationToken(*decode_token(path, self._data(path))))
 
 
 def acl_id(acl: Acl) -> Uuid:

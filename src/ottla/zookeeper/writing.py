@@ -8,7 +8,7 @@ what it is. What is completed by whom: `reading.Cluster.repairs`.
 
 Every change of a partition raises its epoch, and each is one write of its state, conditional on the version before: the
 epoch is the version. Left out: registrations of brokers and the controller's claim, which each node makes for itself,
-and what has no place in the tree (data directories, eligible leaders, delegation tokens).
+and what has no place in the tree (data directories, eligible leaders).
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from ottla.protocol.znodes.brokers import (
 )
 from ottla.protocol.znodes.configs import encode_change, encode_config
 from ottla.protocol.znodes.operations import ANY_VERSION, Create, Delete, SetData
+from ottla.protocol.znodes.tokens import TokenInformation, encode_token
 from ottla.protocol.znodes.topics import Assignment, PartitionState, TopicAssignment, encode_state, encode_topic
+from ottla.security.sasl.tokens import DelegationToken
 from ottla.zookeeper.batches import Group, check_size
 from ottla.zookeeper.entities import CONFIG_FOLDERS, changed_entities, entity_path, entity_values, resource_path
 from ottla.zookeeper.reading import NO_STATE
@@ -111,6 +113,8 @@ class TreeWriter:
             made.append(self._put(paths.PRODUCER_ID_BLOCK, encode_producer_ids(block)))
         if changes.acls_changed:
             made += self._acls(old, new)
+        if new.delegation_tokens is not old.delegation_tokens:
+            made += self._tokens(old.delegation_tokens, new.delegation_tokens)
         return made
 
     # -- topics ----------------------------------------------------------------------------------------------------
@@ -176,6 +180,16 @@ class TreeWriter:
             path = paths.acl(ResourceType(kind).shown, pattern, name)
             group = self._put(path, encode_acls(acls)) if acls else self._remove([path])
             yield [*group, *self._notice(change_path(pattern), encode_acl_change(kind, pattern, name))]
+
+    def _tokens(self, old: Mapping[str, DelegationToken], new: Mapping[str, DelegationToken]) -> Iterator[Group]:
+        for token_id in {**old, **new}:
+            token = new.get(token_id)
+            if token != old.get(token_id):
+                path = paths.child(paths.TOKENS, token_id)
+                group = (
+                    self._remove([path]) if token is None else self._put(path, encode_token(TokenInformation(*token)))
+                )
+                yield [*group, *self._notice(paths.TOKEN_CHANGE, token_id.encode())]
 
     # -- the tree --------------------------------------------------------------------------------------------------
 

@@ -47,6 +47,9 @@ PREFIXED_ACLS = "/kafka-acl-extended/prefixed"
 PREFIXED_ACL_CHANGES = "/kafka-acl-extended-changes"
 ACL_CHANGE = "acl_changes_"
 
+TOKENS = "/delegation_token/tokens"
+TOKEN_CHANGE = "/delegation_token/token_changes/token_change_"
+
 CONSUMERS = "/consumers"
 
 PERSISTENT_PATHS = (
@@ -124,8 +127,8 @@ def sanitized(name: str | None) -> str:
     return DEFAULT_ENTITY if name is None else quote(name, safe="").replace("~", "%7E")
 
 
-def desanitized(step: str) -> str | None:
-    """Inverse of `sanitized`; raises ProtocolError for a step that it would not give."""
+def desanitized(path: str, step: str) -> str | None:
+    """Inverse of `sanitized`; raises ProtocolError that names `path` for a step that it would not give."""
     if step == DEFAULT_ENTITY:
         return None
     try:
@@ -133,7 +136,7 @@ def desanitized(step: str) -> str | None:
     except UnicodeDecodeError:
         name = ""
     if not name or sanitized(name) != step:
-        raise ProtocolError(f"znode of an entity is named {step[:100]!r}, which is no sanitized name")
+        raise ProtocolError(f"znode {path} has {step[:100]!r}, which is no sanitized name")
     return name
 
 

@@ -1,0 +1,65 @@
+"""Delegation tokens (KIP-48): one znode for each, without its password, which is the HMAC of its id."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.common.errors import ProtocolError
+from ottla.protocol.znodes.fields import MAX_INT64, Fields, encode
+from ottla.protocol.znodes.paths import desanitized, sanitized
+
+
+class TokenInformation(NamedTuple):
+    """What is known of a token: principals as "User:name", times in milliseconds since the Unix epoch."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_ms: int
+    max_ms: int
+    expiry_ms: int
+
+
+def encode_token(token: TokenInformation) -> bytes:
+    """Version 3; principals are sanitized as in paths."""
+    return encode(
+        {
+            "version": 3,
+            "owner": sanitized(token.owner),
+            "tokenRequester": sanitized(token.requester),
+            "renewers": [sanitized(each) for each in token.renewers],
+            "issueTimestamp": token.issue_ms,
+            "maxTimestamp": token.max_ms,
+            "expiryTimestamp": token.expiry_ms,
+            "tokenId": token.token_id,
+        }
+    )
+
+
+def decode_token(path: str, data: bytes) -> TokenInformation:
+    """Versions 1 to 3: who asked for it since 3 (KIP-373), and before that its owner.
+
+    Raises ProtocolError, also for a principal without a kind and for a token of another id than `path` names.
+    """
+    fields = Fields.parsed(path, data, range(1, 4))
+    asked = "tokenRequester" if fields.has("tokenRequester") else "owner"
+    token = TokenInformation(
+        token_id=fields.text("tokenId"),
+        owner=_principal(path, fields.text("owner")),
+        requester=_principal(path, fields.text(asked)),
+        renewers=tuple(_principal(path, each) for each in fields.texts("renewers")),
+        issue_ms=fields.number("issueTimestamp", 0, MAX_INT64),
+        max_ms=fields.number("maxTimestamp", 0, MAX_INT64),
+        expiry_ms=fields.number("expiryTimestamp", 0, MAX_INT64),
+    )
+    if token.token_id != path.rpartition("/")[2]:
+        raise fields.wrong("tokenId")
+    return token
+
+
+def _principal(path: str, text: str) -> str:
+    principal = desanitized(path, text)
+    if principal is None or ":" not in principal:
+        raise ProtocolError(f"znode {path} names a principal that is none")
+    return principal
