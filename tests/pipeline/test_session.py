@@ -87,6 +87,12 @@ def test_the_shim_drops_one_argument_only(tmp_path: Path) -> None:
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Da=b c", "", "--add-modules=java.sql"]
     run = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert run.stdout.split("\n") == ["-Xmx1g", "-Da=b c", "", "--add-modules=java.sql", ""]
+    variables = {session.JAVA_DIRECTORY: str(home)}
+    moved = subprocess.run(
+        [home / "bin" / "java", "-x"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
+    )
+    assert moved.stdout.split("\n") == [f"-Duser.dir={tmp_path}", "-x", ""]
+    assert (home / session.ENVIRONMENT_PYTHON).samefile(home / "bin" / "python")
     assert (home / "log4j2.properties").exists()
     assert launch_home(JavaRuntime(java, 17, "PATH"), tmp_path, tmp_path / "cache") == home
     assert len(list((tmp_path / "cache").iterdir())) == 1
@@ -336,3 +342,25 @@ def test_a_session_after_one_whose_java_died() -> None:
     """As in a scheduled load: the death is told, and the next run has a Java of its own."""
     run = subprocess.run([sys.executable, "-c", JAVA_DIES], capture_output=True, text=True, timeout=250, check=False)
     assert run.stdout.splitlines() == [JAVA_DIED, "['id']"], run.stderr
+
+
+PLANS = """
+from ottla.pipeline.datasource.provider import OttlaDataSource
+from ottla.pipeline.session import ENVIRONMENT_PYTHON, PYTHON_SETTING, open_session
+
+with open_session("local[1]", "plans", {PYTHON_SETTING: ENVIRONMENT_PYTHON}) as spark:
+    spark.dataSource.register(OttlaDataSource)
+    reader = spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:1").option("subscribe", "views")
+    print("offset" in reader.load().columns)
+    spark.range(1).write.parquet("rows")
+"""
+
+
+@pytest.mark.pipeline
+def test_a_driver_plans_by_the_name_that_the_python_of_an_archive_has(tmp_path: Path) -> None:
+    """Paths are the caller's still."""
+    run = subprocess.run(
+        [sys.executable, "-c", PLANS], cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False
+    )
+    assert run.stdout == "True\n", run.stderr
+    assert (tmp_path / "rows" / "_SUCCESS").exists()

@@ -37,11 +37,7 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.extras import install_command
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.package import package_files
-from ottla.pipeline.session import ARCHIVES_SETTING, PYTHON_SETTING, is_local
-
-NAME = "environment"
-PYTHON = f"./{NAME}/bin/python"
-"""The Python of an executor that unpacked the archive, from its working directory."""
+from ottla.pipeline.session import ARCHIVES_SETTING, ENVIRONMENT, ENVIRONMENT_PYTHON, PYTHON_SETTING, is_local
 
 _FILE_NAME = re.compile(r"[\w.-]+\.(?:tar\.gz|tgz)", re.ASCII)
 _MANIFEST = "environment.json"
@@ -152,7 +148,7 @@ def environment_settings(path: Path, master: str) -> dict[str, str]:
         raise OperatorError("--environment is for the workers of a cluster: leave it out, or name one with --master")
     require_name(path)
     require_matching(path)
-    return {ARCHIVES_SETTING: f"{path.absolute().as_uri()}#{NAME}", PYTHON_SETTING: PYTHON}
+    return {ARCHIVES_SETTING: f"{path.absolute().as_uri()}#{ENVIRONMENT}", PYTHON_SETTING: ENVIRONMENT_PYTHON}
 
 
 def require_name(path: Path) -> None:

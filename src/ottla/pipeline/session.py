@@ -34,7 +34,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,12 @@ ARCHIVES_SETTING = "spark.archives"
 SESSION_PYTHON_SETTING = "spark.sql.execution.pyspark.python"
 """What PYTHON_SETTING is in a session of Spark Connect."""
 
+ENVIRONMENT = "environment"
+"""The directory into which an executor unpacks an environment archive (`ottla.pipeline.environment`)."""
+ENVIRONMENT_PYTHON = f"./{ENVIRONMENT}/bin/python"
+"""Its Python, from the executor's working directory. Spark plans reads of a topic by the same name on the driver, whose
+Java is started where that is the driver's own Python."""
+
 _MISLEADING = ("PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_API_MODE", "MASTER")
 """Variables by which PySpark takes another master, or none, than it is told."""
 
@@ -90,6 +96,10 @@ SECURITY_PACKAGE_GONE = 24
 
 _SHIM = """#!/bin/sh
 # Made by ottla: Java without the arguments of Spark that it can't take (see ottla.pipeline.session).
+if [ -n "${directory}" ]; then
+  given=$PWD
+  cd "${directory}" && set -- "-Duser.dir=$given" "$@"
+fi
 for argument; do
   shift
   case "$argument" in
@@ -99,6 +109,9 @@ for argument; do
 done
 exec {java} "$@"
 """
+
+JAVA_DIRECTORY = "OTTLA_JAVA_DIRECTORY"
+"""The variable that has the directory in which the shim starts Java; paths are relative to the caller's even so."""
 
 _PYTHON = """#!/bin/sh
 # Made by ottla: Python without Spark's archive of PySpark, whose modules each process would compile anew.
@@ -213,7 +226,7 @@ def launch_home(java: JavaRuntime, scratch: Path, cache_dir: Path | None = None)
     Where the cache can't be written it goes into `scratch`, which lives as long as the session.
     """
     dropped = [VECTOR_MODULE, SECURITY_PACKAGE] if java.version >= SECURITY_PACKAGE_GONE else [VECTOR_MODULE]
-    shim = _SHIM.format(java=shlex.quote(str(java.executable)), dropped="|".join(dropped))
+    shim = _SHIM.format(java=shlex.quote(str(java.executable)), dropped="|".join(dropped), directory=JAVA_DIRECTORY)
     commands = {"java": shim, "python": _PYTHON.format(python=shlex.quote(sys.executable))}
     digest = hashlib.sha256("".join((*commands.values(), _LOG4J)).encode()).hexdigest()[:16]
     try:
@@ -242,6 +255,8 @@ def _cache_dir() -> Path:
 
 def _fill_launch_home(home: Path, commands: Mapping[str, str]) -> None:
     (home / "bin").mkdir(exist_ok=True)
+    with suppress(FileExistsError):
+        (home / ENVIRONMENT).symlink_to(".")
     (home / "log4j2.properties").write_text(_LOG4J)
     for name, text in commands.items():
         command = home / "bin" / name
@@ -354,6 +369,8 @@ def open_session(
         else:
             home = launch_home(java, scratch)
             environment |= _launch_environment(master, home)
+            if settings.get(PYTHON_SETTING) == ENVIRONMENT_PYTHON:
+                environment[JAVA_DIRECTORY] = str(home)
             settings = _default_conf(master, home, scratch) | {"spark.master": with_attempts(master)} | settings
         session = _start({"spark.app.name": app_name, **settings}, master, environment)
         try:
