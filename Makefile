@@ -29,6 +29,7 @@
 #   make bench-pipeline [ARGS=...] a topic into files by Spark: load, the source, Spark's own Kafka connector
 #   make bench-micro-batch         latency of a stream from topic to topic, beside Spark's own Kafka connector
 #   make bench-cleaner [ARGS=...]  a compacted partition cleaned, beside Apache Kafka's cleaner
+#   make bench-mirror [ARGS=...]   a topic copied to another cluster, beside Apache Kafka's MirrorMaker 2
 #   make bench-size [ARGS=...]     appends and tail reads from 1 to 50 GB of log, and from 1 to 5,000 partitions
 #   make bench-compare BASE=<rev>  this checkout against another revision, by ratio
 #   make cluster                   three brokers on this machine, in ./ottla-cluster
@@ -80,7 +81,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills mirror-kills damage siege exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-size bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills mirror-kills damage siege exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -197,6 +198,9 @@ bench-micro-batch: $(VENV)/.bench $(VENV)/.pipeline $(CONNECTOR)
 
 bench-cleaner: $(VENV)/.bench $(KAFKA)
 	$(BIN)/python bench/cleaner.py $(ARGS)
+
+bench-mirror: $(VENV)/.bench $(KAFKA)
+	$(BIN)/python bench/mirror.py $(ARGS)
 
 bench-size: $(VENV)/.bench $(KAFKA)
 	$(BIN)/python bench/size.py $(ARGS)
