@@ -156,3 +156,11 @@ def test_mistakes_are_told_in_one_sentence(sql: Command, arguments: list[str], t
     assert result.exit_code == 2
     assert told in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_driver_without_the_python_of_the_workers(spark: Any, sql: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
+    result = sql("select * from topic.`page-views`")
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+    assert "Spark can't plan to read topic 'page-views': Cannot run program" in result.output
+    assert "--conf spark.pyspark.python=PATH names the Python" in result.output

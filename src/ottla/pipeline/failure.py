@@ -29,6 +29,7 @@ JAVA_DIED = (
     "Spark's Java process ended while it was at work, as it does when memory runs out and the system kills it; leave "
     "it more memory, or run fewer tasks at once with --master local[N]"
 )
+NO_PROGRAM = "Cannot run program"
 OTHER_PYTHON = "--conf spark.pyspark.python=PATH names the Python of the workers"
 
 
@@ -75,6 +76,9 @@ def _java_error(lines: list[str]) -> str:
     stage = next((match for match in map(_STAGE_FAILURE.search, lines) if match), None)
     if stage is not None:
         return _task_failure(int(stage[1]), stage[2])
+    unstarted = next((line for line in lines if NO_PROGRAM in line), None)
+    if unstarted is not None:  # its cause has a number in place of the name
+        return unstarted[unstarted.index(NO_PROGRAM) :]
     causes = [_without_class(line.removeprefix("Caused by: ")) for line in lines if line.startswith("Caused by: ")]
     first = next((line.removeprefix(": ") for line in lines if not line.startswith(_WRAPPERS)), "")
     return causes[-1] if causes else _without_class(first) or "".join(lines[:1])
@@ -110,6 +114,6 @@ def _advised(reason: str) -> str:
         return (
             f"{NOT_CONNECTED} in time, as on a machine that is too busy for it: leave it less to do, and run it again"
         )
-    if "Cannot run program" in reason or "PYTHON_VERSION_MISMATCH" in reason:
+    if NO_PROGRAM in reason or "PYTHON_VERSION_MISMATCH" in reason:
         return f"{reason.rstrip('.')}; {OTHER_PYTHON}"
     return reason

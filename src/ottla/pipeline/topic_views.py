@@ -15,6 +15,7 @@ from typing import Any
 
 from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
+from ottla.pipeline.failure import spark_reason
 
 DATABASE = "topic"
 DATABASE_SETTING = "spark.sql.globalTempDatabase"
@@ -60,14 +61,22 @@ def _unquoted(name: str) -> str:
 def register_topics(
     spark: Any, topics: Iterable[str], bootstrap_servers: str, security: ClientSecurity = PLAINTEXT
 ) -> None:
-    """Make topics visible as views of DATABASE: what is committed, up to the ends of their partitions."""
+    """Make topics visible as views of DATABASE: what is committed, up to the ends of their partitions.
+
+    Raises OperatorError where the driver has no such Python as the workers, in which Spark plans what is read.
+    """
+    from py4j.protocol import Py4JJavaError
+
     from ottla.pipeline.datasource.provider import NAME, OttlaDataSource
 
     spark.dataSource.register(OttlaDataSource)
     for topic in topics:
         options = read_options(topic, bootstrap_servers) | security_options(security)
         reader = spark.read.format(NAME).options(**options)
-        reader.load().selectExpr(*COLUMNS).createOrReplaceGlobalTempView(f"`{topic}`")
+        try:
+            reader.load().selectExpr(*COLUMNS).createOrReplaceGlobalTempView(f"`{topic}`")
+        except Py4JJavaError as error:
+            raise OperatorError(f"Spark can't plan to read topic {topic!r}: {spark_reason(error)}") from error
 
 
 def security_options(security: ClientSecurity) -> dict[str, str]:

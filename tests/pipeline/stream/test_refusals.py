@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -114,6 +115,14 @@ def test_what_spark_would_not_take(streams: Streams, topic: str, before: str, af
         streams.run(text.replace(before, after))
     assert "\n" not in str(refused.value)
     assert not (streams.directory / "table").exists()
+
+
+def test_a_driver_without_the_python_of_the_workers(
+    spark: Any, streams: Streams, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
+    with pytest.raises(OperatorError, match=r"\[sources.lines\]: Spark can't plan it: Cannot run program [^\n]*$"):
+        streams.run(TEXT.format(topic=topic, result='table = "DIR/table"'))
 
 
 def test_a_topic_that_is_not_there(streams: Streams, topic: str) -> None:

@@ -19,7 +19,7 @@ from ottla.pipeline.datasource.offsets import earliest, latest, positions, requi
 from ottla.pipeline.datasource.options import Subscription
 from ottla.pipeline.datasource.provider import NAME
 from ottla.pipeline.decode import SCHEMA
-from ottla.pipeline.failure import refusal
+from ottla.pipeline.failure import refusal, spark_reason
 from ottla.pipeline.plan import OffsetRange
 from ottla.pipeline.stream.definition import SourceDefinition, StreamDefinition
 from ottla.pipeline.stream.letters import DecodingTask
@@ -76,12 +76,13 @@ def register_views(
 
     `cluster_options`: those of a source that say where the cluster is and how to get in. Raises OperatorError.
     """
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     found = {}
     for view, source in definition.sources.items():
-        frame = _read(spark, f"{definition.name}.{view}", source, cluster_options)
         try:
+            frame = _read(spark, f"{definition.name}.{view}", source, cluster_options)
             if view in formats:
                 frame = _decoded(frame, formats[view], fields[view], letters, view)
             else:
@@ -89,6 +90,8 @@ def register_views(
             frame = _with_time(frame, view, source)
         except PySparkException as error:
             raise OperatorError(f"[sources.{view}]: Spark refused it: {refusal(error)}") from error
+        except Py4JJavaError as error:  # no Python that plans it on the driver
+            raise OperatorError(f"[sources.{view}]: Spark can't plan it: {spark_reason(error)}") from error
         frame.createOrReplaceTempView(view)
         found[view] = frame
     return found
