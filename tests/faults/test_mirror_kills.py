@@ -37,7 +37,7 @@ from .mirror_process import SESSION_TIMEOUT_MS, UNREACHABLE
 
 PROGRAM = Path(__file__).with_name("mirror_process.py")
 KILLS = int(os.environ.get("OTTLA_MIRROR_KILLS", "3"))
-RECORDS = int(os.environ.get("OTTLA_MIRROR_RECORDS", "9000"))
+RECORDS = int(os.environ.get("OTTLA_MIRROR_RECORDS", "5000"))
 PARTITIONS = int(os.environ.get("OTTLA_MIRROR_PARTITIONS", "4"))
 SEED = int(os.environ.get("OTTLA_MIRROR_SEED", "1"))
 FEWER = PARTITIONS // 2
@@ -48,7 +48,7 @@ RECORDS_IN_BATCH = 100
 POSITIONS_IN_TRANSACTION = 4
 BATCHES_IN_TRANSACTION = 3
 """Of each position."""
-FETCH_BYTES = 1 << 12 if RECORDS < 100_000 else 1 << 22
+FETCH_BYTES = 1 << 13 if RECORDS < 100_000 else 1 << 22
 PAUSE_S = 0.2
 TRIES_S = 60.0
 CONFIGS = {"group.min.session.timeout.ms": SESSION_TIMEOUT_MS}
