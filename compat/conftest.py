@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -276,6 +276,20 @@ def older_python() -> Path:
 def spark_python() -> Path:
     """A Python with the pyspark that the connector is for."""
     return python_environment("spark")
+
+
+@pytest.fixture(scope="module")
+def light_java() -> Iterator[None]:
+    """Commands that start Spark have the Java of tests/pipeline, with the archive of classes that `make test` left."""
+    pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
+    from tests.pipeline.light_java import java_home
+
+    from ottla.common.errors import OperatorError
+
+    with pytest.MonkeyPatch.context() as patch:
+        with suppress(OperatorError):  # without Java, as the commands themselves tell
+            patch.setenv("JAVA_HOME", str(java_home()))
+        yield
 
 
 @pytest.fixture(scope="session")

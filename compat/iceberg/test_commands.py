@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
     from ottla.testing import Broker
 
-pytestmark = pytest.mark.timeout(900)  # each load of a command starts a Spark, which takes long on a loaded machine
+pytestmark = [
+    pytest.mark.timeout(900),  # each load of a command starts a Spark, which takes long on a loaded machine
+    pytest.mark.usefixtures("light_java"),
+]
 
 DYING = Path(__file__).resolve().parents[2] / "tests" / "pipeline" / "driver.py"
 COMMAND_S = 240

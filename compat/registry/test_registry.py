@@ -169,6 +169,7 @@ def test_a_registry_that_is_killed_under_a_task(
     assert table.letters() == {}
 
 
+@pytest.mark.usefixtures("light_java")
 @pytest.mark.parametrize(("decode", "scenario"), [("avro", "avro"), ("json", "json_schema"), ("protobuf", "protobuf")])
 def test_by_command(
     broker: Broker, table: TopicTable, produce: Produce, registry: RegistryProcess, decode: str, scenario: str
@@ -185,6 +186,7 @@ def test_by_command(
     assert {row.get("id") for row in table.rows()} == ({1, None} if decode == "protobuf" else {0, 1, 2})
 
 
+@pytest.mark.usefixtures("light_java")
 def test_a_registry_that_is_down_by_command(broker: Broker, table: TopicTable, produce: Produce) -> None:
     pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
     produce("avro")
