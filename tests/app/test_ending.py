@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.app.main import MOUNTED, cli
-from ottla.app.streams import ESCAPES, escaped
+from ottla.app.streams import ESCAPES, STANDARD_OUTPUT, escaped
 from ottla.cli.command import Command
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 
@@ -56,7 +56,8 @@ def test_the_walk_finds_them_all() -> None:
         (OperatorError("t is not there"), 2, "ottla: t is not there\n"),
         (OSError(28, "No space left on device"), 2, "ottla: the operating system refused: no space left on device\n"),
         (OSError(13, "Permission denied", "a/b"), 2, "ottla: cannot use a/b: permission denied\n"),
-        (BrokenPipeError(32, "Broken pipe"), 0, ""),
+        (BrokenPipeError(32, "Broken pipe", STANDARD_OUTPUT), 0, ""),
+        (BrokenPipeError(32, "Broken pipe"), 2, "ottla: the operating system refused: broken pipe\n"),
         (
             UnicodeEncodeError("utf-8", f"a{NOT_UTF8}", 1, 2, "surrogates not allowed"),
             2,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -39,10 +40,10 @@ def ending() -> Iterator[None]:
         raise click.exceptions.Exit(SIGNAL_EXIT_BASE + number) from None
     except OttlaError as error:
         _end(str(error), EXIT_OPERATOR_ERROR if isinstance(error, OperatorError) else EXIT_FAILURE)
-    except BrokenPipeError:
-        forget(sys.stdout)
-        raise click.exceptions.Exit(0) from None
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and (error.filename == STANDARD_OUTPUT or _reader_left()):
+            forget(sys.stdout)
+            raise click.exceptions.Exit(0) from None
         _end(_os_error_text(error), EXIT_OPERATOR_ERROR)
     except UnicodeError as error:
         _end(_unicode_error_text(error), EXIT_OPERATOR_ERROR)
@@ -66,6 +67,14 @@ def _end(sentence: str, exit_code: int) -> None:
     except OSError:
         forget(sys.stderr)
     raise click.exceptions.Exit(exit_code) from None
+
+
+def _reader_left() -> bool:
+    """Whether nobody reads a standard stream any more; otherwise a pipe that broke led elsewhere, to a peer perhaps."""
+    streams = select.poll()
+    for descriptor in (1, 2):
+        streams.register(descriptor, 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in streams.poll(0))
 
 
 def _os_error_text(error: OSError) -> str:
