@@ -65,14 +65,14 @@ class Member:
     controllers: Mapping[int, int]
     """The port of the controller's listener of every node, by node id."""
 
-    def properties(self, port: int, data: Path, settings: Mapping[str, object]) -> str:
+    def properties(self, listeners: str, data: Path, settings: Mapping[str, object]) -> str:
         """The node's config file, by Kafka's names, the same for every peer."""
         lines = {
             "process.roles": "broker,controller",
             "node.id": self.node_id,
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": ",".join(f"127.0.0.1:{each}" for each in self.controllers.values()),
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{self.controllers[self.node_id]}",
+            "listeners": f"{listeners},CONTROLLER://127.0.0.1:{self.controllers[self.node_id]}",
             "log.dirs": data,
             **settings,
         }
@@ -96,6 +96,8 @@ class Server:
     cpus: frozenset[int] = BROKER_CPUS
     member: Member | None = None
     """Its place in a cluster of several (`harness.cluster`); None where it is alone."""
+    tls_port: int | None = None
+    """Of a second listener, whose certificate the settings name; None for none."""
     process: subprocess.Popen[bytes] | None = None
     protocol: ClassVar[str] = "kafka"
 
@@ -107,6 +109,12 @@ class Server:
     @property
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def listeners(self) -> str:
+        """Those for clients, as the setting has them."""
+        plain = f"PLAINTEXT://127.0.0.1:{self.port}"
+        return plain if self.tls_port is None else f"{plain},SSL://127.0.0.1:{self.tls_port}"
 
     @property
     def pid(self) -> int:
@@ -244,7 +252,7 @@ class Ottla(Server):
 
     def prepare(self) -> None:
         if self.member is not None:
-            self.properties.write_text(self.member.properties(self.port, self.data, self.settings))
+            self.properties.write_text(self.member.properties(self.listeners, self.data, self.settings))
             command = [sys.executable, "-m", "ottla", "format", "--config", str(self.properties)]
             command += ["--cluster-id", CLUSTER_ID, "--initial-controllers", self.member.initial_controllers()]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=self.environment())
@@ -253,7 +261,8 @@ class Ottla(Server):
         command = [sys.executable, "-m", "ottla", "start", "--log-level", "warning"]
         if self.member is not None:
             return [*command, "--config", str(self.properties)]
-        command += ["--data-dir", str(self.data), "--port", str(self.port)]
+        command += ["--data-dir", str(self.data)]
+        command += ["--port", str(self.port)] if self.tls_port is None else ["--set", f"listeners={self.listeners}"]
         if self.supervised:
             command += ["--brokers", str(self.supervised)]
         for name, value in self.settings.items():
@@ -284,7 +293,7 @@ class Kafka(Server):
         member, settings = self.member, self.settings
         if member is None:
             member, settings = Member(1, {1: free_port()}), {**ONE_REPLICA, **settings}
-        self.properties.write_text(member.properties(self.port, self.data, settings))
+        self.properties.write_text(member.properties(self.listeners, self.data, settings))
         storage = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.properties)]
         storage += ["--initial-controllers", member.initial_controllers()]
         subprocess.run([*self.JAVA, *storage], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -21,6 +21,7 @@ Run = Callable[[Server, Profile], Sequence[Figure]]
 SIZES = (100, 1024, 10_240)
 CODECS = ("none", "lz4", "zstd")
 ACKS = ("1", "all")
+TOPIC = "load"
 PARTITIONS = 16
 SHAPES = {100: "1-topic-16-partition-100b", 1024: "1-topic-16-partitions-1kb"}
 PRODUCER = {
@@ -37,21 +38,22 @@ SUBSET |= {"consume/100/none", "consume/1024/none"}
 QUICK = {"produce/100/none/acks=1", "produce/1024/none/acks=1", "consume/1024/none"}
 
 
-def produce(size: int, codec: str, acks: str, server: Server, profile: Profile) -> Sequence[Figure]:
-    create_topic(server, "load", PARTITIONS)
+def produce(size: int, codec: str, acks: str, server: Server, profile: Profile, **client: object) -> Sequence[Figure]:
+    """`client` are further options of the load, and properties of its clients."""
+    create_topic(server, TOPIC, PARTITIONS)
     properties = {**PRODUCER, "producer.compression.type": codec, "producer.acks": acks}
     window = {"warm_up_s": profile.warm_up_s, "seconds": profile.seconds}
-    loaded = load("produce", server, properties, topic="load", partitions=PARTITIONS, size=size, **window)
+    loaded = load("produce", server, properties, topic=TOPIC, partitions=PARTITIONS, size=size, **window, **client)
     records = loaded.counts["produced"]
     return [*cpu_figures(loaded.used, payload_bytes=records * size, records=records), *memory_figures(server)]
 
 
-def consume(size: int, codec: str, server: Server, profile: Profile) -> Sequence[Figure]:
-    """From the page cache: what is read was written just before."""
-    create_topic(server, "load", PARTITIONS)
+def consume(size: int, codec: str, server: Server, profile: Profile, **client: object) -> Sequence[Figure]:
+    """From the page cache: what is read was written just before. `client` as for `produce`."""
+    create_topic(server, TOPIC, PARTITIONS)
     records = int(PRELOADED_BYTES_PER_SECOND * profile.seconds) // size
     properties = {**PRODUCER, **CONSUMER, "producer.compression.type": codec}
-    shape = {"topic": "load", "partitions": PARTITIONS, "size": size}
+    shape = {"topic": TOPIC, "partitions": PARTITIONS, "size": size, **client}
     load("produce", server, properties, records=records, **shape)
     loaded = load("consume", server, properties, warm_up_s=profile.warm_up_s, seconds=profile.seconds, **shape)
     records = loaded.counts["consumed"]
@@ -60,10 +62,10 @@ def consume(size: int, codec: str, server: Server, profile: Profile) -> Sequence
 
 def stream(partitions: int, server: Server, profile: Profile) -> Sequence[Figure]:
     """One producer, one consumer; a GB is one that was produced and, as far as the consumer keeps up, consumed."""
-    create_topic(server, "load", partitions)
+    create_topic(server, TOPIC, partitions)
     properties = {**PRODUCER, **CONSUMER, "producer.acks": "all"}
     window = {"warm_up_s": profile.warm_up_s, "seconds": profile.seconds}
-    loaded = load("stream", server, properties, topic="load", partitions=partitions, size=1024, **window)
+    loaded = load("stream", server, properties, topic=TOPIC, partitions=partitions, size=1024, **window)
     records = loaded.counts["produced"]
     return [
         *cpu_figures(loaded.used, payload_bytes=records * 1024, records=records),

@@ -92,7 +92,7 @@ def test_every_node_is_told_the_same_voters() -> None:
     names = [voter.split("@")[1].rsplit(":", 1) for voter in members[0].initial_controllers().split(",")]
     assert [address for address, _ in names] == ["127.0.0.1:11", "127.0.0.1:12", "127.0.0.1:13"]
     assert len({directory for _, directory in names}) == 3
-    lines = members[1].properties(9, Path("d"), {"a": 1}).splitlines()
+    lines = members[1].properties("PLAINTEXT://127.0.0.1:9", Path("d"), {"a": 1}).splitlines()
     assert "node.id=2" in lines
     assert "listeners=PLAINTEXT://127.0.0.1:9,CONTROLLER://127.0.0.1:12" in lines
     assert lines[-1] == "a=1"
