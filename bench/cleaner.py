@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from harness.output import add_output, write_result
 from harness.peers import PEERS, Server
 from harness.plots import draw_bars
 from harness.processes import TICKS, USER, tree, usage
+from harness.records import Sent, half_random, send_all
 
 TOPIC, OTHER = "records", "other"
 LIMIT_S = 3600.0
@@ -64,20 +65,13 @@ def fill(server: Server, arguments: argparse.Namespace) -> None:
     chance, half = random.Random(1), arguments.size // 2
     pool = chance.randbytes(POOL_BYTES)
     settings = {"bootstrap.servers": server.bootstrap_servers, "compression.type": "lz4", "linger.ms": 20}
-    producer = Producer({**settings, "batch.size": 1 << 18, "queue.buffering.max.messages": 100_000})
-    for number in range(arguments.records):
-        start = chance.randrange(POOL_BYTES - half)  # what two neighbours share would be compressed away
-        value = (b"%020d " % number).ljust(arguments.size - half, b"x") + pool[start : start + half]
-        key = b"key-%d" % chance.randrange(arguments.keys)
-        while True:
-            try:
-                producer.produce(TOPIC, value, key, partition=0)
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                break
-    if producer.flush(LIMIT_S):
-        raise RuntimeError("the broker did not take all records")
+
+    def records() -> Iterator[Sent]:
+        for number in range(arguments.records):
+            value = half_random(number, arguments.size, pool, chance.randrange(POOL_BYTES - half))
+            yield Sent(0, value, b"key-%d" % chance.randrange(arguments.keys))
+
+    send_all({**settings, "batch.size": 1 << 18, "queue.buffering.max.messages": 100_000}, TOPIC, records(), LIMIT_S)
 
 
 def read(bootstrap_servers: str) -> Contents:

@@ -19,15 +19,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.conditions import conditions
-from harness.peers import JARS, LOAD_CPUS, ROOT, Kafka, Ottla, Server
+from harness.output import add_output, write_result
+from harness.peers import JARS, LOAD_CPUS, Kafka, Ottla, Server
 from harness.processes import memory_mb, pinned, usage
+from harness.records import Sent, half_random, send_all
 
 TOPIC = "load"
 LIMIT_S = 1800.0
@@ -49,19 +50,13 @@ def fill(server: Server, arguments: argparse.Namespace) -> None:
     chance, half = random.Random(1), arguments.size // 2
     pool = chance.randbytes(POOL_BYTES)
     settings = {"bootstrap.servers": server.bootstrap_servers, "compression.type": "lz4", "linger.ms": 100}
-    producer = Producer({**settings, "queue.buffering.max.messages": 100_000})
-    for number in range(arguments.records):
-        start = chance.randrange(POOL_BYTES - half)  # what two neighbours share would be compressed away
-        value = (b"%020d " % number).ljust(arguments.size - half, b"x") + pool[start : start + half]
-        while True:
-            try:
-                producer.produce(TOPIC, value, b"key-%d" % number, partition=number // 100 % arguments.partitions)
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                break
-    if producer.flush(LIMIT_S):
-        raise RuntimeError("the broker did not take all records")
+
+    def records() -> Iterator[Sent]:
+        for number in range(arguments.records):
+            value = half_random(number, arguments.size, pool, chance.randrange(POOL_BYTES - half))
+            yield Sent(number // 100 % arguments.partitions, value, b"key-%d" % number)
+
+    send_all({**settings, "queue.buffering.max.messages": 100_000}, TOPIC, records(), LIMIT_S)
 
 
 class Ends:
@@ -180,7 +175,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=1024, help="bytes of a record's value (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ways", default="ottla,mirrormaker", help="default: %(default)s")
-    parser.add_argument("--output", type=Path, default=ROOT / "bench/results/measured/mirror.json")
+    add_output(parser, "mirror")
     return parser.parse_args()
 
 
@@ -205,8 +200,7 @@ def main() -> int:
         "runs": runs,
         "summary": summary(runs),
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    write_result(arguments.output, result)
     print(json.dumps(result["summary"], indent=1))
     print(f"written to {arguments.output}")
     return 0

@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
 from harness.conditions import conditions
 from harness.output import add_output, write_result
 from harness.peers import PEERS, Server
 from harness.plots import draw_bars
 from harness.processes import Usage, proportional_mb, usage
+from harness.records import Sent, half_random, send_all
 from harness.spark import CONNECTOR, conf, present, program
 
 from ottla.client.cluster import Cluster
@@ -43,19 +43,11 @@ def produce(server: Server, records: int, size_bytes: int, partitions: int, code
         cluster.create_topic(TOPIC, partitions)
     pool, half = random.Random(1).randbytes(POOL_BYTES), size_bytes // 2
     settings = {"bootstrap.servers": server.bootstrap_servers, "compression.type": codec, "linger.ms": 20}
-    producer = Producer({**settings, "batch.size": 1 << 20, "queue.buffering.max.messages": 200_000})
-    for number in range(records):
-        start = number * 97 % (POOL_BYTES - half)
-        value = (b"%020d " % number).ljust(size_bytes - half, b"x") + pool[start : start + half]
-        while True:
-            try:
-                producer.produce(TOPIC, value, partition=number % partitions)
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                break
-    if producer.flush(LIMIT_S):
-        raise RuntimeError("the broker did not take all records")
+    sent = (
+        Sent(number % partitions, half_random(number, size_bytes, pool, number * 97 % (POOL_BYTES - half)))
+        for number in range(records)
+    )
+    send_all({**settings, "batch.size": 1 << 20, "queue.buffering.max.messages": 200_000}, TOPIC, sent, LIMIT_S)
 
 
 class Peak(threading.Thread):
