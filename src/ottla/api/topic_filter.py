@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
+from ottla.common.internal_topics import INTERNAL_TOPICS
 
 
 @dataclass(frozen=True, slots=True)

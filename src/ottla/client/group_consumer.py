@@ -19,7 +19,7 @@ from typing import Any
 from ottla.client.consumer import TIMESTAMP_TYPES, ConsumedRecord
 from ottla.client.model import Position
 from ottla.client.outage import Tell
-from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, LibraryOutage, kafka_error
+from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, LibraryOutage, kafka_error, require_group_id
 from ottla.common.errors import ErrorCode, KafkaError
 
 BATCH_RECORDS = 500
@@ -73,8 +73,7 @@ class GroupConsumer:
             "log_level": 0,
             **(properties or {}),
         }
-        if not settings["group.id"].partition("\0")[0]:  # on which the library ends the process
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the id of a group can't be empty")
+        require_group_id(settings["group.id"])
         self._outage = LibraryOutage(tell)
         self._ends = dict(ends) if ends is not None else None
         self._owned: set[Position] = set()

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ottla.client.model import Position
-from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, kafka_error
+from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, kafka_error, require_group_id
 from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError
 
@@ -37,8 +37,7 @@ class Membership:
         security: ClientSecurity = PLAINTEXT,
     ) -> None:
         """Asks nobody before `join`. Raises KafkaError INVALID_GROUP_ID for an empty id."""
-        if not group_id.partition("\0")[0]:  # on which the library ends the process
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the id of a group can't be empty")
+        require_group_id(group_id)
         self._group_id = group_id
         self._settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap_servers,

@@ -25,6 +25,12 @@ def kafka_error(error: Any, subject: str = "") -> KafkaError:
     return KafkaError(code, f"{subject}: {text}" if subject else text)
 
 
+def require_group_id(group_id: str) -> None:
+    """Raises KafkaError INVALID_GROUP_ID for an empty one, on which the library ends the process."""
+    if not group_id.partition("\0")[0]:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the id of a group can't be empty")
+
+
 class LibraryOutage:
     """The outage of a client of librdkafka: its error callback tells the beginning, a request for metadata the end."""
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.controller.partition_change import Election
 from ottla.controller.placement import place_replicas, validate_manual_assignment
 from ottla.controller.replication import active, change_of
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import ApiMessageAndVersion, versioned
-from ottla.metadata.topic_names import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

@@ -1,4 +1,4 @@
-"""What a topic may be called, how requests name it, and which topics belong to the broker itself."""
+"""What a topic may be called, and how requests name it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from ottla.common.ids import Uuid
 from ottla.storage.names import METADATA_TOPIC
 
 CLUSTER_METADATA_TOPIC = METADATA_TOPIC
-GROUP_METADATA_TOPIC = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
-"""Topics that Metadata marks as internal."""
 
 TopicKey = str | Uuid
 """A topic as requests name it: by its name, or by its id in the newer versions of many (KIP-516)."""

@@ -21,7 +21,7 @@ from ottla.common.clock import BlockingPool
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import Uuid
-from ottla.metadata.topic_names import INTERNAL_TOPICS
+from ottla.common.internal_topics import INTERNAL_TOPICS
 from ottla.record.batch import BASE_OFFSET, LAST_OFFSET_DELTA
 from ottla.record.control import MARKER_SIZE, EndMarker
 from ottla.record.legacy.stored import header_of_any

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.common.machine import Machine
 from ottla.common.turn import TurnScheduler
 from ottla.metadata.publisher import MetadataPublisher
-from ottla.metadata.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quota.windows import Windows
 from ottla.replica.directory_assignments import DirectoryAssignments

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from ottla.common.internal_topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.runtime.key_hash import partition_for
-from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
 from ottla.sim.checkers import Deliveries, Offsets, Ownership
 from ottla.sim.cluster_view import ClusterView
 from ottla.sim.group_clients import CoordinatorClient

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ottla.common.errors import KafkaError
+from ottla.common.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.coordinator.runtime import CoordinatorRuntime
 from ottla.coordinator.transaction.metadata import TransactionMetadata
 from ottla.coordinator.transaction.records import decode_record
 from ottla.coordinator.transaction.shard import TransactionShard
-from ottla.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.record.batch import BatchView, iter_batches
 from ottla.replica.partition import Partition
 from ottla.server.broker import Broker

@@ -17,8 +17,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ottla.common.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.coordinator.runtime.key_hash import partition_for
-from ottla.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.sim.checkers import Violation
 from ottla.sim.cluster_group import GROUP, ClusterGroup
 from ottla.sim.cluster_simulation import PROGRESS_S, READ_ALL_S, SETUP_S, ClusterRunOutcome, ClusterSimulation

@@ -20,6 +20,7 @@ from ottla.app.adoption.partitions import Cut, StoredPartition, inspect_partitio
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.disk import Disk
 from ottla.common.errors import KafkaError, OperatorError, ProtocolError
+from ottla.common.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.common.topic_configs import TOPIC_CONFIGS
 from ottla.common.topic_partition import TopicPartition
 from ottla.metadata.image import ConfigResource, MetadataImage, PartitionImage, TopicImage
@@ -30,8 +31,6 @@ from ottla.storage.checkpoints import NO_GAPS_ABOVE, CheckpointCorruption, read_
 from ottla.storage.directories import partition_directories, shown
 from ottla.storage.log_config import MAX_LONG
 from ottla.storage.meta_properties import MetaProperties, read_meta_properties
-
-OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 
 
 class StoredDirectory(NamedTuple):
@@ -251,11 +250,12 @@ def _offsets(disk: Disk, directory: str, name: str) -> tuple[dict[TopicPartition
 
 def _look_at_coordinators(disk: Disk, found: Inspection) -> None:
     try:
-        found.groups = read_groups(_batches(disk, found, OFFSETS_TOPIC))
-        found.transactions = read_transactions(_batches(disk, found, TRANSACTIONS_TOPIC))
+        found.groups = read_groups(_batches(disk, found, GROUP_METADATA_TOPIC))
+        found.transactions = read_transactions(_batches(disk, found, TRANSACTION_STATE_TOPIC))
     except (KafkaError, ProtocolError) as error:
         found.obstacles.append(
-            f"{OFFSETS_TOPIC} or {TRANSACTIONS_TOPIC} of node {found.meta.node_id} holds what can't be read: {error}"
+            f"{GROUP_METADATA_TOPIC} or {TRANSACTION_STATE_TOPIC} of node {found.meta.node_id} holds what can't be "
+            f"read: {error}"
         )
 
 

@@ -16,11 +16,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.common.internal_topics import INTERNAL_TOPICS
 from ottla.common.patterns import compile_pattern
 from ottla.protocol.znodes.consumers import BLACK_LIST, STATIC, ConsumerRegistration
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
-"""Never matched by an expression (`exclude.internal.topics`)."""
 
 _QUOTES = re.compile(r"^[\"']+|[\"']+$")
 
@@ -52,6 +50,7 @@ def topics_of(registration: ConsumerRegistration, topics: Iterable[str]) -> dict
     ((expression, streams),) = registration.subscription.items()
     matches = compile_pattern(topic_expression(expression), "The topic filter of a consumer")
     allowed = registration.pattern != BLACK_LIST
+    # As with `exclude.internal.topics`, the default.
     chosen = [name for name in topics if bool(matches(name.encode())) is allowed and name not in INTERNAL_TOPICS]
     return dict.fromkeys(chosen, streams)
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from ottla.common.clock import Scheduler
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.internal_topics import GROUP_METADATA_TOPIC
 from ottla.common.topic_partition import TopicPartition
 from ottla.coordinator.runtime import CoordinatorOperation, CoordinatorRuntime, CoordinatorState
 from ottla.coordinator.runtime.slices import SlicedWork
@@ -29,7 +30,6 @@ from ottla.coordinator.transaction.operations import Asked, PartitionCodes, Part
 from ottla.coordinator.transaction.outcome import NEEDS_PRODUCER_ID
 from ottla.coordinator.transaction.shard import Answer, TransactionShard
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

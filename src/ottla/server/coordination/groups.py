@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.internal_topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.context import ShardContext
 from ottla.coordinator.group.coordinator import GroupCoordinator
@@ -13,7 +14,6 @@ from ottla.coordinator.runtime import CoordinatorTimer
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
-from ottla.metadata.topic_names import GROUP_METADATA_TOPIC
 from ottla.record.compression import CODEC_NAMES
 from ottla.server.coordination.coordination import Coordination, Host
 from ottla.server.coordination.internal_topic import InternalTopic

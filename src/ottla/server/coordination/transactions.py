@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.coordinator.runtime import CoordinatorTimer
 from ottla.coordinator.transaction.config import TransactionCoordinatorConfig
 from ottla.coordinator.transaction.context import ProducerIds, ShardContext
@@ -15,7 +16,6 @@ from ottla.coordinator.transaction.records import TransactionRecordSerde
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.metadata.image import transaction_version
 from ottla.metadata.publisher import MetadataPublisher
-from ottla.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.server.coordination.coordination import Coordination, Host
 from ottla.server.coordination.internal_topic import InternalTopic
 from ottla.timeline import SnapshotRegistry

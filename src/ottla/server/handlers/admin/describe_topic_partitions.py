@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.internal_topics import INTERNAL_TOPICS
 from ottla.metadata.image import NO_LEADER, PartitionImage
-from ottla.metadata.topic_names import INTERNAL_TOPICS, unknown_name
+from ottla.metadata.topic_names import unknown_name
 from ottla.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,

@@ -11,14 +11,9 @@ from __future__ import annotations
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
+from ottla.common.internal_topics import INTERNAL_TOPICS
 from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
-from ottla.metadata.topic_names import (
-    CLUSTER_METADATA_TOPIC,
-    INTERNAL_TOPICS,
-    unknown_name,
-    unknown_topic,
-    validate_topic_name,
-)
+from ottla.metadata.topic_names import CLUSTER_METADATA_TOPIC, unknown_name, unknown_topic, validate_topic_name
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

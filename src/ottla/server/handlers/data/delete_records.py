@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.metadata.topic_names import INTERNAL_TOPICS
+from ottla.common.internal_topics import INTERNAL_TOPICS
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

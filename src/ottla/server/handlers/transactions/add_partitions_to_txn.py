@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.internal_topics import INTERNAL_TOPICS
 from ottla.coordinator.transaction.coordinator import FIRST_BATCHED_ADD_PARTITIONS
-from ottla.metadata.topic_names import INTERNAL_TOPICS
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
