@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.common.delegation_token import DelegationToken
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import KafkaError, ProtocolError
 from ottla.protocol.znodes import acls, brokers, configs, consumers, paths, tokens, topics
@@ -41,7 +42,7 @@ TOPIC = topics.TopicAssignment(
 UUID = "AAECAwQFBgcICQoLDA0ODw"
 
 PATH = "/some/znode"
-TOKEN = tokens.TokenInformation("znode", "User:ann b", "User:c", ("User:d",), 1, 3, 2)
+TOKEN = DelegationToken("znode", "User:ann b", "User:c", ("User:d",), 1, 3, 2)
 OLD_TOKEN = (
     b'{"version":1,"owner":"User%3Aann%20b","renewers":[],"issueTimestamp":1,"maxTimestamp":3,"expiryTimestamp":2,'
     b'"tokenId":"znode"}'

@@ -47,10 +47,10 @@ from ottla.storage.log_manager import DEFAULT_OPEN_FILES
 
 if TYPE_CHECKING:
     from ottla.app.sasl import SaslOfListeners
+    from ottla.common.delegation_token import DelegationToken
     from ottla.net.tls import TlsRoom
     from ottla.security.listener_tls import ListenerTls
     from ottla.security.sasl.credentials import ScramCredential, ScramMechanism
-    from ottla.security.sasl.tokens import DelegationToken
 
 logger = logging.getLogger(__name__)
 

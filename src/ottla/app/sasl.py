@@ -15,6 +15,7 @@ from ottla.app.renewal import Backoff, IssuedToken, Renewal
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Dispatcher
 from ottla.common.config_keys_tokens import token_secret
+from ottla.common.delegation_token import DelegationToken
 from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import OperatorError
 from ottla.common.files import read_file
@@ -28,7 +29,7 @@ from ottla.security.sasl.mechanism import GSSAPI, NO_KERBEROS, ClientMechanism, 
 from ottla.security.sasl.plain import PlainClient, PlainServer
 from ottla.security.sasl.scram import ScramClient, ScramServer
 from ottla.security.sasl.session import MechanismOffer
-from ottla.security.sasl.tokens import DelegationToken, TokenLogins
+from ottla.security.sasl.tokens import TokenLogins
 from ottla.server.authentication import AuthenticationMetrics, ListenerAuthentication
 
 logger = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ottla.common.acl import USER, parted, principal_of
+from ottla.common.delegation_token import DelegationToken
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.feature_levels import DELEGATION_TOKENS
 from ottla.common.ids import uuid_to_string
@@ -29,7 +30,7 @@ from ottla.protocol.messages.describe_delegation_token import (
 from ottla.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from ottla.protocol.messages.metadata_records import RemoveDelegationTokenRecord
 from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
-from ottla.security.sasl.tokens import DelegationToken, hmac_of
+from ottla.security.sasl.tokens import hmac_of
 
 MAX_TOKENS = 100_000
 """Of a cluster: each node holds all of them. Apache Kafka has no limit."""

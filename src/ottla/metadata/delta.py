@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from ottla.common.acl import Acl
 from ottla.common.config_def import ConfigResourceType
+from ottla.common.delegation_token import DelegationToken
 from ottla.common.disk import Buffer
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError
@@ -63,7 +64,6 @@ from ottla.protocol.messages.metadata_records import (
     ZkMigrationStateRecord,
 )
 from ottla.security.sasl.credentials import ScramCredential
-from ottla.security.sasl.tokens import DelegationToken
 
 K = TypeVar("K")
 T = TypeVar("T")

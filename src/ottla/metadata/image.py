@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from ottla.common.acl import Acl
 from ottla.common.config_def import ConfigResourceType
+from ottla.common.delegation_token import DelegationToken
 from ottla.common.endpoint import Endpoint
 from ottla.common.feature_levels import METADATA_VERSION, METADATA_VERSION_LEVEL, TRANSACTION_VERSION
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.metadata.topic_names import TopicKey
 from ottla.security.sasl.credentials import ScramCredential, ScramMechanism
-from ottla.security.sasl.tokens import DelegationToken
 
 NO_LEADER = -1
 RECOVERED, RECOVERING = 0, 1

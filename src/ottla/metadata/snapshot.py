@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from ottla.common.acl import Acl
+from ottla.common.delegation_token import DelegationToken
 from ottla.common.endpoint import Endpoint
 from ottla.common.feature_levels import METADATA_VERSION
 from ottla.common.ids import Uuid
@@ -44,7 +45,6 @@ from ottla.protocol.messages.metadata_records import (
     UserScramCredentialRecord,
 )
 from ottla.security.sasl.credentials import ScramCredential
-from ottla.security.sasl.tokens import DelegationToken
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ Left out: that reads of different servers may be of different age, access rights
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -238,9 +238,7 @@ class SimZooKeeper:
         """A copy in the place of the node, which comes back when it is undone."""
         node = self._nodes[path]
         undo.append((path, node))
-        copy = _Node(node.data, node.czxid, node.mzxid, node.pzxid, node.owner, node.version, node.created_children)
-        copy.children = node.children
-        self._nodes[path] = copy
+        self._nodes[path] = copy = replace(node)
         return copy
 
     def _checked_create(self, operation: Create, position: int) -> str:

@@ -64,9 +64,10 @@ def user_entity(name: str) -> QuotaEntity:
 def entity_values(image: MetadataImage, entity: QuotaEntity) -> dict[str, str]:
     """Everything that the znode of an entity holds: its limits, and of a user alone its credentials."""
     values = {name: _limit_text(name, limit) for name, limit in image.client_quotas.get(entity, {}).items()}
-    if len(entity) == 1 and entity[0][0] == USER and entity[0][1] is not None:
+    user = _user_of(entity)
+    if user is not None:
         for mechanism in BY_NAME.values():
-            credential = image.scram_credential(entity[0][1], mechanism)
+            credential = image.scram_credential(user, mechanism)
             if credential is not None:
                 values[mechanism.mechanism_name] = _credential_text(credential)
     return values
@@ -83,12 +84,13 @@ def parse_entity(path: str, entity: QuotaEntity, values: Mapping[str, str]) -> E
     """Inverse of `entity_values`; raises ProtocolError for a limit that is no number, and a credential of nobody."""
     limits: dict[str, float] = {}
     credentials: dict[ScramKey, ScramCredential] = {}
+    user = _user_of(entity)
     for name, text in values.items():
         mechanism = BY_NAME.get(name)
         if mechanism is None:
             limits[name] = _limit(path, name, text)
-        elif len(entity) == 1 and entity[0][0] == USER and entity[0][1] is not None:
-            credentials[entity[0][1], mechanism.number] = _credential(path, name, text)
+        elif user is not None:
+            credentials[user, mechanism.number] = _credential(path, name, text)
         else:
             raise ProtocolError(f"znode {path} has a credential, and is not a user's")
     return EntityValues(limits, credentials)
@@ -106,6 +108,12 @@ def changed_entities(old: MetadataImage, new: MetadataImage) -> Iterator[QuotaEn
             if key[1] in BY_NUMBER and old.scram_credentials.get(key) != new.scram_credentials.get(key):
                 found[user_entity(key[0])] = None
     yield from found
+
+
+def _user_of(entity: QuotaEntity) -> str | None:
+    """The user whose own entity it is, who may have credentials; None for clients, addresses and the default."""
+    kind, name = entity[0]
+    return name if len(entity) == 1 and kind == USER else None
 
 
 def _limit_text(name: str, limit: float) -> str:

@@ -59,7 +59,6 @@ from ottla.protocol.znodes.fields import MAX_INT32, decimal
 from ottla.protocol.znodes.operations import Delete, SetData, Znode
 from ottla.protocol.znodes.tokens import decode_token
 from ottla.protocol.znodes.topics import Assignment, decode_state, decode_topic, encode_topic
-from ottla.security.sasl.tokens import DelegationToken
 from ottla.zookeeper.batches import Group
 from ottla.zookeeper.entities import CLIENT_ID, CONFIG_FOLDERS, LIMIT_FOLDERS, USER, parse_entity
 
@@ -258,7 +257,7 @@ class _Reader:
     def tokens(self) -> Iterator[object]:
         for name in self._below(paths.TOKENS):
             path = f"{paths.TOKENS}/{name}"
-            yield delegation_token_record(DelegationToken(*decode_token(path, self._data(path))))
+            yield delegation_token_record(decode_token(path, self._data(path)))
 
 
 def acl_id(acl: Acl) -> Uuid:

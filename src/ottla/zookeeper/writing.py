@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ottla.common.acl import Acl, ResourceType
 from ottla.common.config_def import ConfigResourceType
+from ottla.common.delegation_token import DelegationToken
 from ottla.common.errors import InvariantError, KafkaError
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage
@@ -31,9 +32,8 @@ from ottla.protocol.znodes.brokers import (
 )
 from ottla.protocol.znodes.configs import encode_change, encode_config
 from ottla.protocol.znodes.operations import ANY_VERSION, Create, Delete, SetData
-from ottla.protocol.znodes.tokens import TokenInformation, encode_token
+from ottla.protocol.znodes.tokens import encode_token
 from ottla.protocol.znodes.topics import Assignment, PartitionState, TopicAssignment, encode_state, encode_topic
-from ottla.security.sasl.tokens import DelegationToken
 from ottla.zookeeper.batches import Group, check_size
 from ottla.zookeeper.entities import CONFIG_FOLDERS, changed_entities, entity_path, entity_values, resource_path
 from ottla.zookeeper.reading import NO_STATE
@@ -121,7 +121,10 @@ class TreeWriter:
 
     def _topic(self, old: TopicImage | None, new: TopicImage, changed: list[int]) -> Iterator[Group]:
         before: Mapping[int, PartitionImage] = {} if old is None else old.partitions
-        if any(_assignment(before.get(number)) != _assignment(new.partitions[number]) for number in changed) or not old:
+        if not old or any(
+            number not in before or _assignment(before[number]) != _assignment(new.partitions[number])
+            for number in changed
+        ):
             yield self._assigned(new, _between(before, new.partitions, changed))
         for number in changed:
             yield self._state(new.name, number, before.get(number), new.partitions[number])
@@ -129,10 +132,7 @@ class TreeWriter:
             yield self._assigned(new, {})
 
     def _assigned(self, topic: TopicImage, instead: Mapping[int, Assignment]) -> Group:
-        assigned = {
-            number: instead.get(number) or Assignment(each.replicas, each.adding_replicas, each.removing_replicas)
-            for number, each in topic.partitions.items()
-        }
+        assigned = {number: instead.get(number) or _assignment(each) for number, each in topic.partitions.items()}
         group = self._put(paths.topic(topic.name), encode_topic(TopicAssignment(topic.topic_id, assigned)))
         return [*group, *self._folder(paths.partitions(topic.name))]
 
@@ -186,9 +186,7 @@ class TreeWriter:
             token = new.get(token_id)
             if token != old.get(token_id):
                 path = paths.child(paths.TOKENS, token_id)
-                group = (
-                    self._remove([path]) if token is None else self._put(path, encode_token(TokenInformation(*token)))
-                )
+                group = self._remove([path]) if token is None else self._put(path, encode_token(token))
                 yield [*group, *self._notice(paths.TOKEN_CHANGE, token_id.encode())]
 
     # -- the tree --------------------------------------------------------------------------------------------------
@@ -221,9 +219,7 @@ class TreeWriter:
         return group
 
 
-def _assignment(partition: PartitionImage | None) -> Assignment | None:
-    if partition is None:
-        return None
+def _assignment(partition: PartitionImage) -> Assignment:
     return Assignment(partition.replicas, partition.adding_replicas, partition.removing_replicas)
 
 

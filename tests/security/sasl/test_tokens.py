@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from ottla.common.delegation_token import DelegationToken
 from ottla.security.sasl.credentials import BY_NAME, ScramMechanism
 from ottla.security.sasl.mechanism import AuthenticationFailed
 from ottla.security.sasl.scram import ScramClient, ScramServer
-from ottla.security.sasl.tokens import DelegationToken, TokenIndex, TokenLogins, hmac_of
+from ottla.security.sasl.tokens import TokenIndex, TokenLogins, hmac_of
 
 from .test_scram import Bytes, converse
 

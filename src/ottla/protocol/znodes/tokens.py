@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from ottla.common.delegation_token import DelegationToken
 from ottla.common.errors import ProtocolError
 from ottla.protocol.znodes.fields import MAX_INT64, Fields, encode
 from ottla.protocol.znodes.paths import desanitized, sanitized
 
 
-class TokenInformation(NamedTuple):
-    """What is known of a token: principals as "User:name", times in milliseconds since the Unix epoch."""
-
-    token_id: str
-    owner: str
-    requester: str
-    renewers: tuple[str, ...]
-    issue_ms: int
-    max_ms: int
-    expiry_ms: int
-
-
-def encode_token(token: TokenInformation) -> bytes:
+def encode_token(token: DelegationToken) -> bytes:
     """Version 3; principals are sanitized as in paths."""
     return encode(
         {
@@ -37,14 +24,14 @@ def encode_token(token: TokenInformation) -> bytes:
     )
 
 
-def decode_token(path: str, data: bytes) -> TokenInformation:
+def decode_token(path: str, data: bytes) -> DelegationToken:
     """Versions 1 to 3: who asked for it since 3 (KIP-373), and before that its owner.
 
     Raises ProtocolError, also for a principal without a kind and for a token of another id than `path` names.
     """
     fields = Fields.parsed(path, data, range(1, 4))
     asked = "tokenRequester" if fields.has("tokenRequester") else "owner"
-    token = TokenInformation(
+    token = DelegationToken(
         token_id=fields.text("tokenId"),
         owner=_principal(path, fields.text("owner")),
         requester=_principal(path, fields.text(asked)),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ottla.common.acl import principal_name
+from ottla.common.delegation_token import DelegationToken
 from ottla.common.disk import Buffer
 from ottla.security.sasl.credentials import (
     MIN_ITERATIONS,
@@ -25,27 +26,6 @@ from ottla.security.sasl.credentials import (
 
 MAX_CREDENTIALS = 1000
 """How many are kept: each takes milliseconds to make."""
-
-
-class DelegationToken(NamedTuple):
-    """A token as the metadata log has it. Principals as "User:name", times in milliseconds since the Unix epoch."""
-
-    token_id: str
-    owner: str
-    requester: str
-    renewers: tuple[str, ...]
-    issue_ms: int
-    max_ms: int
-    """Nobody can renew it beyond."""
-    expiry_ms: int
-
-    def belongs_to(self, principal: str) -> bool:
-        """Whether `principal` may renew, end and see it."""
-        return principal in (self.owner, self.requester) or principal in self.renewers
-
-    def is_over(self, now_ms: int) -> bool:
-        """Whether it lets nobody in any more."""
-        return self.expiry_ms < now_ms or self.max_ms < now_ms
 
 
 def hmac_of(secret: str, token_id: str) -> bytes:

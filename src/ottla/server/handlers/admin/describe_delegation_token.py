@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType, principal_of
 from ottla.common.config_keys_tokens import token_secret
+from ottla.common.delegation_token import DelegationToken
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.delegation_tokens import describe_delegation_tokens
 from ottla.protocol.messages.describe_delegation_token import (
@@ -11,7 +12,6 @@ from ottla.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.security.sasl.tokens import DelegationToken
 from ottla.server.api import DeclaredApi, bare_error
 from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
