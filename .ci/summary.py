@@ -1,4 +1,4 @@
-"""The closing table of .ci/run: every part, every test folder, every skip with its reason."""
+"""The closing table of .ci/run: every part, every test folder, every skip with its reason, every failure with its."""
 
 from __future__ import annotations
 
@@ -16,11 +16,22 @@ def outcome(case: ET.Element) -> str:
     return "skipped" if "skipped" in tags else "passed"
 
 
+MOST_CHARACTERS = 1_000
+"""Of what a failure says here; the whole is above, where its part ran."""
+
+
+def failure(case: ET.Element) -> str:
+    """The test and the beginning of what it said, for a reader who has the end of the output alone."""
+    found = next(child for child in case if child.tag in {"failure", "error"})
+    return f"{case.get('classname')}::{case.get('name')}: {found.get('message', '')[:MOST_CHARACTERS]}"
+
+
 def main(results: Path) -> int:
     """Print the table; 1 if anything failed."""
     total: Counter[str] = Counter()
     rows: list[tuple[str, str]] = []
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
+    failures: list[str] = []
     for line in (results / "parts").read_text().splitlines():
         name, code, seconds = line.split("\t")
         if code == "skipped":  # as a whole, with the reason in place of the seconds
@@ -40,6 +51,8 @@ def main(results: Path) -> int:
             result = outcome(case)
             folders[folder][result] += 1
             total[result] += 1
+            if result == "failed":
+                failures.append(failure(case))
             if result == "skipped":
                 reasons[folder][case.find("skipped").get("message", "")] += 1  # type: ignore[union-attr]
         for folder, counts in sorted(folders.items()):
@@ -57,6 +70,8 @@ def main(results: Path) -> int:
     for folder, counts in sorted(reasons.items()):
         for reason, count in counts.items():
             print(f"SKIPPED {count} in {folder}: {reason}")
+    for text in failures:
+        print(f"FAILED {text}")
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
     return 1 if total["failed"] else 0
 

@@ -34,10 +34,12 @@ MOST_PROCESSES = 2
 CLASSIC = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 300, "partition.assignment.strategy": "range"}
 PYTHON = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 300}
 RANGE_ASSIGNOR = "org.apache.kafka.clients.consumer.RangeAssignor"
-LOST_CONNECTION = (
+LOST_BROKER = (
     *("ECONNREFUSED", "Connection error", "Closed connection", "DisconnectException"),
     *("No broker available", "Restarting the consumer"),
+    *("The coordinator is loading", "The group coordinator is not available"),
 )
+"""What members say while a broker is gone, and until it has read its groups again; they try again by themselves."""
 PROCESSES = frozenset({"kafkajs", "console", "verifiable"})
 
 Make = dict[str, Callable[[str], Any]]
@@ -213,7 +215,7 @@ def test_members_resume_after_the_broker_was_killed(group_configs, members, name
         running = [make(f"{kind}-0") for kind, make in members(servers, history).items()]
         for member in running:
             if isinstance(member, ProcessMember):
-                member.tolerated += LOST_CONNECTION
+                member.tolerated += LOST_BROKER
             member.start()
         feeder.start()
 
