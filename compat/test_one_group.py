@@ -26,8 +26,8 @@ from ottla.testing import Broker
 CHURN_S = float(os.environ.get("OTTLA_CHURN_SECONDS", "15"))
 WAIT_S = 60.0
 SESSION_S = 6.0
-GHOST_LIMIT_S = SESSION_S + 3
-STALL_LIMIT_S = 15.0
+GHOST_LIMIT_S = SESSION_S + 6
+STALL_LIMIT_S = 25.0
 """Beside waiting for members that went without LeaveGroup; a JVM that starts takes seconds of a small machine."""
 PARTITIONS = 12
 MOST_PROCESSES = 2

@@ -44,7 +44,7 @@ from ottla.testing import Broker
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 400
 KEYS = 10
-TIMEOUT_S = 20.0
+TIMEOUT_S = 90.0
 HELD_BACK_MS = "86400000"
 CONFIGS = {
     "node.id": "1",
@@ -102,7 +102,7 @@ class Content(NamedTuple):
     settings: dict[str, str]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "writer", WRITERS, ids=lambda writer: f"{writer.version}-at-{writer.release}-{writer.end.name}-{writer.directories}"
 )
@@ -141,7 +141,7 @@ def test_there_and_back(writer: Writer, kafka_of: Callable[[str], str]) -> None:
         end_what_is_open(kafka.bootstrap_servers, "ours")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_directory_of_ours_is_served_by_apache_kafka(kafka_of: Callable[[str], str]) -> None:
     """Nobody but Ottla ever wrote in it, not even a format."""
     with Kafka(kafka_of("4.4"), CONFIGS, voters_in_log=True) as kafka:

@@ -37,7 +37,7 @@ from ..cluster.nodes import Nodes, eventually, on_loopback
 TOPIC = "wide"
 API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 MEGABYTE = 1 << 20
-HONEST_S = 1.0
+HONEST_S = 5.0
 """What somebody who asks may wait, whatever crowd is there that does not."""
 
 needs_prlimit = pytest.mark.skipif(shutil.which("prlimit") is None, reason="a low limit is set by prlimit")
@@ -274,7 +274,7 @@ def test_a_thousand_idle_connections_and_partitions(many_sockets):
             assert one.request(ApiKey.METADATA, MetadataRequest(topics=[])).brokers
             slowest = max(slowest, time.monotonic() - asked)
             time.sleep(0.05)
-        assert slowest < 1.0
+        assert slowest < HONEST_S
         # Sixty small requests in three seconds; anything that walks over connections or partitions would show.
         assert _cpu_seconds(broker) - cpu < 0.6
         assert produce(one, topic_id, 999) == ErrorCode.NONE

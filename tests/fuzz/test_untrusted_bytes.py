@@ -45,7 +45,7 @@ from .wire import Wire
 
 LIMIT = 104_857_600  # socket.request.max.bytes
 MEGABYTE = 1 << 20
-QUICK_S = 2.0
+QUICK_S = 5.0
 FUTURE = 1_750_000_000_000
 """A timestamp later than that of any honest record here."""
 
@@ -232,7 +232,7 @@ def test_many_names_in_one_request_hold_the_loop_only_briefly(broker):
         wire.send(header(ApiKey.DELETE_TOPICS, 5) + unsigned(count + 1) + names.replace(b"\0", b"") + bytes(5))
         begin = time.monotonic()
         assert other.ask(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < QUICK_S
         wire.receive()
     assert growth.bytes < 400 * MEGABYTE
 
