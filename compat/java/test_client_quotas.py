@@ -103,11 +103,11 @@ def test_the_same_quota_is_the_same_rate_as_in_apache_kafka(java_classpath: str)
         for _ in range(MOST_ROUNDS):
             theirs, ours = round_of(both)
             rounds.append(f"Apache Kafka took {theirs}, Ottla {ours}")
-            assert theirs >= QUOTA * MEASURED_S * 0.9, f"the quota was reached: {rounds}"
-            if ours == pytest.approx(theirs, rel=0.05):
+            reached = theirs >= 0.9 * QUOTA * MEASURED_S
+            if reached and ours == pytest.approx(theirs, rel=0.05):
                 break
         else:
-            raise AssertionError(f"no round of {MEASURED_S:g} s at {QUOTA} B/s was equal: {rounds}")
+            raise AssertionError(f"in no {MEASURED_S:g} s both had {QUOTA} B/s: {rounds}")
 
 
 def round_of(both: list[Measured]) -> list[int]:
