@@ -128,3 +128,27 @@ def test_the_table_of_ci_names_folders_and_skips(
         "SKIPPED 1 in unit-3.12: no Python 3.12 was found",
         "3 passed, 1 failed, 2 skipped",
     ]
+
+
+FAILED_XML = """<testsuites><testsuite>
+<testcase classname="compat.kcat.test_kcat" name="test_reads[gzip]">
+<failure message="assert 1 == 2&#10;more">whole</failure></testcase>
+<testcase classname="compat.kcat.test_kcat" name="test_writes">
+<error message="failed on setup with &quot;x&quot;"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_the_table_of_ci_says_what_failed(
+    summary: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "parts").write_text("compat\t1\t3\n")
+    (tmp_path / "compat.xml").write_text(FAILED_XML)
+    assert summary.main(tmp_path) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "compat         FAILED (1) in 3 s",
+        "  compat/kcat  2 failed",
+        "FAILED compat.kcat.test_kcat::test_reads[gzip]: assert 1 == 2",
+        "more",
+        'FAILED compat.kcat.test_kcat::test_writes: failed on setup with "x"',
+        "0 passed, 2 failed, 0 skipped",
+    ]
