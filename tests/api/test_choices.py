@@ -75,6 +75,13 @@ def test_properties_have_the_names_of_apache_kafka():
     assert "max.block.ms" not in library
 
 
+def test_properties_may_have_the_names_of_the_first_producers():
+    library = read_settings(SERVERS, {"queue.time": 5000, "queue.size": 10_000}, {}).library
+    assert (library["linger.ms"], library["queue.buffering.max.messages"]) == ("5000", "10000")
+    with pytest.raises(KafkaError, match=r"queue\.time and linger\.ms are the same property"):
+        read_settings(SERVERS, {"linger.ms": 5, "queue.time": 5000}, {})
+
+
 def test_security_is_that_of_the_tools():
     login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
     settings = read_settings(
@@ -92,6 +99,9 @@ def test_security_is_that_of_the_tools():
     ("config", "word"),
     [
         ({"value.serializer": "x"}, "value_serializer"),
+        ({"broker.list": "0:localhost:9092"}, "bootstrap_servers"),
+        ({"zk.connect": "localhost:2181"}, "bootstrap_servers"),
+        ({"event.handler": "x"}, "interceptors"),
         ({"max.block.ms": "soon"}, "max.block.ms"),
         ({"security.protocol": "ROT13"}, "ROT13"),
     ],

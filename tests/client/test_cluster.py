@@ -152,6 +152,26 @@ def test_offsets_come_in_the_order_asked(shape, cluster, scripted):
     assert scripted.requests[-1][2].isolation_level == 1
 
 
+def several_offsets(*offsets):
+    partition = ListOffsetsPartitionResponse(partition_index=0, old_style_offsets=list(offsets))
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[partition])])
+
+
+def test_several_offsets_are_asked_of_the_version_that_has_them(shape, cluster, scripted):
+    scripted.answers[ApiKey.LIST_OFFSETS] = lambda version, request: several_offsets(3, 9, 5)
+    assert cluster.offsets_before({("t", 0): 7}, 2) == {("t", 0): [9, 5]}
+    _, version, request = scripted.requests[-1]
+    (asked,) = request.topics[0].partitions
+    assert (version, asked.timestamp, asked.max_num_offsets) == (0, 7, 2)
+
+
+def test_a_broker_that_tells_no_several_offsets_any_more(shape, cluster, scripted):
+    scripted.versions[ApiKey.LIST_OFFSETS] = (1, 11)
+    with pytest.raises(KafkaError, match="in versions 1 to 11, this client in 0 to 0") as raised:
+        cluster.offsets_before({("t", 0): 7}, 2)
+    assert raised.value.code == ErrorCode.UNSUPPORTED_VERSION
+
+
 def test_a_moved_leader_is_found_again(shape, cluster, scripted):
     """The first answer says NOT_LEADER_OR_FOLLOWER; after a refresh the other broker is asked."""
     other = type(scripted)()

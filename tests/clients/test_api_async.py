@@ -17,6 +17,7 @@ from ottla import (
     ClientClosed,
     ErrorCode,
     KafkaError,
+    SimpleConsumer,
     TransactionAborted,
 )
 from ottla.api import async_consumer
@@ -67,6 +68,7 @@ def test_what_is_sent_is_read(servers, topic, config):
         assert {key: each.offset for key, each in offsets.items()} == {(topic, 0): 2}
         async with AsyncSimpleConsumer(servers) as reader:
             assert [record.value for record in (await reader.fetch(topic, 0, 1)).records] == [b"1", b"2"]
+            assert await reader.get_offsets_before(topic, 0, SimpleConsumer.LATEST_TIME, 5) == [3, 0]
 
     asyncio.run(run())
 

@@ -364,6 +364,18 @@ def test_offsets_of_times_and_bounds(servers, topic):
             consumer.offsets_for_times({(topic, 0): -1})
 
 
+def test_offsets_before_a_time_come_descending_and_no_more_than_asked_for(servers, topic):
+    with SimpleConsumer(servers) as consumer:
+        assert consumer.get_offsets_before(topic, 0, consumer.LATEST_TIME, 5) == [10, 0]
+        assert consumer.get_offsets_before(topic, 0, consumer.LATEST_TIME, 1) == [10]
+        assert consumer.get_offsets_before(topic, 0, consumer.EARLIEST_TIME, 5) == [0]
+        assert consumer.get_offsets_before(topic, 0, 1_000, 5) == []
+        for time_ms, count in ((-3, 1), (0, 0), (0, 2**31)):
+            with pytest.raises(KafkaError) as raised:
+                consumer.get_offsets_before(topic, 0, time_ms, count)
+            assert raised.value.code == ErrorCode.INVALID_REQUEST
+
+
 def test_a_closed_simple_consumer_says_so(servers, topic):
     consumer = SimpleConsumer(servers)
     consumer.close()

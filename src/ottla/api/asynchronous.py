@@ -107,6 +107,9 @@ class AsyncSimpleConsumer(_Asynchronous[SimpleConsumer]):
     async def offsets_for_times(self, timestamps_ms: Mapping[Position, int]) -> dict[Position, int | None]:
         return await self._ask(partial(self._client.offsets_for_times, timestamps_ms))
 
+    async def get_offsets_before(self, topic: str, partition: int, time_ms: int, max_count: int) -> list[int]:
+        return await self._ask(partial(self._client.get_offsets_before, topic, partition, time_ms, max_count))
+
     async def bounds(self, partitions: Iterable[Position]) -> dict[Position, tuple[int, int]]:
         return await self._ask(partial(self._client.bounds, partitions))
 

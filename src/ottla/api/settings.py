@@ -1,9 +1,10 @@
 """Kafka's client properties, as each client of this package takes them, and what they are for librdkafka.
 
 Names, units and values are those of Apache Kafka's own clients, security by `sasl.jaas.config` and `ssl.*` among them.
-What librdkafka has under another name or unit is translated; properties that it alone has pass through; what neither
-knows is refused. Defaults are Kafka's but for `batch.size` and `buffer.memory`, which are librdkafka's (1 MB and
-1 GiB), and `allow.auto.create.topics` of consumers, which is false.
+What librdkafka has under another name or unit is translated, and so are the names of Kafka's first producers;
+properties that librdkafka alone has pass through; what neither knows is refused. Defaults are Kafka's but for
+`batch.size` and `buffer.memory`, which are librdkafka's (1 MB and 1 GiB), and `allow.auto.create.topics` of consumers,
+which is false.
 """
 
 from __future__ import annotations
@@ -24,19 +25,27 @@ Config = Mapping[str, object]
 _RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "max.request.size": "message.max.bytes",
+    "queue.size": "queue.buffering.max.messages",
+    "queue.time": "linger.ms",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
 _BY_ARGUMENT = {
     "bootstrap.servers": "bootstrap_servers",
+    "broker.list": "bootstrap_servers",
+    "callback.handler": "interceptors",
+    "event.handler": "value_serializer, partitioner or interceptors",
     "interceptor.classes": "interceptors",
     "key.deserializer": "key_deserializer",
     "key.serializer": "key_serializer",
     "partitioner": "partitioner",
     "partitioner.class": "partitioner",
+    "serializer.class": "value_serializer",
     "value.deserializer": "value_deserializer",
     "value.serializer": "value_serializer",
+    "zk.connect": "bootstrap_servers",
 }
+"""What is an argument here, also by the names of Kafka's first producers."""
 _OWN = {"default.api.timeout.ms": 60_000, "max.block.ms": 60_000, "max.poll.records": 500}
 """What is done here and not by a library, with Kafka's defaults."""
 _OF_TOOLS = frozenset({"client.id", "default.api.timeout.ms"})
@@ -82,7 +91,10 @@ def read_settings(bootstrap_servers: str, config: Config | None, defaults: Mappi
         elif name == "auto.offset.reset" and value == "none":
             library[name] = "error"
         elif name not in PROPERTIES:
-            library[_RENAMED.get(name, name)] = value
+            renamed = _RENAMED.get(name, name)
+            if renamed != name and renamed in given:
+                raise _invalid(f"{name} and {renamed} are the same property: give one of them")
+            library[renamed] = value
     return Settings(library, security, library["client.id"], own)
 
 

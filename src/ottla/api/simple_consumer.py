@@ -20,6 +20,8 @@ from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTA
 from ottla.common.errors import ErrorCode, KafkaError
 
 READ_UNCOMMITTED = "read_uncommitted"
+MAX_OFFSETS = 2**31 - 1
+"""Of one call of `get_offsets_before`: what the request can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,9 @@ class Fetched:
 
 class SimpleConsumer(ToolClient):
     """See the module. A context manager that closes its connections."""
+
+    LATEST_TIME = LATEST_TIMESTAMP
+    EARLIEST_TIME = EARLIEST_TIMESTAMP
 
     _what = "consumer"
 
@@ -113,6 +118,22 @@ class SimpleConsumer(ToolClient):
         with self._asking() as cluster:
             found = cluster.list_offsets(timestamps_ms, isolation=self._isolation)
         return {key: None if info.offset < 0 else info.offset for key, info in found.items()}
+
+    def get_offsets_before(self, topic: str, partition: int, time_ms: int, max_count: int) -> list[int]:
+        """Offsets from which on a partition can be read, by when they were written: at most `max_count`, descending.
+
+        They are where segments begin that were written last at `time_ms` or before, and for now the end. LATEST_TIME
+        begins with the end, EARLIEST_TIME has the first alone. Coarse, and the same at every level of isolation: the
+        offset of a record's own time has `offsets_for_times`. Raises KafkaError, UNSUPPORTED_VERSION from Apache Kafka
+        from 4.0 on, which has it no more (KIP-896).
+        """
+        if time_ms < 0 and time_ms not in (self.LATEST_TIME, self.EARLIEST_TIME):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a time in milliseconds is not {time_ms}")
+        if not 0 < max_count <= MAX_OFFSETS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"max_count is from 1 to {MAX_OFFSETS}, not {max_count}")
+        key = (topic, partition)
+        with self._asking() as cluster:
+            return cluster.offsets_before({key: time_ms}, max_count)[key]
 
     def bounds(self, partitions: Iterable[Position]) -> dict[Position, tuple[int, int]]:
         """First offset and end offset of each partition."""

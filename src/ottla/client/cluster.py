@@ -161,6 +161,12 @@ class Cluster:
             timestamps, lambda connection, asked: reading.list_offsets(connection, asked, isolation_level)
         )
 
+    def offsets_before(self, timestamps: Mapping[Position, int], max_count: int) -> dict[Position, list[int]]:
+        """At most `max_count` offsets of each partition by when its segments were written, as `reading` has it."""
+        return self._ask_leaders(
+            timestamps, lambda connection, asked: reading.offsets_before(connection, asked, max_count)
+        )
+
     def epoch_ends(self, epochs: Mapping[Position, int]) -> dict[Position, int]:
         """For each partition the offset where the log of that leader epoch ends; NO_OFFSET where that is not known.
 

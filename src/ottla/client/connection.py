@@ -41,7 +41,7 @@ FIRST_VERSIONS = {
     ApiKey.SASL_HANDSHAKE: 1,
 }
 """Where this client begins though older versions are known: it speaks of record batches v2, one offset by time, and
-offsets that the group keeps."""
+offsets that the group keeps. Who asks for no version above an older one gets that one."""
 
 IN_FLIGHT = 5
 """As many batches of a producer a partition remembers, in Apache Kafka as here."""
@@ -151,8 +151,8 @@ class Connection:
         Raises KafkaError UNSUPPORTED_VERSION when there is none.
         """
         spec = API[api_key]
-        lowest = max(spec.min_version, FIRST_VERSIONS.get(api_key, 0))
         highest = spec.max_version if max_version is None else min(spec.max_version, max_version)
+        lowest = max(spec.min_version, min(highest, FIRST_VERSIONS.get(api_key, 0)))
         theirs = self._versions.get(api_key)
         if theirs is None:
             raise KafkaError(

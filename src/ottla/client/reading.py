@@ -6,8 +6,8 @@ returned or raised.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from ottla.client.connection import Connection
 from ottla.client.failure import TopicNotFound, raise_for, response_error
@@ -27,6 +27,7 @@ from ottla.common.ids import Uuid
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
@@ -45,11 +46,15 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
 )
 from ottla.protocol.registry import ApiKey
 
+T = TypeVar("T")
+
 SESSION_ID = 0
 SESSION_EPOCH = -1
 """Together: a fetch outside of any session (KIP-227)."""
 CONSUMER = -1
 """The replica id of clients."""
+LAST_WITH_SEVERAL_OFFSETS = 0
+"""The version of ListOffsets up to which offsets are told by when segments were written (KIP-79 ended that)."""
 FIRST_FETCH_BY_ID = 13
 """The version of Fetch from which on topics are named by id and not by name (KIP-516)."""
 
@@ -118,30 +123,62 @@ def list_offsets(
     connection: Connection, timestamps: Mapping[tuple[str, int], int], isolation_level: int
 ) -> tuple[dict[tuple[str, int], OffsetInfo], KafkaError | None]:
     """The offsets of those partitions that answered, and the first failure of the others."""
+    request = _list_offsets_request(timestamps, isolation_level)
+    response: ListOffsetsResponse = connection.request(ApiKey.LIST_OFFSETS, request)
+    return _answered(
+        connection, timestamps, response, lambda found: OffsetInfo(found.offset, found.timestamp, found.leader_epoch)
+    )
+
+
+def _list_offsets_request(
+    timestamps: Mapping[tuple[str, int], int], isolation_level: int, max_count: int = 1
+) -> ListOffsetsRequest:
     by_topic: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, partition), timestamp in timestamps.items():
-        entry = ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
+        entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, max_num_offsets=max_count)
         by_topic.setdefault(topic, []).append(entry)
-    request = ListOffsetsRequest(
+    return ListOffsetsRequest(
         replica_id=CONSUMER,
         isolation_level=isolation_level,
         topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in by_topic.items()],
     )
-    response: ListOffsetsResponse = connection.request(ApiKey.LIST_OFFSETS, request)
-    offsets: dict[tuple[str, int], OffsetInfo] = {}
+
+
+def _answered(
+    connection: Connection,
+    timestamps: Mapping[tuple[str, int], int],
+    response: ListOffsetsResponse,
+    read: Callable[[ListOffsetsPartitionResponse], T],
+) -> tuple[dict[tuple[str, int], T], KafkaError | None]:
+    offsets: dict[tuple[str, int], T] = {}
     error: KafkaError | None = None
     for topic_response in response.topics:
         for partition_response in topic_response.partitions:
             key = (topic_response.name, partition_response.partition_index)
             if partition_response.error_code == ErrorCode.NONE:
-                offsets[key] = OffsetInfo(
-                    partition_response.offset, partition_response.timestamp, partition_response.leader_epoch
-                )
+                offsets[key] = read(partition_response)
             elif error is None:
                 error = response_error(partition_response.error_code, f"offsets of {key[0]}-{key[1]}")
     if error is None and offsets.keys() != timestamps.keys():
         raise ProtocolError(f"{connection.address} answered other partitions than ListOffsets asked for")
     return offsets, error
+
+
+def offsets_before(
+    connection: Connection, timestamps: Mapping[tuple[str, int], int], max_count: int
+) -> tuple[dict[tuple[str, int], list[int]], KafkaError | None]:
+    """Where segments begin that were written last at a time (ms) or before it, and the log's end as that of now.
+
+    At most `max_count` of each partition, descending; LATEST_TIMESTAMP means all, EARLIEST_TIMESTAMP the first alone.
+    Otherwise as `list_offsets`. Raises KafkaError UNSUPPORTED_VERSION where the broker has dropped that (KIP-896).
+    """
+    request = _list_offsets_request(timestamps, 0, max_count)
+    response: ListOffsetsResponse = connection.request(
+        ApiKey.LIST_OFFSETS, request, max_version=LAST_WITH_SEVERAL_OFFSETS
+    )
+    return _answered(
+        connection, timestamps, response, lambda found: sorted(found.old_style_offsets, reverse=True)[:max_count]
+    )
 
 
 def epoch_ends(
