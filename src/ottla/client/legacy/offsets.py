@@ -33,13 +33,17 @@ class OffsetPlaces(NamedTuple):
         known = [offsets[place] for place in self if place is not None and place in offsets]
         return max(known, default=None)
 
-    def check_commit(self, offset: int, offsets: Mapping[OffsetStorage, int]) -> None:
-        """Raises KafkaError INVALID_REQUEST for an offset that would not be where the partition is read on."""
+    def goes_back(self, offset: int, offsets: Mapping[OffsetStorage, int]) -> bool:
+        """Whether an offset would not be where the partition is read on, as the other place has a larger one."""
         resumed_at = self.resumed_at(offsets)
-        if self.second is not None and resumed_at is not None and offset < resumed_at:
+        return self.second is not None and resumed_at is not None and offset < resumed_at
+
+    def check_commit(self, offset: int, offsets: Mapping[OffsetStorage, int]) -> None:
+        """Raises KafkaError INVALID_REQUEST for an offset that goes back."""
+        if self.goes_back(offset, offsets):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Offset {offset} is below the committed {resumed_at}: a group can't go back while "
+                f"Offset {offset} is below the committed {self.resumed_at(offsets)}: a group can't go back while "
                 "dual.commit.enabled is set.",
             )
 
