@@ -73,6 +73,15 @@ def test_one_owner_at_any_time_and_exactly_one_when_quiet(places: OffsetPlaces, 
         assert max(offsets) <= world.cluster.read_to[topic, number]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_group_is_shared_with_consumers_of_kafka(seed: int) -> None:
+    world = World(seed, PLACES[0], with_kafka=True)
+    for _ in range(2):
+        world.churn(1500)
+        world.settle(3000)
+        world.check_quiet()
+
+
 def test_the_znodes_of_a_consumer(cluster: Cluster) -> None:
     consumer = Consumer(cluster, "group_host", reads(t=2))
     rest(consumer)

@@ -35,6 +35,8 @@ from ottla.protocol.znodes.operations import Create, Delete, Operation, SetData,
 from ottla.protocol.znodes.topics import Assignment, TopicAssignment, encode_topic
 from ottla.sim.zookeeper import Code, SimZooKeeper, ZooKeeperError
 
+from .zero_nine import ZeroNine
+
 GROUP = "group"
 TIMEOUT_MS = 6000
 BACKOFF_MS = 2000
@@ -91,11 +93,15 @@ class Consumer:
         name: str,
         registration: ConsumerRegistration,
         places: OffsetPlaces = ZOOKEEPER_ALONE,
+        *,
+        of_kafka: bool = False,
     ) -> None:
+        """`of_kafka`: it is Kafka 0.9's own, which asks again where an answer was lost."""
         self.cluster = cluster
         self.host = name
         self.registration = registration
         self.places = places
+        self.of_kafka = of_kafka
         self.cut = self.left = False
         self.lives_count = 0
         self.late: tuple[Operation, ...] = ()
@@ -115,7 +121,11 @@ class Consumer:
             with contextlib.suppress(ZooKeeperError):
                 self.cluster.server.multi(self.session, self.late)
             self.late = ()
-        self.machine = Membership(GROUP, self.name, self.registration, self.session, self.places, BACKOFF_MS)
+        self.machine: Membership | ZeroNine
+        if self.of_kafka:
+            self.machine = ZeroNine(GROUP, self.name, self.registration, BACKOFF_MS)
+        else:
+            self.machine = Membership(GROUP, self.name, self.registration, self.session, self.places, BACKOFF_MS)
         self.running = self.machine.run()
         self.committing: Steps | None = None
         self.request: Request = next(self.running)
@@ -145,6 +155,8 @@ class Consumer:
             return
         if not self.lives:
             self.expired()
+            return
+        if self.of_kafka and (lost or self.cut):
             return
         if not self.cut:
             for _ in self._told():
@@ -192,8 +204,7 @@ class Consumer:
 
     def _ended(self) -> None:
         if self.committing is not None:
-            self.committing, self.request = None, Wait(None)
-            self.machine.notify()  # the limit of the wait before is forgotten
+            self.committing, self.request = None, self.wait
             return
         self.left = True
         self.cluster.server.close(self.session)
@@ -201,6 +212,7 @@ class Consumer:
     def commit(self) -> None:
         """Begin to commit all that was read, while there is nothing else to do."""
         if isinstance(self.request, Wait) and self.committing is None and not self.left and self.lives:
+            self.wait = self.request
             self.committing = self.machine.commit(dict(self.reading))
             self._go_on(None)
 
@@ -258,7 +270,9 @@ class Consumer:
 class World:
     """Consumers that come, go, are cut off and killed, in an order that a seed gives."""
 
-    def __init__(self, seed: int, places: OffsetPlaces) -> None:
+    def __init__(self, seed: int, places: OffsetPlaces, *, with_kafka: bool = False) -> None:
+        """`with_kafka`: some of them are Kafka 0.9's."""
+        self.with_kafka = with_kafka
         self.rng = random.Random(seed)
         self.cluster = Cluster()
         self.places = places
@@ -277,11 +291,13 @@ class World:
             self._step(self.rng.choices(["", "before", "after"], [40, 1, 1])[0])
 
     def settle(self, steps: int = 1500) -> None:
-        """Nothing happens any more: all that are there come to rest."""
+        """Nothing happens any more: all that are there come to rest; Kafka's, which may have given up, by a change."""
         self.paused.clear()
         for consumer in self.consumers:
             consumer.cut = False
-        for _ in range(steps):
+        for step in range(steps):
+            if self.with_kafka and step == steps // 2:
+                self._broker()
             self.cluster.advance(20)
             self._step("")
 
@@ -314,7 +330,9 @@ class World:
                 ConsumerRegistration({".*": 2}, "white_list", 1),
             ]
         )
-        self.consumers.append(Consumer(self.cluster, f"group_host-{self.names}", registration, self.places))
+        of_kafka = self.with_kafka and self.names % 2 == 0
+        name = f"group_host-{self.names}"
+        self.consumers.append(Consumer(self.cluster, name, registration, self.places, of_kafka=of_kafka))
 
     def _some(self) -> Consumer | None:
         return self.rng.choice(self.consumers) if self.consumers else None
