@@ -41,6 +41,25 @@ def test_a_topic_whose_deletion_was_cut_short_is_set_aside(make_server: Callable
     assert server.connect().produce("t", b"new").base_offset == 1
 
 
+def test_a_flipped_topic_id_is_put_right(make_server: Callable[..., Server]) -> None:
+    """The log was set aside as a stray, and an empty one took its place, of which nobody knew that it had lost all."""
+    server = make_server()
+    client = server.connect()
+    client.create_topic("t")
+    client.produce("t", b"a")
+    path = server.directory / "data" / "t-0" / "partition.metadata"
+    written = path.read_bytes()
+    for number in range(2):
+        server.stop()
+        changed = bytearray(written)
+        changed[written.index(b"topic_id: ") + 14] ^= 1 << number
+        path.write_bytes(changed)
+        server.start()
+        assert path.read_bytes() == written
+        assert server.connect().produce("t", b"b").base_offset == 1 + number
+    assert not list((server.directory / "data").glob("*-stray"))
+
+
 def test_a_directory_is_used_by_one_broker_at_a_time(server: Server) -> None:
     with pytest.raises(OperatorError, match="in use"):
         Server(server.directory)

@@ -180,7 +180,7 @@ def test_promises_hold_where_files_are_damaged(seed: int) -> None:
     simulation = ReplicationSimulation(seed, ClusterOptions(faults_s=180.0, damage=True))
     outcome = simulation.run()
     check(outcome)
-    assert sum(node.damaged_files for node in simulation.nodes)
+    assert sum(node.damaged_kinds.total() for node in simulation.nodes)
     assert outcome.acknowledged > 100
 
 

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from ottla.record.control import end_transaction_marker
+from ottla.storage.checkpoints import NO_GAPS_ABOVE, format_offsets, read_offsets
 from ottla.storage.cleaner.checkpoint import CleanedOffsets, CleanerCheckpoint
 from ottla.storage.cleaner.cleanable import cleanable_range, first_dirty_offset, roll_overdue, sources_before
 from ottla.storage.log_config import LogConfig
@@ -208,7 +209,7 @@ class TestCheckpoint:
         checkpoint.put(("t", 0), 8)
         checkpoint.put(("a", 11), 5)
         checkpoint.write(due(checkpoint))
-        assert disk.read_bytes(CHECKPOINT) == b"0\n2\na 11 5\nt 0 8\n"
+        assert disk.read_bytes(CHECKPOINT) == format_offsets({("a", 11): 5, ("t", 0): 8})
         assert checkpoint.due() is None
         again = CleanerCheckpoint(disk, CHECKPOINT)
         again.read()
@@ -222,7 +223,7 @@ class TestCheckpoint:
         checkpoint.put(("t", 0), 2)
         checkpoint.write(due(checkpoint))
         checkpoint.write(older)
-        assert disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 2\n"
+        assert disk.read_bytes(CHECKPOINT) == format_offsets({("t", 0): 2})
 
     def test_a_failed_write_stays_due(self, disk, manager):
         checkpoint = CleanerCheckpoint(disk, CHECKPOINT)
@@ -285,22 +286,22 @@ class TestMissingOffsets:
     def test_the_mark_comes_once_all_of_them_are_below_the_recovery_points(self, fakes, log, disk, clock):
         manager = self.start(fakes, disk, clock, ["t 0 5"])
         manager.write_checkpoints()
-        assert disk.read_bytes(POINTS) == b"0\n1\nt 0 5\n"
+        assert read_offsets(disk, POINTS) == {("t", 0): 5}
         manager.get_log("t", 0).flush()
         manager.write_checkpoints()
-        assert disk.read_bytes(POINTS) == f"0\n2\n{MARK}\nt 0 10\n".encode()
+        assert read_offsets(disk, POINTS) == {NO_GAPS_ABOVE: 0, ("t", 0): 10}
 
     def test_those_to_come_have_their_recovery_point_first(self, fakes, log, manager, disk, clock):
         directory = manager.directories[0]
         older = directory.recovery_points_due()
         assert manager.before_gaps(("t", 1), 8) is None
         manager.before_gaps(("t", 0), 8)()
-        assert disk.read_bytes(POINTS) == f"0\n2\n{MARK}\nt 0 10\n".encode()
+        assert read_offsets(disk, POINTS) == {NO_GAPS_ABOVE: 0, ("t", 0): 10}
         assert manager.before_gaps(("t", 0), 10) is None
         batch = fakes.make_batch(clock.now_ms)
         log.append_as_leader(batch, 0, len(batch), 0)
         manager.before_gaps(("t", 0), 11)()
-        assert disk.read_bytes(POINTS) == b"0\n1\nt 0 10\n", "the mark can't be there until the flush"
+        assert read_offsets(disk, POINTS) == {("t", 0): 10}, "the mark can't be there until the flush"
         assert not directory.write_off_loop(older), "what is older than the file is passed over"
 
     def test_a_new_log_is_named_soon(self, manager, log):

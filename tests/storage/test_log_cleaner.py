@@ -13,6 +13,7 @@ from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.keys import ENTRY_BYTES
 from ottla.sim.step_cleaner import StepWorker
+from ottla.storage.checkpoints import format_offsets
 from ottla.storage.cleaner.log_cleaner import RETRY_MS, CleanerSettings, LogCleaner
 from ottla.storage.log_config import LogConfig
 
@@ -117,7 +118,7 @@ def test_a_pass_cleans_a_log_and_notes_how_far(site):
     site.run()
     assert site.keys("t") == b"abc"
     assert site.latest("t") == want
-    assert site.disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 5\n"
+    assert site.disk.read_bytes(CHECKPOINT) == format_offsets({("t", 0): 5})
     report = site.cleaner.reports["t", 0]
     assert report.dropped_bytes > 0
     assert report.written_bytes == sum(segment.size_bytes for segment in site.log("t").segments[:-1])
@@ -132,7 +133,7 @@ def test_a_pass_that_ends_early_is_gone_on_with_behind_its_last_group(site):
     want = site.latest("t")
     site.cleaner.run_due()
     noted = set()
-    while b"0\n1\nt 0 5\n" not in noted and site.turns.take_one():
+    while format_offsets({("t", 0): 5}) not in noted and site.turns.take_one():
         noted.add(site.disk.read_bytes(CHECKPOINT) if site.disk.exists(CHECKPOINT) else b"")
     assert site.cleaner.passes, "the pass is under way when its first group is noted"
     site.open()
@@ -143,7 +144,7 @@ def test_a_pass_that_ends_early_is_gone_on_with_behind_its_last_group(site):
     site.run()
     assert site.latest("t") == want
     assert site.keys("t") == b"abcdefghijkl"
-    assert site.disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 15\n"
+    assert site.disk.read_bytes(CHECKPOINT) == format_offsets({("t", 0): 15})
     assert "00000000000000000010.log.cleaned" in written
     assert "00000000000000000000.log.cleaned" not in written, "what one pass has cleaned the next one leaves alone"
 
@@ -209,7 +210,7 @@ def test_the_entry_of_a_log_is_durable_before_anything_takes_a_place_in_it(site)
 
     site.disk.fault = watch
     site.run()
-    assert seen == [b"0\n1\nt 0 0\n"]
+    assert seen == [format_offsets({("t", 0): 0})]
 
 
 def test_a_log_whose_entry_cannot_be_written_is_not_begun(site, caplog):
@@ -452,7 +453,7 @@ def test_a_death_at_every_action_of_a_pass_loses_nothing(fakes):
             before = machine.site.disk.read_bytes
             machine.die(actions, power, actions + 1)
             machine.check()
-            if machine.site.disk.exists(CHECKPOINT) and before(CHECKPOINT) == b"0\n1\nt 0 7\n":
+            if machine.site.disk.exists(CHECKPOINT) and before(CHECKPOINT) == format_offsets({("t", 0): 7}):
                 break
             machine.clean(9)
             machine.check()

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.storage.checkpoints import NO_GAPS_ABOVE, format_offsets, read_offsets
 from ottla.storage.log_manager import LogManager
 
 DIRS = "/a,/b"
@@ -49,9 +50,9 @@ def test_each_directory_has_its_own_files_and_id(fakes, disk, clock, manager):
     for number in range(2):
         put(fakes, manager.create_log("t", number), clock)
     manager.shutdown()
-    for path, name in (("/a", "t 0 1"), ("/b", "t 1 1")):
-        points = disk.read_bytes(f"{path}/recovery-point-offset-checkpoint").decode().split("\n")
-        assert points[1:4] == ["2", ":ottla:no-gaps-above 0 0", name]
+    for number, path in enumerate(("/a", "/b")):
+        points = read_offsets(disk, f"{path}/recovery-point-offset-checkpoint")
+        assert points == {NO_GAPS_ABOVE: 0, ("t", number): 1}
         assert disk.exists(f"{path}/.kafka_cleanshutdown")
     again = fakes.open_manager(disk, clock, directory=DIRS)
     first, second = [each.meta for each in again.directories]
@@ -264,8 +265,8 @@ def test_cleaned_offsets_are_kept_where_the_log_is(fakes, disk, clock, manager):
         manager.cleaner_checkpoint.put(("t", number), 5 + number)
     due = manager.cleaner_checkpoint.due()
     manager.cleaner_checkpoint.write(due)
-    assert disk.read_bytes("/a/cleaner-offset-checkpoint") == b"0\n1\nt 0 5\n"
-    assert disk.read_bytes("/b/cleaner-offset-checkpoint") == b"0\n1\nt 1 6\n"
+    assert disk.read_bytes("/a/cleaner-offset-checkpoint") == format_offsets({("t", 0): 5})
+    assert disk.read_bytes("/b/cleaner-offset-checkpoint") == format_offsets({("t", 1): 6})
     assert manager.cleaner_checkpoint.due() is None
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.ids import uuid_from_string, uuid_to_string
+from ottla.storage.checkpoints import read_offsets
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import LogManager
 
@@ -46,10 +47,9 @@ def test_names_and_texts_of_files(fakes, disk, clock, manager):
         "replication-offset-checkpoint",
         "some-topic-3",
     ]
-    assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == (
-        b"0\n2\n:ottla:no-gaps-above 0 0\nsome-topic 3 2\n"
-    )
-    assert disk.read_bytes("/data/replication-offset-checkpoint") == b"0\n1\nsome-topic 3 2\n"
+    points = read_offsets(disk, "/data/recovery-point-offset-checkpoint")
+    assert points == {(":ottla:no-gaps-above", 0): 0, ("some-topic", 3): 2}
+    assert read_offsets(disk, "/data/replication-offset-checkpoint") == {("some-topic", 3): 2}
     assert disk.read_bytes("/data/some-topic-3/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
     assert disk.exists("/data/some-topic-3/00000000000000000002.snapshot")
 
@@ -262,7 +262,7 @@ class TestIncarnations:
         _, path = self.filled(fakes, clock, manager)
         data = bytearray(disk.read_bytes(path))
         size = len(data) // 20
-        data[3 * size + 8] ^= 0x40  # the batch claims to reach beyond the end of the file
+        data[3 * size + 8] ^= 0x60  # the batch claims to reach beyond the end of the file, by more than a bit
         disk.write_bytes(path, bytes(data))
         manager = self.killed(fakes, disk, clock)
         assert manager.get_log("t", 0).log_end_offset == 3

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.record.batch import BATCH_HEADER
+from ottla.record.checksum import crc32c
 from ottla.record.control import end_transaction_marker
 from ottla.storage import names
 from ottla.storage.checkpoints import CheckpointCorruption, format_epochs, format_offsets, read_epochs, read_offsets
@@ -228,8 +229,32 @@ class TestCheckpoints:
             with contextlib.suppress(CheckpointCorruption):
                 read(disk, "/c")
 
+    def test_any_flipped_bit_is_found(self, fakes):
+        """But for one that makes the checksum another entry of no topic's: what it vouched for is as it was."""
+        disk = fakes.Disk(fakes.Clock())
+        offsets = {("a", 0): 40_000, ("a", 1): 7, ("longer.name", 12): 2**40}
+        data = format_offsets(offsets)
+        refused = 0
+        for bit in range(8 * len(data)):
+            changed = bytearray(data)
+            changed[bit // 8] ^= 1 << bit % 8
+            disk.write_bytes("/c", changed)
+            try:
+                assert read_offsets(disk, "/c").items() >= offsets.items()
+            except CheckpointCorruption:
+                refused += 1
+        assert refused > 8 * len(data) * 2 // 3
+
+    def test_files_of_others_have_no_checksum(self, fakes):
+        disk = fakes.Disk(fakes.Clock())
+        disk.write_bytes("/c", b"0\n2\na 0 5\nb 1 7\n")
+        assert read_offsets(disk, "/c") == {("a", 0): 5, ("b", 1): 7}
+
     def test_texts(self, fakes):
-        assert format_offsets({("b", 0): 5, ("a", 10): 1, ("a", 2): 3}) == b"0\n3\na 2 3\na 10 1\nb 0 5\n"
+        checksum = crc32c(b"a 2 3\na 10 1\nb 0 5")
+        assert format_offsets({("b", 0): 5, ("a", 10): 1, ("a", 2): 3}) == (
+            b"0\n4\n:ottla:crc32c 0 %d\na 2 3\na 10 1\nb 0 5\n" % checksum
+        )
         assert format_epochs([(0, 0), (4, 17)]) == b"0\n2\n0 0\n4 17\n"
         assert read_offsets(fakes.Disk(fakes.Clock()), "/absent") == {}
 

@@ -130,7 +130,7 @@ def test_a_flipped_byte_is_never_served(fakes, data):
     store.batches = store.batches[: len(found)]
 
 
-OFFSET_BYTES, EPOCH_BYTES = range(8), range(12, 16)
+OFFSET_BYTES, LENGTH_BYTES, EPOCH_BYTES = range(8), range(8, 12), range(12, 16)
 
 
 def flipped(store, path, position, mask):
@@ -168,6 +168,24 @@ def test_an_offset_or_an_epoch_that_was_flipped_is_put_right(store, caplog, flus
                 assert (log.log_end_offset, log.doubts) == (24, [])
                 assert log.epochs.entries() == ([(4, 0), (6, 18)] if flushed else [(4, 0)])
                 assert sum("is put right" in message for message in caplog.messages) == 1
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_a_length_that_was_flipped_is_put_right(store, caplog, number):
+    """One that is too large in the last batch looked like the torn end of a write, which is no loss."""
+    store.fill(12)
+    path, size = store.active(), len(store.batches[0])
+    whole = store.disk.read_bytes(path)
+    batch = number % (len(whole) // size)
+    for at in LENGTH_BYTES:
+        for bit in range(8):
+            flipped(store, path, batch * size + at, 1 << bit)
+            caplog.clear()
+            assert store.reopen().log_end_offset == 24
+            assert store.disk.read_bytes(path) == whole, (at, bit)
+            assert sum("is put right" in message for message in caplog.messages) == 1
+    flipped(store, path, batch * size + LENGTH_BYTES[-1], 0x06)
+    assert store.reopen().log_end_offset == 24 - 2 * (len(whole) // size - batch), "cut where two bits are wrong"
 
 
 @pytest.mark.parametrize(("at", "mask"), [(7, 0x10), (7, 0x02), (0, 0x80), (5, 0x7)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.storage.checkpoints import read_offsets
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import SEGMENTS_A_STEP
 
@@ -102,7 +103,7 @@ def test_the_start_offset_survives_every_stop(make, fakes, disk, clock):
     manager, log = make()
     log.delete_records(5)
     manager.write_checkpoints()
-    assert disk.read_bytes("/data/log-start-offset-checkpoint") == b"0\n1\nt 0 5\n"
+    assert read_offsets(disk, "/data/log-start-offset-checkpoint") == {("t", 0): 5}
     disk.locked.clear()
     manager = fakes.open_manager(disk, clock)
     assert manager.get_log("t", 0).log_start_offset == 5

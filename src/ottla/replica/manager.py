@@ -382,10 +382,19 @@ class ReplicaManager:
         crash cut short, or foreign data), and replicas that moved to other brokers while this one was down.
 
         They would stand in the way of a new topic of that name. Nothing is removed: that is the operator's to decide.
+        A log whose topic id is a character away from the topic's is this one's, too, and the id is put right.
         """
         for log in self._logs.all_logs():
             topic = image.topic(log.topic)
             partition = None if topic is None else topic.partitions.get(log.partition)
+            if topic is not None and log.topic_id is not None and _is_flipped(log.topic_id, topic.topic_id):
+                found, right = uuid_to_string(log.topic_id), uuid_to_string(topic.topic_id)
+                logger.warning("%s: its partition.metadata said %s and is put right, %s", log.name, found, right)
+                try:
+                    log.assign_topic_id(topic.topic_id)
+                except KafkaError as error:
+                    logger.error("%s", error)
+                    continue
             if topic is None or partition is None or log.topic_id not in (None, topic.topic_id):
                 reason = "belongs to no topic of this cluster"
             elif self._node_id not in partition.replicas:
@@ -675,6 +684,12 @@ class ReplicaManager:
             self._logs.delete_log(partition.topic, partition.index)
         except KafkaError as error:
             logger.error("%s", error)
+
+
+def _is_flipped(found: Uuid, topic_id: Uuid) -> bool:
+    """Whether the two are one character apart as `partition.metadata` has them: no two are drawn so alike."""
+    pairs = zip(uuid_to_string(found), uuid_to_string(topic_id), strict=True)
+    return sum(one != other for one, other in pairs) == 1
 
 
 def _is_new(image: PartitionImage) -> bool:

@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many processes run them")
     parser.add_argument("--protocol", choices=PROTOCOLS, help="of the group, instead of what the seed chooses")
     parser.add_argument("--faults-s", type=float, help="virtual seconds of faults")
-    parser.add_argument("--damage", action="store_true", help="cluster: change bits of files, too")
+    parser.add_argument("--damage", action="store_true", help="in a cluster: change bits of files, too")
     parser.add_argument("--beyond", action="store_true", help="lose more than the promises cover, count it")
     parser.add_argument(
         "--model", type=int, metavar="DEPTH", help="walk all states of the model of transactions, to that many steps"

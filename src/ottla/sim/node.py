@@ -10,6 +10,7 @@ damage that its scrubber believes to see in files that nobody touched.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 
@@ -33,6 +34,7 @@ from ottla.sim.peer import SimPeerNetwork
 from ottla.sim.rng import SimRng
 from ottla.sim.step_cleaner import StepWorker
 from ottla.sim.trace import Trace
+from ottla.storage.names import partition_dir
 
 DATA_DIR = "/data"
 RESTART_S = (0.2, 4.0)
@@ -84,7 +86,7 @@ class SimNode:
         self.pool_delay_s = 0.0
         """So much longer takes everything that waits for the disk."""
         self.starts = 0
-        self.damaged_files = 0
+        self.damaged_kinds: Counter[str] = Counter()
         self.scrubbed_bytes = 0
         """Of all its lives."""
 
@@ -210,11 +212,12 @@ class SimNode:
 
     def damage_files(self, count: int) -> None:
         """The process dies, and a bit of so many of its files is another one when it comes back."""
+        logs = [] if self._broker is None else self._broker.parts.logs.logs()
+        compacted = {partition_dir(log.topic, log.partition) for log in logs if log.config.compacted}
         self.kill()
-        rng = self._rng.fork(f"damage {self.starts}")
-        damaged = damage_files(self.disk, DATA_DIR, count, rng)
-        self.damaged_files += len(damaged)
-        self._trace.note(self.host, f"damaged: {', '.join(damaged)}")
+        damaged = damage_files(self.disk, DATA_DIR, count, self._rng.fork(f"damage {self.starts}"), compacted)
+        self.damaged_kinds.update(each.kind for each in damaged)
+        self._trace.note(self.host, f"damaged: {', '.join(map(str, damaged))}")
 
     def slow_disk(self, delay_s: float) -> None:
         """Everything that waits for the disk takes so much longer, until told otherwise."""
@@ -286,5 +289,5 @@ class SimNode:
         if broker.parts.failures.count:
             raise BrokerDefect(f"{self.host} caught an exception that it did not expect; its log says which")
         scrubber = broker.scrubber
-        if scrubber is not None and scrubber.damaged and not (self.damaged_files or self.disk.failed_directory):
+        if scrubber is not None and scrubber.damaged and not (self.damaged_kinds or self.disk.failed_directory):
             raise BrokerDefect(f"{self.host} found damage where there is none: {scrubber.damaged}")

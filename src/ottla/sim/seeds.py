@@ -54,7 +54,7 @@ def _cluster(seed: int, chosen: argparse.Namespace) -> RunOutcome:
 
 def _transactions(seed: int, chosen: argparse.Namespace) -> RunOutcome:
     faults_s = TransactionOptions.faults_s if chosen.faults_s is None else chosen.faults_s
-    options = TransactionOptions(protocol=chosen.protocol, faults_s=faults_s)
+    options = TransactionOptions(protocol=chosen.protocol, faults_s=faults_s, damage=chosen.damage)
     return TransactionSimulation(seed, options, time.process_time).run()
 
 

@@ -65,6 +65,8 @@ class TransactionOptions:
     """Of the feature `transaction.version` all the time; by the seed, and changing at times, when None."""
     faults_s: float = 150.0
     """Virtual seconds in which things go wrong."""
+    damage: bool = False
+    """Change bits of files, too."""
     settings: tuple[tuple[str, str], ...] = ()
     """Of the brokers, beside what the workload sets."""
 
@@ -106,7 +108,7 @@ class TransactionSimulation(ClusterSimulation):
     ) -> None:
         """`cpu_time` in seconds, only to report it."""
         self.options = options = options or TransactionOptions()
-        super().__init__(seed, options.nodes, cpu_time)
+        super().__init__(seed, options.nodes, cpu_time, damage=options.damage)
         rng = self._rng
         self._findings = Findings()
         self.transactions = Transactions(self._findings)

@@ -1,7 +1,8 @@
 """The small text files beside the logs, in Apache Kafka's formats, and what reading a damaged one means.
 
 - offset checkpoints: version 0, count, then `topic partition offset` lines; Apache Kafka passes over those of topics
-  that it does not have;
+  that it does not have. One of these is the checksum of the others, for a digit that changed looks like any other
+  offset; files without it, those of Apache Kafka and of older versions, are believed;
 - `leader-epoch-checkpoint`: version 0, count, then `epoch start_offset` lines;
 - `partition.metadata`: `version: 0` and `topic_id: <22 characters>`;
 - `.kafka_cleanshutdown`: `{"version":0,"brokerEpoch":-1}`;
@@ -18,18 +19,21 @@ Left out: `meta.properties` (`meta_properties.py`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.common.disk import Disk
 from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
 from ottla.common.topic_partition import TopicPartition
+from ottla.record.checksum import crc32c
 from ottla.storage.names import TEMPORARY_SUFFIX
 
 _VERSION = 0
 _MAX_LONG = 2**63 - 1
 NO_GAPS_ABOVE: TopicPartition = (":ottla:no-gaps-above", 0)
 """An entry among recovery points, which no topic has: above them offsets are missing by loss only (`log_directory`)."""
+_CHECKSUM: TopicPartition = (":ottla:crc32c", 0)
+"""Another one, in each file: the CRC-32C of the lines of all others."""
 _RUNNING_BYTES = 192
 """More than the longest `.ottla_running`: an epoch of 19 digits, a boot's UUID of 36 characters, an incarnation's."""
 
@@ -39,8 +43,17 @@ class CheckpointCorruption(Exception):
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The bytes of an offset checkpoint, sorted by topic and partition."""
-    return _format([f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())])
+    """The bytes of an offset checkpoint, sorted by topic and partition behind the checksum."""
+    lines = [_offset_line(key, offset) for key, offset in sorted(offsets.items())]
+    return _format([_offset_line(_CHECKSUM, _checksum(lines)), *lines])
+
+
+def _offset_line(key: TopicPartition, offset: int) -> str:
+    return f"{key[0]} {key[1]} {offset}"
+
+
+def _checksum(lines: Sequence[str]) -> int:
+    return crc32c("\n".join(lines).encode())
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
@@ -60,6 +73,11 @@ def _parse_offset_lines(lines: list[tuple[int, str]], path: str) -> dict[TopicPa
         if len(parts) != 3:
             raise CheckpointCorruption(f"{path}, line {number}: three fields are due")
         offsets[parts[0], _number(path, number, parts[1])] = _number(path, number, parts[2])
+    checksum = offsets.pop(_CHECKSUM, None)
+    if checksum is not None:
+        mark = _offset_line(_CHECKSUM, checksum)
+        if checksum != _checksum([line for _, line in lines if line != mark]):
+            raise CheckpointCorruption(f"{path}: its checksum does not match")
     return offsets
 
 

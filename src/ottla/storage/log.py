@@ -220,7 +220,7 @@ class Log:
         self.epochs.begin(epoch, self.offsets.log_end_offset)
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
-        """Write `partition.metadata`, for a log that has none. Raises KafkaError."""
+        """Write `partition.metadata`, for a log that has none, or a damaged one. Raises KafkaError."""
         path = self.folder.join(PARTITION_METADATA)
         try:
             write_unsynced(self.folder.disk, path, format_partition_metadata(topic_id))

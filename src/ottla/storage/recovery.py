@@ -7,7 +7,8 @@ Invariants:
 - What the end of a process leaves is part of one batch, at the end of the last segment. Wherever more than that goes,
   records are lost that others may count on, and whoever opens the log hears of it before it is cut.
 - A message of format v0 or v1 is no damage.
-- A batch whose CRC is right, and whose offset its neighbours know, is not cut for having another one.
+- A batch whose CRC is right, and whose offset its neighbours know, is not cut for having another one; nor is one
+  whose CRC would be right were it a bit of its length away.
 
 Left out: reading batch by batch (`batch_frames`), what no CRC covers (`uncovered`), from where on a log is walked
 (`loader`), finding aborted transactions (`aborted_transactions`).
@@ -230,13 +231,19 @@ class ValidBatches:
         header = frames.header()
         if header is None:
             return self._stop_short(HEADER_CUT)
+        uncovered, is_torn = self._uncovered, False
         defect = framing_defect(header)
         if not defect and frames.cut:
             defect = self._defect(header)
-            if not defect:
-                return self._stop_short(frames.cut)
+            is_torn = not defect
+            defect = defect or frames.cut
         defect = defect or frames.crc_defect(header)
-        uncovered = self._uncovered
+        if defect and uncovered is not None:
+            mended = uncovered.with_right_length(frames, header)
+            if mended is not None:
+                header, defect, is_torn = mended, "", False
+        if is_torn:
+            return self._stop_short(defect)
         if (
             uncovered is not None
             and (header[BASE_OFFSET] != walk.next_offset or header[PARTITION_LEADER_EPOCH] != uncovered.leader_epoch)

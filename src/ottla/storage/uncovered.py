@@ -1,4 +1,5 @@
-"""The two fields of a batch that no CRC covers, its base offset and its leader epoch, held against what lies around it.
+"""The fields of a batch that no CRC covers: its base offset and its leader epoch, held against what lies around it, and
+its length, held against the CRC.
 
 A walk over a log asks about a batch only where it does not go on where the one before ended, or in its leader epoch:
 then the next batch and the entries of leader epochs are heard too. What they leave one value for was flipped, and is
@@ -8,6 +9,8 @@ a batch whose offset contradicts them; one whose leader epoch does stays as it i
 - An offset is known where the batch behind begins exactly where this one would end. The last batch of a log that was
   never compacted goes on where the one before ended, if it is known to have been there or one bit is wrong. Elsewhere
   offsets may be missing, and a single one that fits has to be a bit away.
+- A length is wrong where another one, a bit away, ends the batch where the file ends or another batch begins, and has
+  the CRC be right. The last batch of a log with a length that is too large would pass for the torn end of a write.
 - Leader epochs never fall. Up to `epochs_known_to` each batch has that of its entry, unless the next batch contradicts
   the entries as well: then those are wrong, and are taken from the batches from there on.
 
@@ -26,9 +29,11 @@ from ottla.record.batch import (
     HEADER_SIZE,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH_POSITION,
+    LENGTH_POSITION,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_V2,
+    MIN_BATCH_LENGTH,
     PARTITION_LEADER_EPOCH,
     BatchHeader,
 )
@@ -43,6 +48,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_DOUBTS = 16
 _OLD_FORMAT = -1
+_UINT32 = (1 << 32) - 1
 _UINT64 = (1 << 64) - 1
 
 
@@ -94,6 +100,25 @@ class UncoveredFields:
         """The segment is over: what was put right in it becomes durable. Raises OSError."""
         if self._changed and self._segment is not None:
             self._segment.log_descriptor.file().fsync()
+
+    def with_right_length(self, frames: BatchFrames, header: BatchHeader) -> BatchHeader | None:
+        """The header of the batch at hand, which is not whole, with the length that makes it so, in `frames` too; None
+        where none does. Raises OSError.
+        """
+        found, size = header[BATCH_LENGTH], frames.size
+        if header[MAGIC] == MAGIC_V2:
+            for length in sorted((found & _UINT32) ^ 1 << bit for bit in range(32)):
+                frames.size = length + LOG_OVERHEAD
+                if length < MIN_BATCH_LENGTH or frames.cut:
+                    continue
+                ends_well = frames.size == frames.left or self._header_at(frames, frames.position + frames.size)
+                if ends_well and not frames.crc_defect(header):
+                    self._put_right(frames.position, "length", found, length, LENGTH_POSITION, 4)
+                    fields = [*header]
+                    fields[BATCH_LENGTH] = length
+                    return tuple(fields)  # type: ignore[return-value]
+        frames.size = size
+        return None
 
     def judged(self, frames: BatchFrames, header: BatchHeader, due: int) -> tuple[BatchHeader, str]:
         """The header of the batch at hand, which is whole, as the walk is to take it, or why it can't be; offset `due`
