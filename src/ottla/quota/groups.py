@@ -33,16 +33,19 @@ class GroupUse:
         self.waits = WindowedMean(windows)
         """Milliseconds that connections of the group were made to wait."""
 
-    def record(self, value: float, now_s: float) -> int:
-        """Count what was used; the milliseconds to wait for it."""
+    def record(self, value: float, now_s: float, next_value: float = 0.0) -> int:
+        """Count what was used; the milliseconds to wait for it. `next_value`: see `throttle_ms`."""
         rate = self.rate
         rate.record(value, now_s)
-        return 0 if rate.total <= self._at_once else self.throttle_ms(now_s)
+        return 0 if rate.total <= self._at_once else self.throttle_ms(now_s, next_value)
 
-    def throttle_ms(self, now_s: float) -> int:
-        """How long to wait for what was used: until the group is within its limit, or so long as anybody has to."""
+    def throttle_ms(self, now_s: float, next_value: float = 0.0) -> int:
+        """How long to wait for what was used: until the group is within its limit, or so long as anybody has to.
+
+        `next_value` is what whoever waits will use at once, and then finds room for.
+        """
         if self._longest_wait_s is None:
-            return min(self.rate.wait_ms(self.bound, now_s), LONGEST_WAIT_MS)
+            return min(self.rate.wait_ms(self.bound, now_s, next_value), LONGEST_WAIT_MS)
         return min(self.rate.throttle_ms(self.bound, now_s), int(self._longest_wait_s * 1000))
 
     @property

@@ -6,7 +6,8 @@ rested may too. Who is above its bound waits until the rate would have fallen to
 
 There are two answers to how long that takes. Apache Kafka's takes the time measured over to grow by the wait; but as
 long as there are fewer windows than count, the windows that are missing go as it comes, and who waited is still above
-its bound, by all that he took at first. The other one (`wait_ms`) looks when that is so.
+its bound, by all that he took at first. The other one (`wait_ms`) looks when that is so, or when there is room for
+more.
 
 Invariant: the total is the sum of the samples that count. Memory: one sample a window.
 """
@@ -106,19 +107,25 @@ class WindowedRate:
             return 0
         return floor(excess / bound * window_s * 1000 + 0.5)
 
-    def wait_ms(self, bound: float, now_s: float) -> int:
-        """The same, or longer: until the rate is within `bound` where nothing is recorded meanwhile."""
+    def wait_ms(self, bound: float, now_s: float, next_value: float = 0.0) -> int:
+        """The same, or longer: until the rate is within `bound` where nothing is recorded meanwhile.
+
+        With `next_value` until it still is when that is recorded, so that a group of many takes it once beyond its
+        bound, not once in each wait; but what is more than a window allows comes as others do, when windows have gone.
+        """
         wait_ms = self.throttle_ms(bound, now_s)
-        if wait_ms:
+        if next_value >= bound * self._size_s:
+            next_value = 0.0
+        if wait_ms or next_value:
             end_s = now_s + wait_ms / 1000
-            late_ms = (self._within_s(bound, end_s) - end_s) * 1000
+            late_ms = (self._within_s(bound, end_s, next_value) - end_s) * 1000
             if late_ms > _ROUNDING_MS:
                 wait_ms += ceil(late_ms)
         return wait_ms
 
-    def _within_s(self, bound: float, now_s: float) -> float:
-        """When from `now_s` on what counts, and counts less as windows go, is within `bound` a second."""
-        windows, total = self.windows, self.total
+    def _within_s(self, bound: float, now_s: float, next_value: float) -> float:
+        """When from `now_s` on what counts, and counts less as windows go, leaves room for `next_value`."""
+        windows, total = self.windows, self.total + next_value
         for sample in self._samples:
             gone_s = sample.last_s + windows.span_s
             needed_s = total / bound

@@ -156,7 +156,7 @@ class ThrottledChannel:
         wait_ms, kind = 0, ""
         if self._api_key == _PRODUCE:
             if limits.produce is not None:
-                wait_ms, kind = limits.produce.record(self._byte_count, now_s), "produce"
+                wait_ms, kind = limits.produce.record(self._byte_count, now_s, self._byte_count), "produce"
         elif self._api_key in MUTATIONS:
             wait_ms = self._told_by_controller(parts)
         if parts and limits.request is not None:  # as in Apache Kafka, which does not time what has no answer
@@ -199,10 +199,12 @@ class ThrottledChannel:
         self._channel.mute(wait_ms / 1000, anew=anew, more=more)
 
     def _left_s(self) -> float:
-        """How much longer to wait for what others of the group have used meanwhile."""
+        """How much longer to wait: for what others of the group have used meanwhile, and for one more like the last."""
         now_s = self._clock.monotonic()
         use = None if self._limits is None else self._limits.produce
-        return 0.0 if use is None else min(use.throttle_ms(now_s) / 1000, self._held_until_s - now_s)
+        if use is None:
+            return 0.0
+        return min(use.throttle_ms(now_s, self._byte_count) / 1000, self._held_until_s - now_s)
 
     def _use_of(self, kind: str) -> GroupUse | None:
         use: GroupUse | None = getattr(self._limits, kind, None)
