@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.pipeline.arrays import binaries, flags, numbers, repeated, texts
 from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView
 from ottla.record.errors import InvalidRecord
 from ottla.record.legacy.stored import iter_any_batches
@@ -240,8 +241,8 @@ def _flush(pool: _Pool, topic: str, partition: int, start_offset: int, end_offse
     batch = _to_arrow(pool.data, index, offsets, timestamps, appended, topic, partition)
     bad = (timestamps != NO_TIMESTAMP) & ((timestamps < 0) | (timestamps > MAX_TIMESTAMP_MS))
     if bad.any():
-        decoded.dead_letters.append(_dead_letters(batch.filter(pa.array(bad)), timestamps[bad]))
-        batch = batch.filter(pa.array(~bad))
+        decoded.dead_letters.append(_dead_letters(batch.filter(flags(bad)), timestamps[bad]))
+        batch = batch.filter(flags(~bad))
         if not batch.num_rows:
             return
     decoded.batches.append(batch)
@@ -251,8 +252,8 @@ def _flush(pool: _Pool, topic: str, partition: int, start_offset: int, end_offse
 def _dead_letters(batch: pa.RecordBatch, timestamps: Int64s) -> pa.RecordBatch:
     reasons = [f"timestamp {timestamp} is not within the years 1970 to 9999" for timestamp in timestamps.tolist()]
     columns = {name: batch.column(name) for name in batch.schema.names} | {
-        "timestamp_ms": pa.array(timestamps),
-        "reason": pa.array(reasons, pa.string()),
+        "timestamp_ms": numbers(timestamps),
+        "reason": texts(reasons),
     }
     return pa.RecordBatch.from_arrays([columns[name] for name in DEAD_LETTER_SCHEMA.names], schema=DEAD_LETTER_SCHEMA)
 
@@ -271,11 +272,11 @@ def _to_arrow(
     microseconds = np.where(known, timestamps, 0) * 1000
     keys, values = _cut(data, index)
     columns = [
-        pa.repeat(pa.scalar(topic, pa.string()), count),
-        pa.array(np.full(count, partition, np.int32)),
-        pa.array(offsets),
-        pa.array(microseconds, pa.int64(), mask=~known).view(pa.timestamp("us", tz="UTC")),
-        pa.array(appended.astype(np.int32)),
+        repeated(topic, count),
+        numbers(np.full(count, partition, np.int32)),
+        numbers(offsets),
+        numbers(microseconds, ~known).view(pa.timestamp("us", tz="UTC")),
+        numbers(appended.astype(np.int32)),
         keys,
         values,
         _headers(data, index),
@@ -296,8 +297,8 @@ def _cut(data: bytearray, index: Int64s) -> tuple[Any, Any]:
         pa.binary(), 4 * count - 1, [None, pa.py_buffer(borders), pa.py_buffer(data)], null_count=0
     )
     first = np.arange(0, 4 * count, 4, dtype=np.int64)
-    keys = overlay.take(pa.array(first, mask=key_length < 0))
-    values = overlay.take(pa.array(first + 2, mask=value_length < 0))
+    keys = overlay.take(numbers(first, key_length < 0))
+    values = overlay.take(numbers(first + 2, value_length < 0))
     return keys, values
 
 
@@ -312,7 +313,5 @@ def _headers(data: bytearray, index: Int64s) -> Any:
         for name, value in headers:
             names.append(name)
             values.append(value)
-    pairs = pa.StructArray.from_arrays(
-        [pa.array(names, pa.string()), pa.array(values, pa.binary())], fields=list(HEADERS_TYPE.value_type)
-    )
-    return pa.ListArray.from_arrays(pa.array(np.cumsum(counts, dtype=np.int32)), pairs, type=HEADERS_TYPE)
+    pairs = pa.StructArray.from_arrays([texts(names), binaries(values)], fields=list(HEADERS_TYPE.value_type))
+    return pa.ListArray.from_arrays(numbers(np.cumsum(counts, dtype=np.int32)), pairs, type=HEADERS_TYPE)

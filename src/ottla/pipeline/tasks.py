@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from ottla.common.errors import ErrorCode, OperatorError, OttlaError
+from ottla.pipeline.arrays import numbers, texts
 from ottla.pipeline.decode import DecodeError
 from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.plan import DataLossError
@@ -76,20 +78,24 @@ def attempt(number: int, work: Callable[[], Row], failed: Callable[..., Row], di
         return failed(number, error_kind="operator", error=f"the table's directory {directory} {reason}")
 
 
+def as_arrow(row: ManifestRow) -> pa.RecordBatch:
+    """The row as a task gives it to Spark."""
+    values = asdict(row).values()
+    columns = [texts([one]) if isinstance(one, str) else numbers(np.array([one], np.int64)) for one in values]
+    return pa.RecordBatch.from_arrays(columns, [one.name for one in fields(row)])
+
+
 def run_tasks(spark: Any, count: int, work: Callable[[int], Row], kind: type[Row], what: str) -> list[Row]:
     """Run the tasks 0 to `count` - 1, one Spark task each; returns their rows in that order.
 
     `work` is pickled; `what` they are of is told when they fail: "load". Raises the first error of a task.
     """
-    columns = fields(kind)
-    schema = pa.schema([(one.name, pa.string() if one.type == "str" else pa.int64()) for one in columns])
-    ddl = ", ".join(f"{one.name} {'string' if one.type == 'str' else 'bigint'}" for one in columns)
+    ddl = ", ".join(f"{one.name} {'string' if one.type == 'str' else 'bigint'}" for one in fields(kind))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                row = work(number)
-                yield pa.RecordBatch.from_pylist([asdict(row)], schema=schema)
+                yield as_arrow(work(number))
 
     try:
         found = spark.range(0, count, 1, count).mapInArrow(run, ddl).collect() if count else []

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ottla.pipeline.arrays import numbers
 from ottla.pipeline.datasource.bounds import Bounds
 from ottla.pipeline.datasource.offsets import SourceCluster
 from ottla.pipeline.decode import HEADERS_TYPE, SCHEMA, Decoded
@@ -26,6 +27,8 @@ FETCH_BYTES = 2 << 20
 """A fetch becomes one Arrow batch, of which Python and the JVM hold some copies each on their way to Spark's rows: with
 8 MiB a worker takes 55 MiB more, and no less CPU; with 1 MiB it takes more CPU."""
 
+_ZERO = numbers(np.zeros(1, np.int32))[0]
+_NO_HEADERS = pa.nulls(1, HEADERS_TYPE)[0]
 _HEADERS = SCHEMA.get_field_index("headers")
 _TIMESTAMP = SCHEMA.field("timestamp").type
 _MAX_TIMESTAMP_MS = (1 << 63) // 1000 - 1
@@ -47,8 +50,8 @@ def read_records(
 
 def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
     given = batch.column(_HEADERS)
-    none = pc.equal(pc.list_value_length(given), 0)
-    return batch.set_column(_HEADERS, SCHEMA.field(_HEADERS), pc.if_else(none, pa.scalar(None, HEADERS_TYPE), given))
+    none = pc.equal(pc.list_value_length(given), _ZERO)
+    return batch.set_column(_HEADERS, SCHEMA.field(_HEADERS), pc.if_else(none, _NO_HEADERS, given))
 
 
 def _in_order(decoded: Decoded) -> Sequence[pa.RecordBatch]:

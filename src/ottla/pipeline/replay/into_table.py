@@ -20,6 +20,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.model import LATEST_TIMESTAMP, Position
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.common.ids import uuid_to_string
+from ottla.pipeline.arrays import texts
 from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.leased_files import leased_files
 from ottla.pipeline.load import OpenSession
@@ -225,4 +226,4 @@ def _copy_task(
             rows = typed_rows(batch, schema)
             require_placeable(rows, layout.partition_columns)
             writer.add(rows)
-        yield pa.record_batch({"files": [files_to_json(writer.finish())]})
+        yield pa.RecordBatch.from_arrays([texts([files_to_json(writer.finish())])], ["files"])

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.arrays import flags
 from ottla.pipeline.sinks.table import DataFile, FileLayout
 from ottla.pipeline.sinks.writer import NULL_DIRECTORY, ROW_GROUP_BYTES, DataFileWriter
 
@@ -32,7 +33,7 @@ _PLACEABLE = r"\A[0-9A-Za-z._-][0-9A-Za-z ._+@~-]{{0,{rest}}}\z"
 
 def unplaceable(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
     """True for rows with a text in a partition column that no directory has as its name; null has one, "" has not."""
-    found = pa.array(np.zeros(batch.num_rows, np.bool_))
+    found = flags(np.zeros(batch.num_rows, np.bool_))
     for name in columns:
         column = batch.column(name)
         if pa.types.is_string(column.type):

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.arrays import texts
 from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter, require_placeable
 from ottla.pipeline.sinks.partitioning import typed_rows
 from ottla.pipeline.sinks.rewrite import group_small_files, rewrite_files
@@ -51,7 +52,7 @@ def write_rows(frame: Any, layout: FileLayout, schema: pa.Schema, position: str,
                 require_placeable(rows, layout.partition_columns)
                 writer.add(rows)
             files = writer.finish()
-        yield pa.RecordBatch.from_pydict({"files": [files_to_json(files)]})
+        yield pa.RecordBatch.from_arrays([texts([files_to_json(files)])], ["files"])
 
     manifests = frame.mapInArrow(run, "files string").collect()
     files = sorted((file for row in manifests for file in files_from_json(row.files)), key=lambda file: file.path)

@@ -96,7 +96,7 @@ class TopicResults:
             for numbers in batches:
                 for number in numbers.column(0).to_pylist():
                     write_epoch(target, EpochTask(stream, batch, number), _rows(paths[number]))
-            yield pa.RecordBatch.from_pydict({"done": pa.array([], pa.int64())})
+            yield pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], ["done"])
 
         if paths:
             spark.range(0, len(paths), 1, len(paths)).mapInArrow(run, "done bigint").collect()
