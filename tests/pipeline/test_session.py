@@ -17,7 +17,7 @@ import pytest
 from ottla.common.errors import OperatorError
 from ottla.pipeline import session
 from ottla.pipeline.failure import JAVA_DIED
-from ottla.pipeline.session import JavaRuntime, find_java, java_version, launch_home, require_extra
+from ottla.pipeline.session import JavaRuntime, find_java, java_version, launch_home, quick_python, require_extra
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -102,14 +102,17 @@ def test_workers_take_the_pyspark_that_is_installed(tmp_path: Path) -> None:
     home = launch_home(JavaRuntime(fake_java(tmp_path / "java", "17"), 17, "PATH"), tmp_path, tmp_path / "cache")
     script = "import os, sys; print(os.environ['PYTHONPATH'], sys.executable, sys.argv[1:], sep='|')"
     path = "/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-src.zip:/a b/*"
-    run = subprocess.run(
-        [home / "bin" / "python", "-c", script, "one two", ""],
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout == f"/spark/python/lib/py4j-src.zip:/a b/*|{sys.executable}|['one two', '']\n"
+    quick = quick_python(tmp_path / "cache")
+    assert quick is not None
+    for python in (home / "bin" / "python", quick):
+        run = subprocess.run(
+            [python, "-c", script, "one two", ""],
+            env=os.environ | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert run.stdout == f"/spark/python/lib/py4j-src.zip:/a b/*|{sys.executable}|['one two', '']\n"
 
 
 def test_a_cache_that_can_not_be_written(tmp_path: Path) -> None:
@@ -118,6 +121,7 @@ def test_a_cache_that_can_not_be_written(tmp_path: Path) -> None:
     home = launch_home(java, tmp_path, tmp_path / "file" / "cache")
     assert home == tmp_path
     assert (home / "bin" / "java").exists()
+    assert quick_python(tmp_path / "file" / "cache") is None
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
@@ -229,24 +230,45 @@ def launch_home(java: JavaRuntime, scratch: Path, cache_dir: Path | None = None)
     """
     dropped = [VECTOR_MODULE, SECURITY_PACKAGE] if java.version >= SECURITY_PACKAGE_GONE else [VECTOR_MODULE]
     shim = _SHIM.format(java=shlex.quote(str(java.executable)), dropped="|".join(dropped), directory=JAVA_DIRECTORY)
-    commands = {"java": shim, "python": _PYTHON.format(python=shlex.quote(sys.executable))}
+    commands = {"java": shim, "python": _quick_python()}
+    home = _kept_home("spark", commands, cache_dir)
+    if home is None:
+        _fill_home(scratch, commands)
+        return scratch
+    return home
+
+
+def quick_python(cache_dir: Path | None = None) -> Path | None:
+    """A command that is this process's Python for Spark's workers, as in `launch_home`, kept in the user's cache.
+
+    It starts in a third of the time, and each process takes 12 MiB less. None where the cache can't be written.
+    """
+    home = _kept_home("python", {"python": _quick_python()}, cache_dir)
+    return None if home is None else home / "bin" / "python"
+
+
+def _quick_python() -> str:
+    return _PYTHON.format(python=shlex.quote(sys.executable))
+
+
+def _kept_home(kind: str, commands: Mapping[str, str], cache_dir: Path | None) -> Path | None:
+    """A directory with commands, made once; None where the cache can't be written."""
     digest = hashlib.sha256("".join((*commands.values(), _LOG4J)).encode()).hexdigest()[:16]
     try:
         cache_dir = cache_dir or _cache_dir()
-        home = cache_dir / f"spark-{digest}"
-        if (home / "bin" / "java").exists():
+        home = cache_dir / f"{kind}-{digest}"
+        if all((home / "bin" / name).exists() for name in commands):
             return home
         cache_dir.mkdir(parents=True, exist_ok=True)
-        staged = Path(tempfile.mkdtemp(prefix="spark-", dir=cache_dir))
+        staged = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=cache_dir))
     except (OSError, RuntimeError):  # the latter for a user without a home
-        _fill_launch_home(scratch, commands)
-        return scratch
-    _fill_launch_home(staged, commands)
+        return None
     try:
+        _fill_home(staged, commands)
         staged.rename(home)
-    except OSError:  # another process was faster: its directory is the same
+    except OSError:  # no room, or another process was faster: its directory is the same
         shutil.rmtree(staged, ignore_errors=True)
-    return home
+    return home if home.exists() else None
 
 
 def _cache_dir() -> Path:
@@ -255,7 +277,7 @@ def _cache_dir() -> Path:
     return (named if named.is_absolute() else Path.home() / ".cache") / "ottla"
 
 
-def _fill_launch_home(home: Path, commands: Mapping[str, str]) -> None:
+def _fill_home(home: Path, commands: Mapping[str, str]) -> None:
     (home / "bin").mkdir(exist_ok=True)
     with suppress(FileExistsError):
         (home / ENVIRONMENT).symlink_to(".")
@@ -274,8 +296,8 @@ def is_local(master: str) -> bool:
 def name_programs_python(session: Any) -> None:
     """Let the workers of a local session, made by the program itself, have the Python that the program runs in.
 
-    One that PYSPARK_PYTHON or PYTHON_SETTING names is kept, as is that of `open_session`, which starts in a third of
-    the time; a cluster's or a server's is not ours to name.
+    They have it by `quick_python` where the program's PySpark is one that its Python finds alone, and the session's.
+    Another one that PYSPARK_PYTHON or PYTHON_SETTING names is kept; a cluster's or a server's is not ours to name.
     """
     from pyspark.sql import SparkSession
 
@@ -284,6 +306,15 @@ def name_programs_python(session: Any) -> None:
     context = session.sparkContext
     if context.pythonExec == SPARKS_PYTHON and PYTHON_SETTING not in dict(context.getConf().getAll()):
         context.pythonExec = sys.executable
+    if context.pythonExec == sys.executable and _finds_pyspark_alone(session.version):
+        context.pythonExec = str(quick_python() or sys.executable)
+
+
+def _finds_pyspark_alone(version: str) -> bool:
+    """Whether this Python has that PySpark among its packages: not only on a path that this process was given."""
+    import pyspark
+
+    return pyspark.__version__ == version and Path(sysconfig.get_path("purelib")) in Path(pyspark.__file__).parents
 
 
 def parallelism(master: str) -> int:

@@ -26,6 +26,8 @@ def count():
     ottla.spark.register(spark)
     reader = spark.read.format("ottla").option("kafka.bootstrap.servers", sys.argv[1]).option("subscribe", sys.argv[2])
     print(reader.load().count(), "records", flush=True)
+    (module,) = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("pyspark").__file__).collect()
+    print("from an archive" if ".zip" in module else "from files", flush=True)
     spark.stop()
 
 count()
@@ -58,7 +60,7 @@ def test_workers_have_the_programs_python_unless_one_is_named(
 ) -> None:
     produce([b"1", b"2", b"3"])
     done = run(python3, bootstrap, topic)
-    assert done.stdout == "3 records\n", done.stderr[-2000:]
+    assert done.stdout == "3 records\nfrom files\n", done.stderr[-2000:]
     assert done.returncode != 0
     assert "not this one" in done.stderr
 
