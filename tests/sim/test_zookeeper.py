@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.protocol.znodes.operations import Check, Create, Delete, Operation, SetData
-from ottla.sim.zookeeper import Code, Event, EventType, SimZooKeeper, ZooKeeperError
+from ottla.sim.zookeeper import SimZooKeeper
+from ottla.zookeeper.session import Code, Event, EventType, ZooKeeperError
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from ottla.common.errors import OperatorError, ProtocolError
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Check, Create, Operation, Znode
-from ottla.sim.zookeeper import Code, SimZooKeeper, ZooKeeperError
+from ottla.sim.zookeeper import SimZooKeeper
 from ottla.zookeeper.claims import (
     FIRST_EPOCH,
     Reign,
@@ -16,6 +16,7 @@ from ottla.zookeeper.claims import (
     claim_controller,
     standing,
 )
+from ottla.zookeeper.session import Code, ZooKeeperError
 
 TIMEOUT_MS = 6000
 

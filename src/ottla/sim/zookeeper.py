@@ -11,35 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import NamedTuple
 
 from ottla.protocol.znodes.operations import ANY_VERSION, Create, Delete, Operation, SetData, Znode
+from ottla.zookeeper.session import Code, Event, EventType, ZooKeeperError
 
 MAX_REQUEST_BYTES = 0xFFFFF
 """A server hangs up on whoever sends more (`jute.maxbuffer`)."""
-
-
-class Code(Enum):
-    """Why an operation fails, by the names of ZooKeeper's client."""
-
-    NO_NODE = "NoNode"
-    NODE_EXISTS = "NodeExists"
-    BAD_VERSION = "BadVersion"
-    NOT_EMPTY = "NotEmpty"
-    NO_CHILDREN_FOR_EPHEMERALS = "NoChildrenForEphemerals"
-    BAD_ARGUMENTS = "BadArguments"
-    SESSION_EXPIRED = "SessionExpired"
-    CONNECTION_LOSS = "ConnectionLoss"
-
-
-class ZooKeeperError(Exception):
-    """An operation failed, and nothing changed; `position` says which one of a multi()."""
-
-    def __init__(self, code: Code, path: str, position: int = 0) -> None:
-        super().__init__(f"{code.value} for {path}")
-        self.code = code
-        self.position = position
 
 
 class Stat(NamedTuple):
@@ -52,23 +30,6 @@ class Stat(NamedTuple):
     cversion: int
     ephemeral_owner: int
     children_count: int
-
-
-class EventType(Enum):
-    """What a watch tells."""
-
-    CREATED = "NodeCreated"
-    DELETED = "NodeDeleted"
-    DATA_CHANGED = "NodeDataChanged"
-    CHILDREN_CHANGED = "NodeChildrenChanged"
-    EXPIRED = "SessionExpired"
-
-
-class Event(NamedTuple):
-    """One thing that a session is told."""
-
-    type: EventType
-    path: str
 
 
 @dataclass(slots=True)
@@ -121,6 +82,11 @@ class SimZooKeeper:
         """The client ends its session; what was ephemeral goes at once."""
         self._heard(session)
         self._end(session)
+
+    def expire(self, session: int) -> None:
+        """The server gives the session up, as one that it did not hear of; does nothing for one that is over."""
+        if session in self._sessions:
+            self._end(session)
 
     def advance(self, now_ms: int) -> list[int]:
         """It is `now_ms`; the sessions that expired by that. Their clients don't know until they ask."""
@@ -184,7 +150,9 @@ class SimZooKeeper:
     def tree(self) -> dict[str, Znode]:
         """Every znode by its path, as of the last transaction."""
         return {
-            path: Znode(node.data, node.version, node.czxid, node.owner) for path, node in self._nodes.items() if path
+            path: Znode(node.data, node.version, node.czxid, node.owner, node.mzxid)
+            for path, node in self._nodes.items()
+            if path
         }
 
     # -- writes ----------------------------------------------------------------------------------------------------

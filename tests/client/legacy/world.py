@@ -33,7 +33,8 @@ from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import ConsumerRegistration
 from ottla.protocol.znodes.operations import Create, Delete, Operation, SetData, Znode
 from ottla.protocol.znodes.topics import Assignment, TopicAssignment, encode_topic
-from ottla.sim.zookeeper import Code, SimZooKeeper, ZooKeeperError
+from ottla.sim.zookeeper import SimZooKeeper
+from ottla.zookeeper.session import Code, ZooKeeperError
 
 from .zero_nine import ZeroNine
 

@@ -56,9 +56,10 @@ def size_bytes(operation: Operation) -> int:
 
 class Znode(NamedTuple):
     """A znode as it was read. `version` counts changes of its data from 0, `created` is the transaction that made it
-    (czxid), `owner` the session of an ephemeral one, else 0."""
+    (czxid), `owner` the session of an ephemeral one, else 0, `modified` the transaction of its newest data (mzxid)."""
 
     data: bytes
     version: int
     created: int
     owner: int = 0
+    modified: int = 0

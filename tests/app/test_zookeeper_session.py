@@ -1,0 +1,33 @@
+"""Sessions on ZooKeeper, as far as no server is needed; the rest is held against a real one in `compat/java/`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.app.zookeeper_session import KazooSession
+from ottla.common.errors import OperatorError
+
+
+class NoPool:
+    def submit(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        raise AssertionError("nothing was started")
+
+
+def made(servers: str) -> KazooSession:
+    return KazooSession(servers, 6000, post=lambda *call: None, pool=NoPool())
+
+
+def test_without_its_package_the_operator_hears_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kazoo.client", None)
+    with pytest.raises(OperatorError, match=r"zookeeper\.connect needs .* pip install 'ottla\[zookeeper\]'$"):
+        made("localhost:2181")
+
+
+@pytest.mark.parametrize("servers", ["", "h:port", "h:1,,i:2", "h:99999"])
+def test_servers_that_can_not_be_are_told(servers: str) -> None:
+    with pytest.raises(OperatorError, match=r"^zookeeper\.connect .* names no servers: "):
+        made(servers)
