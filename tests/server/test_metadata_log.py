@@ -55,6 +55,10 @@ class MemoryLog:
     def kraft_version(self) -> int:
         return 0
 
+    @property
+    def brokers_have_sessions(self) -> bool:
+        return False
+
     def check_voters(self) -> None:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "nobody votes here")
 

@@ -276,6 +276,8 @@ class Controller:
     # -- by itself ---------------------------------------------------------------------------------------------------
 
     def _arm_fencing(self) -> None:
+        if self._metadata_log.brokers_have_sessions:
+            return
         expiry_ms = self._heartbeats.next_expiry_ms(self.image)
         delay_ms = self._heartbeats.session_timeout_ms
         if expiry_ms is not None:

@@ -65,6 +65,11 @@ class MetadataLog(Protocol):
         """1 where the log names the voters, 0 where the configuration of each node does (KIP-853)."""
         ...
 
+    @property
+    def brokers_have_sessions(self) -> bool:
+        """Whether brokers come and go by sessions of their own, so that the controller fences nobody for silence."""
+        ...
+
     def check_voters(self) -> None:
         """Raises KafkaError INVALID_UPDATE_VERSION unless the log could name the voters, and NOT_CONTROLLER."""
         ...

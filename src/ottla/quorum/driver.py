@@ -155,6 +155,11 @@ class QuorumDriver:
         return 0 if self.raft.voter_sets.are_configured else KRAFT_VERSION
 
     @property
+    def brokers_have_sessions(self) -> bool:
+        """False: heartbeats say who lives."""
+        return False
+
+    @property
     def leader(self) -> LeaderAndEpoch:
         """Who leads the quorum, as far as this node knows."""
         return self.raft.leader

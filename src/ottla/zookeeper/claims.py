@@ -61,6 +61,17 @@ def claim_controller(broker_id: int, now_ms: int, epoch: Znode) -> tuple[list[Op
     return operations, Reign(controller_epoch, epoch.version + 1)
 
 
+def claim_again(broker_id: int, now_ms: int, claim: Znode, epoch: Znode) -> tuple[list[Operation], Reign]:
+    """As `claim_controller`, by the session that has `claim` already: what it wrote before may yet happen until then.
+
+    After a lost connection, or a write that failed, the controller reads the tree anew; with a new epoch none of its
+    own older calls comes in between. Fails where the claim was lost.
+    """
+    operations, reign = claim_controller(broker_id, now_ms, epoch)
+    operations[1] = SetData(paths.CONTROLLER, encode_controller(ControllerClaim(broker_id, now_ms)), claim.version)
+    return operations, reign
+
+
 def check_broker_id(broker_id: int, owners: tuple[int, int], waited_ms: int, session_timeout_ms: int) -> None:
     """Whether to go on waiting for an id that another session has: `owners` are the first one seen and the newest.
 

@@ -67,6 +67,22 @@ Tree = Mapping[str, Znode]
 
 NO_STATE = -1
 
+ROOTS = (
+    "/brokers",
+    "/config",
+    "/admin",
+    paths.FEATURE,
+    paths.PRODUCER_ID_BLOCK,
+    paths.ISR_CHANGES,
+    paths.LOG_DIR_EVENTS,
+    paths.ACLS,
+    paths.ACL_CHANGES,
+    "/kafka-acl-extended",
+    paths.PREFIXED_ACL_CHANGES,
+    "/delegation_token",
+)
+"""Below these lies all that a controller reads or writes, but for the claims. What consumers write is theirs."""
+
 
 @dataclass(slots=True)
 class Cluster:
@@ -74,6 +90,8 @@ class Cluster:
 
     records: list[ApiMessageAndVersion] = field(default_factory=list)
     """All that there is, for the empty image."""
+    returned: set[int] = field(default_factory=set)
+    """Brokers that registered after they were last written into an ISR: they may lack what they had when they died."""
     repairs: list[Group] = field(default_factory=list)
     """What whoever becomes the controller does before anything else: the rest of deletions, ids of old topics."""
 
@@ -110,6 +128,8 @@ class _Reader:
             parent, _, name = path.rpartition("/")
             self._children.setdefault(parent, []).append(name)
         self._deleted = set(self._below(paths.DELETE_TOPICS))
+        self._born: dict[int, int] = {}
+        """By broker, the transaction that registered it."""
         self.cluster = Cluster()
 
     def _below(self, path: str) -> list[str]:
@@ -127,20 +147,10 @@ class _Reader:
 
     def brokers(self) -> Iterator[object]:
         for name in self._below(paths.BROKER_IDS):
-            path = f"{paths.BROKER_IDS}/{name}"
-            broker_id = decimal(f"{path} by its name", name, high=MAX_INT32)
-            node = self._tree[path]
-            registration = decode_broker(path, node.data)
-            features = {feature: VersionRange(*levels) for feature, levels in registration.features.items()}
-            yield RegisterBrokerRecord(
-                broker_id=broker_id,
-                broker_epoch=node.created,
-                incarnation_id=broker_id.to_bytes(8, "big") + node.created.to_bytes(8, "big"),
-                end_points=endpoint_rows(BrokerEndpoint, registration.endpoints),
-                features=feature_rows(BrokerFeature, features),
-                rack=registration.rack,
-                fenced=False,
-            )
+            node = self._tree[f"{paths.BROKER_IDS}/{name}"]
+            record = broker_record(name, node)
+            self._born[record.broker_id] = node.created
+            yield record
 
     def topics(self) -> Iterator[object]:
         for name in self._deleted:
@@ -195,6 +205,7 @@ class _Reader:
         state = decode_state(path, node.data)
         if not set(state.isr) <= set(assignment.replicas):
             raise ProtocolError(f"znode {path} has an ISR with brokers that are no replicas")
+        self.cluster.returned.update(each for each in state.isr if self._born.get(each, -1) > node.modified)
         return PartitionImage(
             assignment.replicas,
             isr=state.isr,
@@ -258,6 +269,23 @@ class _Reader:
         for name in self._below(paths.TOKENS):
             path = f"{paths.TOKENS}/{name}"
             yield delegation_token_record(decode_token(path, self._data(path)))
+
+
+def broker_record(name: str, node: Znode) -> RegisterBrokerRecord:
+    """The broker that is registered by that name below `/brokers/ids`; raises ProtocolError."""
+    path = f"{paths.BROKER_IDS}/{name}"
+    broker_id = decimal(f"{path} by its name", name, high=MAX_INT32)
+    registration = decode_broker(path, node.data)
+    features = {feature: VersionRange(*levels) for feature, levels in registration.features.items()}
+    return RegisterBrokerRecord(
+        broker_id=broker_id,
+        broker_epoch=node.created,
+        incarnation_id=broker_id.to_bytes(8, "big") + node.created.to_bytes(8, "big"),
+        end_points=endpoint_rows(BrokerEndpoint, registration.endpoints),
+        features=feature_rows(BrokerFeature, features),
+        rack=registration.rack,
+        fenced=False,
+    )
 
 
 def acl_id(acl: Acl) -> Uuid:

@@ -69,6 +69,10 @@ class TreeWriter:
         self._broker_id = broker_id
         self._controller_epoch = controller_epoch
 
+    def learn(self, path: str) -> None:
+        """Another has made this znode."""
+        self._known.add(path)
+
     def groups(self, old: MetadataImage, new: MetadataImage, changes: MetadataChanges) -> list[Group]:
         """What leads from the tree of `old` to that of `new`; `changes` are what a delta said of the two.
 

@@ -1,0 +1,275 @@
+"""What others write into ZooKeeper's tree, as work for the active controller.
+
+Brokers come and go by their registrations, and tools ask by znodes for deletions, reassignments and preferred leaders.
+Each is looked at when this node becomes active, and whenever its watch tells of a change; what is found goes through
+the same handlers as requests of clients. A wish that is done with is removed, granted or not, as Apache Kafka does it.
+
+- A broker without a znode is none, and what it led is led by others. One that comes back, as another process, has lost
+  what it had not flushed: it leaves the ISR first. So do those who came back while there was no controller, and those
+  that are in an ISR and not there.
+- A reassignment that was asked for by a znode is not there any more once it has begun: the topic says that it goes on.
+
+Left out: notices of settings that tools changed, of ISRs (no broker writes those itself) and of data directories.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, ParamSpec
+
+from ottla.common.errors import KafkaError, ProtocolError
+from ottla.controller.driver import Controller
+from ottla.controller.elections import PREFERRED, handle_elect_leaders
+from ottla.controller.reassignments import handle_alter_partition_reassignments
+from ottla.controller.registration import SLICE
+from ottla.controller.replication import isr_without, led_by_anyone
+from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.controller.topics import handle_delete_topics
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.log import LeaderAndEpoch
+from ottla.metadata.records import versioned
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersTopic
+from ottla.protocol.messages.metadata_records import RegisterBrokerRecord, UnregisterBrokerRecord
+from ottla.protocol.znodes import paths
+from ottla.protocol.znodes.operations import Delete, Znode
+from ottla.protocol.znodes.topics import decode_partitions, decode_reassignment
+from ottla.zookeeper.log import ZooKeeperLog
+from ottla.zookeeper.reading import broker_record
+from ottla.zookeeper.session import ZooKeeperError, ZooKeeperSession
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+Handler = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
+
+_PARTITIONS_AT_ONCE = 1_000
+"""Of a wish, in one operation of the controller."""
+
+
+class TreeIntake:
+    """Follows the tree while its node's controller is active; a `LeadershipListener`, told after the controller."""
+
+    __slots__ = ("_controller", "_log", "_removed", "_round", "_session", "_watched")
+
+    def __init__(self, session: ZooKeeperSession, log: ZooKeeperLog, controller: Controller) -> None:
+        self._session = session
+        self._log = log
+        self._controller = controller
+        self._round = 0
+        self._watched: set[str] = set()
+        """Names of registrations whose next change will be told."""
+        self._removed: set[str] = set()
+        """Wishes that are on their way out: one can be seen twice, and removed once."""
+
+    def on_leader_change(self, _leader: LeaderAndEpoch, active: bool) -> None:
+        """See `LeadershipListener`."""
+        self._round += 1
+        self._watched.clear()
+        self._removed.clear()
+        if not active:
+            return
+        image = self._log.latest
+        in_sync = {each for topic in image.topics.values() for one in topic.partitions.values() for each in one.isr}
+        for broker_id in sorted((in_sync - set(image.brokers)) | self._log.returned):
+            self._run(partial(_without, broker_id=broker_id))
+        self._run(_elect)
+        self._look_at_brokers()
+        self._look_at_deletions()
+        self._look_at_reassignments()
+        self._look_at_elections()
+
+    # -- brokers ---------------------------------------------------------------------------------------------------
+
+    def _look_at_brokers(self) -> None:
+        self._session.children(paths.BROKER_IDS, self._during(self._brokers), self._during(self._look_at_brokers))
+
+    def _brokers(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
+        if names is None:
+            self._log.begin_anew(error)
+            return
+        gone = set(map(str, self._log.latest.brokers)) - set(names)
+        for name in sorted(gone):
+            self._run(partial(_gone, broker_id=int(name)))
+        for name in sorted(names):
+            if name not in self._watched:
+                self._watched.add(name)
+                path = f"{paths.BROKER_IDS}/{name}"
+                seen = self._during(partial(self._broker, name))
+                self._session.get(path, seen, self._during(partial(self._broker_changed, name)))
+
+    def _broker_changed(self, name: str) -> None:
+        self._watched.discard(name)
+        self._look_at_brokers()
+
+    def _broker(self, name: str, node: Znode | None, error: ZooKeeperError | None) -> None:
+        if error is not None:
+            self._log.begin_anew(error)
+        elif node is not None:
+            try:
+                record = broker_record(name, node)
+            except ProtocolError as failure:
+                logger.error("a broker is left out: %s", failure)
+                return
+            self._run(partial(_registered, record=record))
+            self._run(_elect)
+
+    # -- wishes ----------------------------------------------------------------------------------------------------
+
+    def _look_at_deletions(self) -> None:
+        self._session.children(
+            paths.DELETE_TOPICS, self._during(self._deletions), self._during(self._look_at_deletions)
+        )
+
+    def _deletions(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
+        if names is None:
+            self._log.begin_anew(error)
+            return
+        wished = sorted(name for name in names if name in self._log.latest.topics)
+        for name in wished:
+            self._log.learn(paths.deletion(name))
+        if wished:
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in wished])
+            self._run(lambda image, context: handle_delete_topics(image, request, context))
+        # What is left once that is written is refused, or of a topic that there is not.
+        self._log.write((), self._written(self._during(partial(self._refuse_deletions, names))))
+
+    def _refuse_deletions(self, names: Sequence[str]) -> None:
+        for name in names:
+            path = f"{paths.DELETE_TOPICS}/{name}"
+            self._session.get(path, self._during(partial(self._remove, path)))
+
+    def _look_at_reassignments(self) -> None:
+        path = paths.REASSIGN_PARTITIONS
+        self._session.get(path, self._during(self._reassignment), self._during(self._look_at_reassignments))
+
+    def _reassignment(self, node: Znode | None, error: ZooKeeperError | None) -> None:
+        path = paths.REASSIGN_PARTITIONS
+        if error is not None:
+            self._log.begin_anew(error)
+        elif node is not None:
+            try:
+                moves = iter(decode_reassignment(path, node.data).items())
+            except ProtocolError as failure:
+                logger.error("a reassignment is refused: %s", failure)
+                moves = iter(())
+            while some := list(islice(moves, _PARTITIONS_AT_ONCE)):
+                topics: dict[str, ReassignableTopic] = {}
+                for (topic, number), replicas in some:
+                    asked = topics.setdefault(topic, ReassignableTopic(name=topic))
+                    asked.partitions.append(ReassignablePartition(partition_index=number, replicas=list(replicas)))
+                request = AlterPartitionReassignmentsRequest(topics=list(topics.values()))
+                self._run(partial(_reassigned, request=request))
+            self._remove(path, node, None)
+
+    def _look_at_elections(self) -> None:
+        path = paths.PREFERRED_REPLICA_ELECTION
+        self._session.get(path, self._during(self._election), self._during(self._look_at_elections))
+
+    def _election(self, node: Znode | None, error: ZooKeeperError | None) -> None:
+        path = paths.PREFERRED_REPLICA_ELECTION
+        if error is not None:
+            self._log.begin_anew(error)
+        elif node is not None:
+            try:
+                named = iter(decode_partitions(path, node.data))
+            except ProtocolError as failure:
+                logger.error("an election is refused: %s", failure)
+                named = iter(())
+            while some := list(islice(named, _PARTITIONS_AT_ONCE)):
+                topics: dict[str, ElectLeadersTopic] = {}
+                for topic, number in some:
+                    topics.setdefault(topic, ElectLeadersTopic(topic=topic)).partitions.append(number)
+                request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=list(topics.values()))
+                self._run(partial(_elected, request=request))
+            self._remove(path, node, None)
+
+    def _remove(self, path: str, node: Znode | None, error: ZooKeeperError | None) -> None:
+        """After what was decided before; a wish that was changed meanwhile is another."""
+        if error is not None:
+            self._log.begin_anew(error)
+        elif node is not None and path not in self._removed:
+            self._removed.add(path)
+            removed = self._during(partial(self._removed.discard, path))
+            self._log.write([[Delete(path, node.version)]], lambda _error: removed())
+
+    # -- how -------------------------------------------------------------------------------------------------------
+
+    def _run(self, operation: Handler) -> None:
+        self._controller.submit(operation, _told)
+
+    @staticmethod
+    def _written(callback: Callable[[], None]) -> Callable[[BaseException | None], None]:
+        return lambda error: callback() if error is None else None
+
+    def _during(self, callback: Callable[P, None]) -> Callable[P, None]:
+        """`callback`, while this node is active without a break."""
+        begun = self._round
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> None:
+            if begun == self._round:
+                callback(*args, **kwargs)
+
+        return call
+
+
+def _told(_response: object, error: BaseException | None) -> None:
+    """Nobody waits; after the end of a reign the next controller looks again."""
+    if isinstance(error, KafkaError):
+        logger.info("what was asked for in ZooKeeper is refused: %s", error)
+
+
+def _registered(
+    image: MetadataImage, context: ControllerContext, record: RegisterBrokerRecord
+) -> ControllerResult[None]:
+    """A broker is there, or says something else of itself."""
+    existing = image.brokers.get(record.broker_id)
+    if existing is not None and existing.broker_epoch != record.broker_epoch:
+        if existing.broker_epoch > record.broker_epoch:
+            return ControllerResult([], None)
+        without = _without(image, context, record.broker_id)
+        return without._replace(records=[*without.records, *([] if without.again else [versioned(record)])])
+    delta = MetadataDelta(image)
+    delta.replay(record)
+    known = delta.apply(image.offset, image.epoch)[0].brokers[record.broker_id] == existing
+    return ControllerResult([] if known else [versioned(record)], None)
+
+
+def _without(image: MetadataImage, context: ControllerContext, broker_id: int) -> ControllerResult[None]:
+    """Take a broker out of every ISR that has another member, and from every leadership."""
+    slice_ = isr_without(image, broker_id, context, SLICE)
+    return ControllerResult(slice_.records, None, again=not slice_.complete)
+
+
+def _gone(image: MetadataImage, context: ControllerContext, broker_id: int) -> ControllerResult[None]:
+    """A broker has no registration any more."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return ControllerResult([], None)
+    without = _without(image, context, broker_id)
+    record = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.broker_epoch)
+    return without._replace(records=[*without.records, *([] if without.again else [versioned(record)])])
+
+
+def _elect(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
+    slice_ = led_by_anyone(image, context, SLICE)
+    return ControllerResult(slice_.records, None, again=not slice_.complete)
+
+
+def _elected(image: MetadataImage, context: ControllerContext, request: ElectLeadersRequest) -> ControllerResult[Any]:
+    return handle_elect_leaders(image, request, context)
+
+
+def _reassigned(
+    image: MetadataImage, context: ControllerContext, request: AlterPartitionReassignmentsRequest
+) -> ControllerResult[Any]:
+    return handle_alter_partition_reassignments(image, request, context)

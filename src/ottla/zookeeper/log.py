@@ -1,0 +1,456 @@
+"""One node's part in the metadata of a cluster that ZooKeeper keeps: claims, and the writes of whoever is controller.
+
+Implements `ottla.metadata.log.MetadataLog`, so the controller above decides as it does on a quorum. There is no common
+log: the tree is the truth. A reign begins with the claim of `/controller`, which raises `/controller_epoch`; then the
+whole tree is read, what others left undone is completed, and the image is published. What the controller decides is
+replayed on the image and written as multi() calls, one after the other, each of which checks the version of the epoch.
+
+Invariants:
+- Nothing is published or answered before its last call is known to have happened.
+- After a call that failed, or whose outcome is not known, this node knows nothing: its reign ends, and another begins
+  with a higher epoch and a tree that it reads after its claim. So it does when the connection was lost, though its
+  claim may still be there.
+- Offsets of images are numbers of the reign and within it (`first_offset`): they rise from one controller to the next.
+
+What is decided on sees what was decided before, written or not. Left out: who is told of images beside this node.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, ParamSpec
+
+from ottla.common.clock import Clock, Rng, Scheduler
+from ottla.common.endpoint import Endpoint
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
+from ottla.common.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, NEW_CLUSTER_LEVELS
+from ottla.common.ids import new_uuid
+from ottla.metadata.delta import MetadataChanges, MetadataDelta, all_changes
+from ottla.metadata.difference import changes_between
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, metadata_level
+from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, SubmitDone
+from ottla.metadata.publisher import MetadataPublisher
+from ottla.metadata.records import ApiMessageAndVersion, at_level, versioned
+from ottla.protocol.messages.metadata_records import FeatureLevelRecord
+from ottla.protocol.znodes import paths
+from ottla.protocol.znodes.brokers import decode_controller, decode_controller_epoch
+from ottla.protocol.znodes.operations import Create, Delete, Operation, Znode
+from ottla.zookeeper.batches import Group, batches
+from ottla.zookeeper.claims import FIRST_EPOCH, Reign, Standing, claim_again, claim_controller, standing
+from ottla.zookeeper.reading import Tree, read_cluster
+from ottla.zookeeper.scan import TreeScan
+from ottla.zookeeper.session import Code, ZooKeeperError, ZooKeeperSession
+from ottla.zookeeper.writing import TreeWriter
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+
+RETRY_S = 1.0
+"""Between attempts of a node that could not become the controller, or can't read the tree."""
+
+_OUTRUN = frozenset({Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE})
+"""How a claim fails where another was faster."""
+
+
+def first_offset(controller_epoch: int) -> int:
+    """That of the image with which a reign begins; the next records follow it."""
+    return controller_epoch << 32
+
+
+class _Entry(NamedTuple):
+    """What waits: calls, then an image, then an answer."""
+
+    calls: deque[list[Operation]]
+    published: tuple[MetadataImage, MetadataChanges] | None
+    done: SubmitDone
+
+
+class ZooKeeperLog:
+    """All methods belong to the loop. Implements `MetadataLog` for the node, and `SessionListener` for the session."""
+
+    __slots__ = (
+        "_active",
+        "_broker_id",
+        "_clock",
+        "_endpoint",
+        "_entries",
+        "_known",
+        "_latest",
+        "_listeners",
+        "_on_failure",
+        "_publisher",
+        "_pumping",
+        "_reign",
+        "_rng",
+        "_round",
+        "_scheduler",
+        "_sending",
+        "_session",
+        "_session_id",
+        "_stopped",
+        "_writer",
+        "returned",
+    )
+
+    def __init__(
+        self,
+        *,
+        session: ZooKeeperSession,
+        broker_id: int,
+        publisher: MetadataPublisher,
+        clock: Clock,
+        rng: Rng,
+        scheduler: Scheduler,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """`session` is not started yet. `on_failure` is told when this node can take no more part."""
+        self._on_failure = on_failure
+        self._session = session
+        self._broker_id = broker_id
+        self._publisher = publisher
+        self._clock = clock
+        self._rng = rng
+        self._scheduler = scheduler
+        self._endpoint: Endpoint | None = None
+        self._session_id = 0
+        self._round = 0
+        """Rises with whatever makes older answers meaningless."""
+        self._reign = Reign(0, 0)
+        self._active = False
+        self._latest = EMPTY_IMAGE
+        self._writer = TreeWriter((), broker_id, 0)
+        self._entries: deque[_Entry] = deque()
+        self._sending = False
+        self._pumping = False
+        self._stopped = False
+        self._listeners: list[LeadershipListener] = []
+        self._known = (LeaderAndEpoch(NO_NODE, 0), False)
+        self.returned: frozenset[int] = frozenset()
+        """Of the tree with which this reign began: see `Cluster.returned`."""
+
+    # -- facts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def latest(self) -> MetadataImage:
+        """See `MetadataLog`."""
+        return self._latest
+
+    @property
+    def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
+        """Without eligible leader replicas (KIP-966), for which znodes have no field."""
+        levels = {name: NEW_CLUSTER_LEVELS[name] for name in (METADATA_VERSION, *NEW_CLUSTER_LEVELS)}
+        del levels[ELIGIBLE_LEADER_REPLICAS_VERSION]
+        return [versioned(FeatureLevelRecord(name=name, feature_level=level)) for name, level in levels.items()]
+
+    @property
+    def kraft_version(self) -> int:
+        """0: there are no voters."""
+        return 0
+
+    @property
+    def brokers_have_sessions(self) -> bool:
+        """True: a broker lives as long as its znode."""
+        return True
+
+    def check_voters(self) -> None:
+        """Raises KafkaError INVALID_UPDATE_VERSION: there are none."""
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "A cluster that ZooKeeper coordinates has no voters.")
+
+    def name_voters(self) -> None:
+        """As `check_voters`."""
+        self.check_voters()
+
+    @property
+    def next_offset(self) -> int:
+        """See `MetadataLog`; epochs of brokers are not taken from it, but from their znodes."""
+        return self._latest.offset + 1
+
+    @property
+    def leader(self) -> LeaderAndEpoch:
+        """Who has `/controller`, as last read."""
+        return self._known[0]
+
+    def leader_endpoint(self) -> Endpoint | None:
+        """This node's while it is active; another's is in its registration, which only the active one reads here."""
+        return self._endpoint if self._active else None
+
+    # -- start and end ---------------------------------------------------------------------------------------------
+
+    def start(self, endpoints: Sequence[Endpoint]) -> bool:
+        """Connect; nothing is stored here, and nothing blocks."""
+        self._endpoint = endpoints[0] if endpoints else None
+        self._session.start(self)
+        return True
+
+    def listen(self, listener: LeadershipListener) -> None:
+        """See `MetadataLog`."""
+        self._listeners.append(listener)
+        if self._known[0].leader_id != NO_NODE:
+            listener.on_leader_change(*self._known)
+
+    def stop(self, done: SubmitDone) -> None:
+        """End the session: claim and registration go at once."""
+        self._stopped = True
+        self._cease()
+        self._session.close(lambda: done(None))
+
+    def close(self) -> None:
+        """Nothing is stored here."""
+
+    # -- the session -----------------------------------------------------------------------------------------------
+
+    def on_connected(self, session: int) -> None:
+        """See `SessionListener`."""
+        self._session_id = session
+        self._cease()
+        self._look()
+
+    def on_disconnected(self) -> None:
+        """See `SessionListener`."""
+        self._session_id = 0
+        self._cease()
+
+    def on_expired(self) -> None:
+        """See `SessionListener`; whose claims are gone knows it by what is read next."""
+
+    # -- the claim -------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """See who is the controller, and become it where nobody is."""
+        self._round += 1
+        if not self._stopped and self._session_id:
+            self._session.get(paths.CONTROLLER, self._during(self._claim_seen), self._during(self._look))
+
+    def _claim_seen(self, claim: Znode | None, error: ZooKeeperError | None) -> None:
+        if error is not None:
+            self.begin_anew(error)
+            return
+
+        def first_made(_paths: list[str] | None, error: ZooKeeperError | None) -> None:
+            if error is None or error.code is Code.NODE_EXISTS:
+                self._look()
+            else:
+                self.begin_anew(error)
+
+        def epoch_seen(epoch: Znode | None, error: ZooKeeperError | None) -> None:
+            if error is not None:
+                self.begin_anew(error)
+            elif epoch is None:
+                self._session.multi([FIRST_EPOCH], self._during(first_made))
+            else:
+                self._stand(claim, epoch)
+
+        self._session.get(paths.CONTROLLER_EPOCH, self._during(epoch_seen))
+
+    def _stand(self, claim: Znode | None, epoch: Znode) -> None:
+        now_ms = self._clock.time_ms()
+        try:
+            if claim is None:
+                operations, reign = claim_controller(self._broker_id, now_ms, epoch)
+            elif standing(claim, self._session_id) is Standing.MINE:
+                operations, reign = claim_again(self._broker_id, now_ms, claim, epoch)
+            else:
+                broker_id = decode_controller(paths.CONTROLLER, claim.data).broker_id
+                controller_epoch = decode_controller_epoch(paths.CONTROLLER_EPOCH, epoch.data)
+                self._tell(LeaderAndEpoch(broker_id, controller_epoch), active=False)
+                return
+        except ProtocolError as error:
+            self.begin_anew(error)
+            return
+        self._round += 1  # the watch tells of the claim itself too
+        self._session.multi(operations, self._during(lambda _paths, error: self._claimed(reign, error)))
+
+    def _claimed(self, reign: Reign, error: ZooKeeperError | None) -> None:
+        if error is not None:
+            if error.code in _OUTRUN:
+                self._look()
+            else:
+                self.begin_anew(error)
+            return
+        self._reign = reign
+        self._session.get(paths.CONTROLLER, self._during(self._claim_kept), self._during(self._lost))
+        TreeScan(self._session, self._during(self._tree_read))
+
+    def _claim_kept(self, claim: Znode | None, error: ZooKeeperError | None) -> None:
+        if error is not None:
+            self.begin_anew(error)
+        elif standing(claim, self._session_id) is not Standing.MINE:
+            self._lost()
+
+    def _lost(self) -> None:
+        """Somebody has removed the claim, or changed it."""
+        self._cease()
+        self._look()
+
+    # -- the beginning of a reign ----------------------------------------------------------------------------------
+
+    def _tree_read(self, tree: Tree | None, error: Exception | None) -> None:
+        if tree is None:
+            self.begin_anew(error)
+            return
+        try:
+            cluster = read_cluster(tree, lambda: new_uuid(self._rng.random_bytes(16)))
+            delta = MetadataDelta(EMPTY_IMAGE)
+            for record in cluster.records:
+                delta.replay(record.message)
+        except (ProtocolError, InvariantError) as failure:
+            self.begin_anew(failure)
+            return
+        controller_epoch = self._reign.controller_epoch
+        image, _ = delta.apply(first_offset(controller_epoch), controller_epoch)
+        known = set(tree)
+        repairs = [*_missing(known), *cluster.repairs]
+        known -= {operation.path for group in repairs for operation in group if isinstance(operation, Delete)}
+        self.returned = frozenset(cluster.returned)
+        self._latest = image
+        self._writer = TreeWriter(known, self._broker_id, controller_epoch)
+        before = self._publisher.image
+        changes = all_changes(image) if before is EMPTY_IMAGE else changes_between(before, image)
+        self._enqueue(repairs, (image, changes), self._begun)
+
+    def _begun(self, error: BaseException | None) -> None:
+        if error is None:
+            self._active = True
+            self._tell(LeaderAndEpoch(self._broker_id, self._reign.controller_epoch), active=True)
+
+    # -- writes ----------------------------------------------------------------------------------------------------
+
+    def submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
+        """See `MetadataLog`. Errors are also INVALID_REQUEST and POLICY_VIOLATION for what ZooKeeper can't hold, and
+        INVALID_UPDATE_VERSION for eligible leader replicas."""
+        self._submit(records, done, write=True)
+
+    def adopt(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
+        """As `submit`, of what was read from the tree, so that it stands there already."""
+        self._submit(records, done, write=False)
+
+    def _submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone, *, write: bool) -> None:
+        if not self._active:
+            done(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller."))
+            return
+        if not records:
+            self._enqueue((), None, done)
+            return
+        delta = MetadataDelta(self._latest)
+        for record in at_level(records, metadata_level(self._latest)):
+            delta.replay(record.message)
+        image, changes = delta.apply(self._latest.offset + len(records), self._reign.controller_epoch)
+        try:
+            if image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+                text = "Eligible leader replicas can't be kept in ZooKeeper."
+                raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
+            groups = self._writer.groups(self._latest, image, changes) if write else []
+        except KafkaError as error:
+            done(error)
+            return
+        self._latest = image
+        self._enqueue(groups, (image, changes), done)
+
+    def submit_start(self, batches: Sequence[Sequence[ApiMessageAndVersion]], done: SubmitDone) -> None:
+        """Raises InvariantError: that is how a node begins that is a cluster by itself."""
+        raise InvariantError("a node on ZooKeeper is no cluster by itself")
+
+    def write(self, groups: Iterable[Group], done: SubmitDone) -> None:
+        """Write what is no metadata, in the order of submissions: wishes and notices that are done with."""
+        if self._active:
+            self._enqueue(groups, None, done)
+        else:
+            done(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller."))
+
+    def learn(self, path: str) -> None:
+        """Another has made a znode that the controller may want to make, or remove."""
+        self._writer.learn(path)
+
+    def _enqueue(
+        self, groups: Iterable[Group], published: tuple[MetadataImage, MetadataChanges] | None, done: SubmitDone
+    ) -> None:
+        self._entries.append(_Entry(deque(batches(groups, self._reign.epoch_version)), published, done))
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send the next call, or answer; in order also when an answer submits again."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._entries and not self._sending:
+                entry = self._entries[0]
+                if entry.calls:
+                    self._sending = True
+                    self._session.multi(entry.calls[0], self._during(self._sent))
+                    return
+                self._entries.popleft()
+                if entry.published is not None:
+                    self._publish(*entry.published)
+                entry.done(None)
+        finally:
+            self._pumping = False
+
+    def _publish(self, image: MetadataImage, changes: MetadataChanges) -> None:
+        try:
+            self._publisher.publish(image, changes)
+        except Exception as error:
+            # Some parts of the broker follow this image and some don't: no further change may build on it.
+            self._stopped = True
+            self._cease()
+            self._on_failure(error)
+            raise
+
+    def _sent(self, _paths: list[str] | None, error: ZooKeeperError | None) -> None:
+        if error is None:
+            self._sending = False
+            self._entries[0].calls.popleft()
+            self._pump()
+        elif error.code is Code.BAD_VERSION and error.position == 0:
+            self._lost()
+        else:
+            self.begin_anew(error)
+
+    # -- the end of a reign ----------------------------------------------------------------------------------------
+
+    def begin_anew(self, error: Exception | None) -> None:
+        """End this reign, if there is one: nobody knows how the tree is now, or it can't be read."""
+        lost = isinstance(error, ZooKeeperError) and error.code in (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED)
+        if not lost:
+            logger.error("the cluster's metadata in ZooKeeper is read again: %s", error)
+        self._cease()
+        self._scheduler.call_later(RETRY_S, self._during(self._look))
+
+    def _cease(self) -> None:
+        """Whatever is under way is nobody's business any more; nobody knows what becomes of it."""
+        self._round += 1
+        self._sending = False
+        waiting, self._entries = self._entries, deque()
+        self._active = False
+        self._tell(LeaderAndEpoch(NO_NODE, self._known[0].epoch), active=False)
+        for entry in waiting:
+            entry.done(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller any more."))
+
+    def _tell(self, leader: LeaderAndEpoch, *, active: bool) -> None:
+        known = (leader, active)
+        if known != self._known:
+            self._known = known
+            for listener in list(self._listeners):
+                listener.on_leader_change(leader, active)
+
+    def _during(self, callback: Callable[P, None]) -> Callable[P, None]:
+        """`callback`, unless what it is an answer to means nothing any more."""
+        begun = self._round
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> None:
+            if begun == self._round:
+                callback(*args, **kwargs)
+
+        return call
+
+
+def _missing(known: set[str]) -> Iterable[Group]:
+    """The folders of a new cluster, as far as they are not there; `known` has them then."""
+    for path in paths.PERSISTENT_PATHS:
+        for each in (*paths.parents(path), path):
+            if each not in known:
+                known.add(each)
+                yield [Create(each, b"")]
