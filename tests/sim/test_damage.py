@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ottla.quorum.metadata_log import QUORUM_STATE
 from ottla.record.builder import RecordData, build_batch
-from ottla.sim.damage import _KINDS, QUORUM_STATE, damage_files
+from ottla.sim.damage import _KINDS, damage_files
 from ottla.sim.disk import SimDisk
 from ottla.sim.file_system import Inode
 from ottla.sim.loop import SimClock, SimLoop
