@@ -234,9 +234,12 @@ def fetched(response: FetchResponse) -> dict[tuple[str | bytes, int], Any]:
 class Server:
     """A broker with its loop; restarts keep the directory."""
 
-    def __init__(self, directory: Path, *, clock: Clock | None = None, **settings: str) -> None:
+    def __init__(
+        self, directory: Path, disk: RealDisk | None = None, /, *, clock: Clock | None = None, **settings: str
+    ) -> None:
         self.directory = directory
         self.clock = clock or SystemClock()
+        self.disk = disk or RealDisk()
         self.settings = {"log.dirs": str(directory / "data"), **{k.replace("_", "."): v for k, v in settings.items()}}
         self.loop = asyncio.new_event_loop()
         self.start()
@@ -245,7 +248,7 @@ class Server:
         config, _ = BrokerConfig.parse(self.settings)
         self.registry = MetricsRegistry()
         self.pool = ThreadPool(self.loop)
-        machine = Machine(RealDisk(), self.clock, SystemRng(), self.loop, self.pool)
+        machine = Machine(self.disk, self.clock, SystemRng(), self.loop, self.pool)
         self.broker = Broker(config, machine, self.registry)
         self.loop.run_until_complete(self.broker.start([Endpoint(LISTENER, "PLAINTEXT", "127.0.0.1", 9092)]))
         self._next_channel = 1

@@ -761,11 +761,12 @@ class LogDirectory:
         now = self._clock.time_ms()
         if (lasting and self.offline is None) or now - self._last_error_log_ms >= _ERROR_LOG_INTERVAL_MS:
             logger.error(
-                "%s failed in %s: %s%s%s",
+                "%s failed in %s: %s%s%s%s",
                 action,
                 self.path,
                 error.strerror or error,
                 "; free space there, and appends go on by themselves" if error.errno in _FULL and not lasting else "",
+                f" ({error.filename})" if error.filename else "",
                 f" (and {self._unlogged_errors} more errors)" if self._unlogged_errors else "",
             )
             self._last_error_log_ms = now

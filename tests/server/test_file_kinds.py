@@ -1,0 +1,170 @@
+"""Each kind of file that a data directory holds, missing, empty, cut, garbage, not to be read, or a directory in its
+place, before a start after a stop and after a kill: mended, with every record there, or refused by the file's name.
+
+`tests/faults/test_strange_files.py` and `test_corruption.py` have some of it with real processes. Left out: what only a
+node of a cluster has.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ottla.app.disk import RealDisk
+from ottla.common.disk import File
+from ottla.common.disk_refusal import disk_refusal
+from ottla.common.errors import OperatorError
+from ottla.record.batch import iter_batches
+
+from .harness import Server, fetch_request
+from .test_read_committed import end, only, values, write
+
+METADATA = "__cluster_metadata-0"
+OF_PARTITIONS = (
+    *(f"t-0/*{suffix}" for suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")),
+    "t-0/leader-epoch-checkpoint",
+    "t-0/partition.metadata",
+    "cleaner-offset-checkpoint",
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+)
+AFTER_A_KILL = ("t-0/*.log", "t-0/*.txnindex", "cleaner-offset-checkpoint")
+"""What a start treats otherwise then; the rest is tried in `tests/faults/test_corruption.py`."""
+OTHERS = (
+    "meta.properties",
+    ".lock",
+    ".kafka_cleanshutdown",
+    ".ottla_cleaner",
+    *(f"{METADATA}/*{suffix}" for suffix in (".log", ".index", ".timeindex", ".checkpoint")),
+    f"{METADATA}/leader-epoch-checkpoint",
+    f"{METADATA}/partition.metadata",
+    f"{METADATA}/quorum-state",
+)
+ABORTED_UNKNOWN = ("t-0/*.txnindex", "a stop")
+"""No start misses them (SAFETY.md); the scrubber does."""
+VALUES = [b"%d" % number for number in range(12)]
+
+
+class Unreadable(RealDisk):
+    """May not open one file, as another user's; this one may be root, whom no mode keeps out."""
+
+    path = ""
+
+    def _check(self, path: str) -> None:
+        if path == self.path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        self._check(path)
+        return super().open(path, create=create, read_only=read_only)
+
+    def read_bytes(self, path: str) -> bytes:
+        self._check(path)
+        return super().read_bytes(path)
+
+    def overwrite(self, path: str, data: bytes, position: int = 0) -> None:
+        self._check(path)
+        super().overwrite(path, data, position)
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"\xa5garbage \x00" * 10)
+
+
+def directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def unreadable(path: Path) -> None:
+    """By the disk: see `Unreadable`."""
+
+
+CHANGES = (missing, empty, cut, garbage, directory, unreadable)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A directory with all of these files, as a stop and as a kill leaves it."""
+    folder = tmp_path_factory.mktemp("kinds")
+    server = Server(folder)
+    client = server.connect()
+    client.create_topic("t", internal_segment_bytes="400", message_timestamp_type="LogAppendTime")
+    for number in range(6):
+        client.produce("t", VALUES[number])
+    server.restart()  # snapshots come with a stop
+    client = server.connect()
+    partition = server.broker.parts.replicas.find("t", 0)
+    write(partition, b"aborted", b"aborted")
+    end(partition, committed=False)
+    for number in range(6, 12):
+        client.produce("t", VALUES[number])
+    server.broker.parts.logs.write_checkpoints()
+    (folder / "data" / "cleaner-offset-checkpoint").write_bytes(b"0\n1\nt 0 1\n")
+    (folder / "data" / ".ottla_cleaner").write_bytes(b"{}")
+    shutil.copytree(folder / "data", folder / "killed")
+    server.stop()
+    server.loop.close()
+    return {"a kill": folder / "killed", "a stop": folder / "data"}
+
+
+def read(server: Server) -> list[bytes | None]:
+    """What a consumer under read_committed sees of the topic."""
+    client, found, offset = server.connect(), [], 0
+    while (batches := only(client.ask(fetch_request(("t", 0, offset), isolation_level=1), 12))).records:
+        found += values(batches)
+        offset = list(iter_batches(batches.records))[-1].next_offset
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "ended"),
+    [*((kind, "a kill") for kind in AFTER_A_KILL), *((kind, "a stop") for kind in (*OF_PARTITIONS, *OTHERS))],
+)
+def test_it_is_mended_or_refused_by_name(
+    filled: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, ended: str
+) -> None:
+    for change in CHANGES:
+        data = tmp_path / change.__name__ / "data"
+        shutil.copytree(filled[ended], data)
+        path = max(data.glob(kind))
+        change(path)
+        disk = Unreadable()
+        disk.path = str(path) if change is unreadable else ""
+        caplog.clear()
+        try:
+            server = Server(data.parent, disk)
+        except (OperatorError, OSError) as error:
+            told = str(disk_refusal(error, str(data)) if isinstance(error, OSError) else error)
+            assert str(path) in told or (str(data) in told and path.parent.name in told), (change, told)
+            continue
+        found = read(server)
+        server.stop()
+        server.loop.close()
+        if kind == "t-0/*.log":
+            assert found == VALUES[: len(found)], change
+        elif (kind, ended) == ABORTED_UNKNOWN:
+            committed = [value for value in found if value != b"aborted"]
+            assert committed == VALUES or str(path) in caplog.text, change
+        elif kind == f"{METADATA}/*.log":
+            assert change is cut, "the topic is forgotten, and its log set aside"
+            assert list(data.glob("t-0.*-stray"))
+        else:
+            assert found == VALUES, change
