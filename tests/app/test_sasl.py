@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from ottla.common.machine import Machine
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 JAAS = "listener.name.x.plain.sasl.jaas.config"
+KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
+KERBEROS_JAAS = "listener.name.x.gssapi.sasl.jaas.config"
+KEYTAB = f'{KERBEROS_MODULE} required useKeyTab=true storeKey=true keyTab="/not/there" principal="kafka/h@R";'
 LISTENER = {"listeners": "X://h:1", "listener.security.protocol.map": "X:SASL_PLAINTEXT"}
 PLAIN = {"sasl.enabled.mechanisms": "PLAIN"}
 TOKENS = {
@@ -69,8 +73,12 @@ def keys(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({}, "sasl.enabled.mechanisms of listener X is GSSAPI: set it to some of PLAIN"),
-        ({"sasl.enabled.mechanisms": "PLAIN,GSSAPI"}, "Kerberos (GSSAPI), the default of Apache Kafka, is not there"),
+        ({}, f"GSSAPI needs {KERBEROS_JAAS}"),
+        ({}, "(or sasl.enabled.mechanisms of listener X, where GSSAPI is the default, to some of PLAIN"),
+        ({KERBEROS_JAAS: f"{KERBEROS_MODULE} required storeKey=true;"}, f"{KERBEROS_JAAS} has to have useKeyTab=true"),
+        ({KERBEROS_JAAS: f'{KERBEROS_MODULE} required useKeyTab=true keyTab="/k";'}, "principal="),
+        ({KERBEROS_JAAS: f'{PLAIN_MODULE} required user_a="secret";'}, f"{KERBEROS_JAAS} has another login module"),
+        ({KERBEROS_JAAS: KEYTAB, "sasl.kerberos.service.name": "other"}, "sasl.kerberos.service.name is other"),
         ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms of listener X is empty"),
         ({"sasl.enabled.mechanisms": "PLAIN,DIGEST-MD5"}, "DIGEST-MD5"),
         (PLAIN, f"PLAIN needs {JAAS}"),
@@ -87,6 +95,14 @@ def test_what_is_missing_is_told(settings: dict[str, str], words: str) -> None:
         made(**settings)
     assert words in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_kerberos_needs_its_library_and_a_keytab() -> None:
+    with pytest.raises(OperatorError) as caught:
+        made(**{KERBEROS_JAAS: KEYTAB})
+    missing = "pip install 'ottla[gssapi]'" if find_spec("gssapi") is None else "the keytab /not/there has no keys of"
+    assert missing in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("missing", ["sasl.oauthbearer.expected.issuer", "sasl.oauthbearer.expected.audience"])

@@ -1,8 +1,8 @@
 """SASL of a node's listeners from its settings: who may come in by them, and as whom this node speaks to others.
 
 A mechanism that is enabled has what it needs, or the start is refused: PLAIN users in its login module, OAUTHBEARER
-keys, issuer and audience. SCRAM's users stand in the metadata log. Keys of tokens are read again from time to time;
-where that fails the old ones go on.
+keys, issuer and audience, GSSAPI a keytab. SCRAM's users stand in the metadata log. Keys of tokens are read again from
+time to time; where that fails the old ones go on.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from ottla.common.machine import Machine
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.peer import Login
 from ottla.security.sasl.credentials import BY_NAME, ScramCredential, ScramMechanism
-from ottla.security.sasl.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, LoginModule, parse_jaas
+from ottla.security.sasl.jaas import KERBEROS_MODULE, OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, LoginModule, parse_jaas
 from ottla.security.sasl.mechanism import GSSAPI, NO_KERBEROS, ClientMechanism, ServerMechanism
 from ottla.security.sasl.plain import PlainClient, PlainServer
 from ottla.security.sasl.scram import ScramClient, ScramServer
 from ottla.security.sasl.session import MechanismOffer
 from ottla.security.sasl.tokens import TokenLogins
 from ottla.server.authentication import AuthenticationMetrics, ListenerAuthentication
+from ottla.server.pool_share import PoolShare
 
 logger = logging.getLogger(__name__)
 
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
-SERVED = (PLAIN, *BY_NAME, OAUTHBEARER)
+AMONG_NODES = (PLAIN, *BY_NAME, OAUTHBEARER)
+SERVED = (*AMONG_NODES, GSSAPI)
 SECRET_BYTES = 32
 MAX_KEY_SET_BYTES = 1024 * 1024
 _JAAS = "sasl.jaas.config"
@@ -59,6 +61,8 @@ class SaslOfListeners:
         self._machine = machine
         self._find = find
         self._secret = machine.rng.random_bytes(SECRET_BYTES)
+        # Whoever says who they are may fill a part of the pool, but not keep others from their disk.
+        self._pool = PoolShare(machine.pool)
         self._tokens = TokenLogins(token_secret(config.get_str), find_token, self._secret)
         opened = (*config.listeners, *(config.controller_listeners if config.clustered else ()))
         self._offers = {
@@ -77,6 +81,7 @@ class SaslOfListeners:
             dispatcher,
             clock=self._machine.clock,
             scheduler=self._machine.scheduler,
+            pool=self._pool,
             metrics=AuthenticationMetrics(registry),
             failure_delay_ms=self._config.get_int("connection.failed.authentication.delay.ms"),
             max_request_bytes=_whole(self._config.of_listener(listener.name, "sasl.server.max.receive.size")),
@@ -87,10 +92,10 @@ class SaslOfListeners:
         if not listener.authenticates:
             return None
         mechanism = self._config.get_str(mechanism_setting) or ""
-        if mechanism not in SERVED:
+        if mechanism not in AMONG_NODES:
             raise OperatorError(
                 f"{mechanism_setting} is {mechanism}, by which nodes can't say to each other who they are: set it to "
-                f"one of {', '.join(SERVED)}{NO_KERBEROS if mechanism == GSSAPI else ''}"
+                f"one of {', '.join(AMONG_NODES)}{NO_KERBEROS if mechanism == GSSAPI else ''}"
             )
         if mechanism == OAUTHBEARER:
             return self._token_login(listener)
@@ -182,12 +187,13 @@ class SaslOfListeners:
         if unknown or not mechanisms:
             raise OperatorError(
                 f"sasl.enabled.mechanisms of listener {listener.name} is {', '.join(mechanisms) or 'empty'}: set it to "
-                f"some of {', '.join(SERVED)}{NO_KERBEROS if GSSAPI in unknown else ''}"
+                f"some of {', '.join(SERVED)}"
             )
         return {
             name: MechanismOffer(
                 self._server(listener, name),
                 _whole(self._config.of_listener(listener.name, "connections.max.reauth.ms", name)),
+                blocks=name == GSSAPI,
             )
             for name in mechanisms
         }
@@ -203,6 +209,8 @@ class SaslOfListeners:
             return lambda: PlainServer(users)
         if name == OAUTHBEARER:
             return self._oauthbearer(listener)
+        if name == GSSAPI:
+            return self._gssapi(listener)
         mechanism = BY_NAME[name]
         machine = self._machine
         return lambda: ScramServer(
@@ -216,13 +224,45 @@ class SaslOfListeners:
     def _module(self, listener: ListenerInfo, mechanism: str) -> LoginModule:
         setting = of_listener(listener.name, _JAAS, mechanism)
         text = self._config.of_listener(listener.name, _JAAS, mechanism)
-        wanted = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
+        wanted = {PLAIN: PLAIN_MODULE, GSSAPI: KERBEROS_MODULE}.get(mechanism, SCRAM_MODULE)
+        otherwise = ""
+        if mechanism == GSSAPI:  # which nobody may have asked for, since it is the default
+            otherwise = (
+                f" (or sasl.enabled.mechanisms of listener {listener.name}, where GSSAPI is the default, to some of "
+                f"{', '.join(AMONG_NODES)})"
+            )
         if not isinstance(text, str) or not text.strip():
-            raise OperatorError(f"{mechanism} needs {setting}: set it to {wanted} required ...;")
+            raise OperatorError(f"{mechanism} needs {setting}: set it to {wanted} required ...;{otherwise}")
         module = parse_jaas(setting, text)
         if module.name != wanted:
-            raise OperatorError(f"{setting} has another login module than {mechanism} needs, which is {wanted}")
+            raise OperatorError(
+                f"{setting} has another login module than {mechanism} needs: set it to {wanted}{otherwise}"
+            )
         return module
+
+    def _gssapi(self, listener: ListenerInfo) -> Callable[[], ServerMechanism]:
+        from ottla.app.kerberos import Acceptor  # these here, since few ask for Kerberos
+        from ottla.security.sasl.kerberos import GssapiServer
+        from ottla.security.sasl.kerberos_names import SETTING, PrincipalRules
+
+        setting = of_listener(listener.name, _JAAS, GSSAPI)
+        options = self._module(listener, GSSAPI).options
+        principal, keytab = options.get("principal"), options.get("keyTab")
+        if options.get("useKeyTab", "").lower() != "true" or not principal or not keytab:
+            raise OperatorError(
+                f'{setting} has to have useKeyTab=true, keyTab="/path/of/a/keytab" and principal="service/host@REALM", '
+                "whose keys clients' tickets are for"
+            )
+        service = self._config.of_listener(listener.name, "sasl.kerberos.service.name", GSSAPI)
+        if service and service != principal.partition("/")[0]:
+            raise OperatorError(
+                f"sasl.kerberos.service.name is {service}, but the principal in {setting} is {principal}: clients that "
+                f"follow it would ask for tickets of {service}, so make them one"
+            )
+        acceptor = Acceptor(setting, principal, keytab)
+        rules = self._config.of_listener(listener.name, SETTING, GSSAPI)
+        named = PrincipalRules(rules if isinstance(rules, tuple) else (), acceptor.default_realm)
+        return lambda: GssapiServer(acceptor.context(), named)
 
     def _oauthbearer(self, listener: ListenerInfo) -> Callable[[], ServerMechanism]:
         try:

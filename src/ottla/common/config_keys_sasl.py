@@ -1,6 +1,6 @@
 """Broker settings of SASL, each also for one listener, or one mechanism of it.
 
-As in KIP-85, KIP-103, KIP-368, KIP-768 and KIP-1139.
+As in KIP-12, KIP-85, KIP-103, KIP-368, KIP-768 and KIP-1139.
 
 Left out: to change them while the broker runs.
 """
@@ -21,8 +21,8 @@ SASL_CONFIGS = [
         "sasl.enabled.mechanisms",
         ConfigType.LIST,
         ("GSSAPI",),
-        "Mechanisms by which clients may say who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. GSSAPI "
-        "(Kerberos), the default of Apache Kafka, is not there: a listener of SASL without another one is refused.",
+        "Mechanisms by which clients may say who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, "
+        "GSSAPI (Kerberos), which is for clients only and needs the extra gssapi.",
     ),
     _sasl(
         "sasl.jaas.config",
@@ -30,7 +30,8 @@ SASL_CONFIGS = [
         None,
         "The login module of one mechanism of one listener, as listener.name.<name>.plain.sasl.jaas.config: users "
         'as user_<name>="<password>", and username and password of this node. That of OAUTHBEARER says by '
-        "ssl.truststore.location and its like whom a connection to an issuer trusts, as in Apache Kafka.",
+        "ssl.truststore.location and its like whom a connection to an issuer trusts, as in Apache Kafka. That of "
+        "GSSAPI has useKeyTab=true, keyTab and principal.",
     ),
     _sasl(
         "sasl.mechanism.inter.broker.protocol",
@@ -43,6 +44,20 @@ SASL_CONFIGS = [
         ConfigType.STRING,
         "GSSAPI",
         "The mechanism by which this node says to controllers who it is.",
+    ),
+    _sasl(
+        "sasl.kerberos.service.name",
+        ConfigType.STRING,
+        None,
+        "The service that clients ask for tickets of, by their setting of this name; another one than in the principal "
+        "of the login module is refused.",
+    ),
+    _sasl(
+        "sasl.kerberos.principal.to.local.rules",
+        ConfigType.LIST,
+        ("DEFAULT",),
+        "How a principal of Kerberos becomes the name of a user: DEFAULT, which takes the first component in the "
+        "default realm, or a RULE: as Apache Kafka has them. The first that fits counts.",
     ),
     _sasl(
         "sasl.server.max.receive.size",

@@ -11,13 +11,13 @@ only after the delay, and reads nothing meanwhile.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import cast
 
 from ottla.common.acl import USER, TokenPrincipal, principal_of
 from ottla.common.channel import Dispatcher, IdentifiedChannel, Part
-from ottla.common.clock import Clock, Scheduler
+from ottla.common.clock import BlockingPool, Clock, Scheduler
 from ottla.common.errors import ProtocolError
 from ottla.common.logs import RATE_LIMITED
 from ottla.metrics.registry import MetricsRegistry
@@ -26,7 +26,8 @@ from ottla.protocol.header import REQUEST_FIELDS, encode_response, read_client_i
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.registry import API, ApiKey
-from ottla.security.sasl.session import MechanismOffer, Phase, SaslSession
+from ottla.security.sasl.mechanism import AuthenticationFailed
+from ottla.security.sasl.session import MechanismOffer, Phase, SaslSession, Step
 
 logger = logging.getLogger(__name__)
 
@@ -64,15 +65,17 @@ class ListenerAuthentication:
         *,
         clock: Clock,
         scheduler: Scheduler,
+        pool: BlockingPool,
         metrics: AuthenticationMetrics,
         failure_delay_ms: int,
         max_request_bytes: int,
     ) -> None:
-        """`dispatcher` serves who is authenticated; the last two are Kafka's settings."""
+        """`dispatcher` serves who is authenticated; steps that wait go to `pool`; the last two are Kafka's settings."""
         self.offers = offers
         self.dispatcher = dispatcher
         self.clock = clock
         self.scheduler = scheduler
+        self.pool = pool
         self.metrics = metrics
         self.failure_delay_ms = failure_delay_ms
         self.max_request_bytes = max_request_bytes
@@ -112,8 +115,13 @@ class AuthenticationGate:
                 raise ProtocolError("the session is over, and the client did not authenticate again")
             return self._listener.dispatcher.handle(channel, buffer, start, end)
         if session.phase is Phase.BARE_TOKENS:
-            answer = session.bare_token(bytes(buffer[start:end]))
-            return self._after(channel, [] if answer is None else [_SIZE.pack(len(answer)) + answer])
+            token = bytes(buffer[start:end])
+
+            def bare(taken: Step | None) -> list[Part]:
+                answer = session.bare_token(token, taken)
+                return [] if answer is None else [_SIZE.pack(len(answer)) + answer]
+
+            return self._take(channel, token, bare)
         return self._request(channel, buffer, start, end)
 
     def _request(self, channel: IdentifiedChannel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
@@ -135,12 +143,40 @@ class AuthenticationGate:
         _, body_start = read_client_id(buffer, start, end, size, version >= spec.flexible_from)
         message: object
         message, _ = read_message(spec.request, version, buffer, body_start, end, MAX_ELEMENTS)
-        response: object
         if isinstance(message, SaslHandshakeRequest):
             response = session.handshake(version, message.mechanism)
-        else:
-            response = session.authenticate(bytes(cast(SaslAuthenticateRequest, message).auth_bytes))
-        return self._after(channel, [encode_response(key, version, correlation_id, response)])
+            return self._after(channel, [encode_response(key, version, correlation_id, response)])
+        token = bytes(cast(SaslAuthenticateRequest, message).auth_bytes)
+
+        def framed(taken: Step | None) -> list[Part]:
+            return [encode_response(key, version, correlation_id, session.authenticate(token, taken))]
+
+        return self._take(channel, token, framed)
+
+    def _take(
+        self, channel: IdentifiedChannel, token: bytes, answer: Callable[[Step | None], list[Part]]
+    ) -> list[Part] | None:
+        """Take a token, off the loop where that waits; `answer` makes the response of what was taken there."""
+        step = self._session.blocking_step(token)
+        if step is None:
+            return self._after(channel, answer(None))
+
+        def done(result: bytes | None, error: BaseException | None) -> None:
+            if error is not None and not isinstance(error, AuthenticationFailed):
+                channel.close("internal error")
+                raise error
+
+            def taken() -> bytes:
+                if error is not None:
+                    raise error
+                return cast(bytes, result)
+
+            parts = self._after(channel, answer(taken))
+            if parts is not None:
+                channel.respond(parts)
+
+        self._listener.pool.submit(step, done)
+        return None
 
     def _after(self, channel: IdentifiedChannel, parts: list[Part]) -> list[Part] | None:
         """What follows a step; the answer, None where it is late because of a failure."""

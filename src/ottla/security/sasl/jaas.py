@@ -15,6 +15,7 @@ from ottla.common.errors import OperatorError
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 USER_PREFIX = "user_"
 
 _FLAGS = ("required", "requisite", "sufficient", "optional")

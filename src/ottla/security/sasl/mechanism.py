@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 GSSAPI = "GSSAPI"
-"""Which is not served."""
-NO_KERBEROS = "; Kerberos (GSSAPI), the default of Apache Kafka, is not there"
+"""Kerberos, by which clients come in, but no node and no tool of ours."""
+NO_KERBEROS = "; by Kerberos (GSSAPI), the default of Apache Kafka, only clients of others come in"
 """The end of a sentence that refuses it."""
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
+from functools import partial
 from typing import NamedTuple
 
 from ottla.common.clock import Clock
@@ -24,6 +25,9 @@ from ottla.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from ottla.security.sasl.mechanism import AuthenticationFailed, ServerMechanism
 
 MIN_SECONDS_BETWEEN = 1.0
+
+Step = Callable[[], bytes]
+"""The answer to a token; raises AuthenticationFailed."""
 
 
 class Phase(Enum):
@@ -44,6 +48,8 @@ class MechanismOffer(NamedTuple):
     begin: Callable[[], ServerMechanism]
     max_reauth_ms: int
     """How long it counts, `connections.max.reauth.ms`; 0 for ever."""
+    blocks: bool = False
+    """Whether a step of it may wait for files."""
 
 
 class SaslSession:
@@ -133,11 +139,21 @@ class SaslSession:
         self.phase = Phase.TOKENS if version else Phase.BARE_TOKENS
         return SaslHandshakeResponse(mechanisms=names)
 
-    def authenticate(self, token: bytes) -> SaslAuthenticateResponse:
+    def blocking_step(self, token: bytes) -> Step | None:
+        """What takes `token` and may wait for files, for another thread; None where nothing waits.
+
+        What comes of it, an answer or AuthenticationFailed, is given to `authenticate` or `bare_token` as `taken`.
+        """
+        exchange = self._exchange
+        if exchange is None or self._wrong_mechanism or not self._offers[self._mechanism].blocks:
+            return None
+        return partial(exchange.evaluate, token)
+
+    def authenticate(self, token: bytes, taken: Step | None = None) -> SaslAuthenticateResponse:
         """Take a token of a SaslAuthenticate request. Raises ProtocolError where none may come."""
         if self.phase is not Phase.TOKENS:
             raise ProtocolError("SaslAuthenticate came without a handshake")
-        answer = self._step(token)
+        answer = self._step(token, taken)
         if answer is None:
             again = "re-authentication" if self.again else "authentication"
             return SaslAuthenticateResponse(
@@ -147,17 +163,17 @@ class SaslSession:
             )
         return SaslAuthenticateResponse(error_message=None, auth_bytes=answer, session_lifetime_ms=self._lifetime_ms())
 
-    def bare_token(self, token: bytes) -> bytes | None:
+    def bare_token(self, token: bytes, taken: Step | None = None) -> bytes | None:
         """Take a token that is a frame by itself; the answer is one too, None after a failure."""
-        return self._step(token)
+        return self._step(token, taken)
 
-    def _step(self, token: bytes) -> bytes | None:
+    def _step(self, token: bytes, taken: Step | None) -> bytes | None:
         exchange = self._exchange
         if exchange is None or self._wrong_mechanism:
             self._fail("the client wants to authenticate again by another mechanism")
             return None
         try:
-            answer = exchange.evaluate(token)
+            answer = exchange.evaluate(token) if taken is None else taken()
         except AuthenticationFailed as error:
             self._fail(str(error))
             return None

@@ -1,0 +1,128 @@
+"""GSSAPI as RFC 4752 has it, over a context that stands in for a ticket's: `compat/java/test_kerberos.py` has a KDC."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.security.sasl.kerberos import MAX_STEPS, GssapiServer
+from ottla.security.sasl.kerberos_names import PrincipalRules
+from ottla.security.sasl.mechanism import AuthenticationFailed
+
+RULES = PrincipalRules(["DEFAULT"], "R")
+OFFER = b"\x01\0\0\0"
+
+
+class Known:
+    """A context that is complete after so many tokens, and has an answer to each; what it wraps is marked."""
+
+    def __init__(self, tokens: int = 1, answer: bytes = b"to the client", principal: str = "ann@R") -> None:
+        self.complete = False
+        self._left = tokens
+        self._answer = answer
+        self._principal = principal
+
+    def step(self, token: bytes) -> bytes:
+        if token != b"ticket":
+            raise AuthenticationFailed("no ticket")
+        self._left -= 1
+        self.complete = self._left <= 0
+        return self._answer
+
+    def initiator(self) -> str:
+        assert self.complete
+        return self._principal
+
+    def wrap(self, message: bytes) -> bytes:
+        assert self.complete
+        return b"w" + message
+
+    def unwrap(self, token: bytes) -> bytes:
+        if token[:1] != b"w":
+            raise AuthenticationFailed("changed")
+        return token[1:]
+
+
+def offered(context: Known) -> GssapiServer:
+    """A server that told its layers."""
+    server = GssapiServer(context, RULES)
+    assert server.evaluate(b"ticket") == b"to the client"
+    assert server.evaluate(b"") == b"w" + OFFER
+    assert not server.complete
+    return server
+
+
+@pytest.mark.parametrize("authorization", [b"", b"ann@R", b"ann"])
+def test_a_client_comes_in_as_who_its_ticket_says(authorization: bytes) -> None:
+    server = offered(Known())
+    assert server.evaluate(b"w" + OFFER + authorization) == b""
+    assert (server.name, server.complete, server.expires_ms, server.by_token) == ("ann", True, None, False)
+
+
+def test_a_size_that_goes_with_other_layers_means_nothing() -> None:
+    """Java's client sends the one of its settings."""
+    server = offered(Known())
+    server.evaluate(b"w\x01\x01\x00\x00ann@R")
+    assert server.name == "ann"
+
+
+def test_the_offer_comes_at_once_where_there_is_nothing_else_to_say() -> None:
+    server = GssapiServer(Known(answer=b""), RULES)
+    assert server.evaluate(b"ticket") == b"w" + OFFER
+    assert server.evaluate(b"w" + OFFER) == b""
+    assert server.name == "ann"
+
+
+def test_a_context_may_take_more_tokens_but_not_many() -> None:
+    server = GssapiServer(Known(tokens=2), RULES)
+    assert [server.evaluate(b"ticket") for _ in range(2)] == [b"to the client"] * 2
+    assert server.evaluate(b"") == b"w" + OFFER
+    endless = GssapiServer(Known(tokens=100), RULES)
+    for _ in range(MAX_STEPS):
+        endless.evaluate(b"ticket")
+    with pytest.raises(AuthenticationFailed, match="no context"):
+        endless.evaluate(b"ticket")
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        b"",
+        OFFER,
+        b"w",
+        b"w\x01\0\0",
+        b"w\x00\0\0\0",
+        b"w\x02\0\0\0",
+        b"w\x04\0\0\0",
+        b"w\x03\0\0\0",
+        b"w" + OFFER + b"bob@R",
+        b"w" + OFFER + b"bob",
+        b"w" + OFFER + b"ann@OTHER",
+        b"w" + OFFER + b"ann\0",
+        b"w" + OFFER + b"\xff",
+        b"w" + OFFER + b"x" * 5000,
+    ],
+)
+def test_any_other_choice_fails(choice: bytes) -> None:
+    server = offered(Known())
+    with pytest.raises(AuthenticationFailed):
+        server.evaluate(choice)
+    assert (server.name, server.complete) == ("", False)
+
+
+def test_a_choice_does_not_come_before_the_offer() -> None:
+    server = GssapiServer(Known(), RULES)
+    with pytest.raises(AuthenticationFailed):
+        server.evaluate(b"w" + OFFER)
+    server = GssapiServer(Known(), RULES)
+    server.evaluate(b"ticket")
+    with pytest.raises(AuthenticationFailed):
+        server.evaluate(b"w" + OFFER)
+    assert not server.complete
+
+
+@pytest.mark.parametrize("principal", ["ann@OTHER", "a/b/c@R", "ann"])
+def test_a_ticket_of_somebody_whom_no_rule_knows_is_no_use(principal: str) -> None:
+    server = offered(Known(principal=principal))
+    with pytest.raises(AuthenticationFailed, match=r"rule|form"):
+        server.evaluate(b"w" + OFFER)
+    assert not server.complete
