@@ -107,6 +107,12 @@ $(VENV)/.test: $(VENV)/.base
 	@$(PIP) 'ottla[test]'
 	@touch $@
 
+# Compiled here, against the headers of MIT Kerberos: tests with a KDC are skipped without them.
+$(VENV)/.kerberos: $(VENV)/.test
+	@if ! command -v krb5-config > /dev/null; then echo "Without libkrb5-dev tests of Kerberos are skipped."; \
+	else echo "Building what tests of Kerberos need"; CFLAGS=-O0 $(PIP) 'ottla[gssapi]' && touch $@ \
+		|| echo "The extra gssapi could not be built: tests of Kerberos are skipped."; fi
+
 $(VENV)/.bench: $(VENV)/.base
 	@echo "Installing what the measurements need"
 	@$(PIP) 'ottla[bench]'
@@ -177,7 +183,7 @@ exactly-once-load: $(VENV)/.test $(VENV)/.pipeline
 page-views: $(VENV)/.test $(VENV)/.pipeline
 	$(BIN)/python -m tests.pipeline.page_views --views $(VIEWS) $(ARGS)
 
-compat: $(VENV)/.test
+compat: $(VENV)/.test $(if $(filter --ignore=compat/java,$(ARGS)),,$(if $(filter compat compat/java%,$(FAMILIES)),$(VENV)/.kerberos))
 	$(BIN)/pytest $(FAMILIES) -rs $(ARGS)
 
 $(KAFKA) .cache/compat/java-spark/pom.xml: .cache/compat/java-%/pom.xml: compat/java/%.xml
