@@ -151,12 +151,12 @@ class Membership:
 
     def leave(self) -> None:
         """Give up everything; `run` ends then."""
-        self._leaving = True
+        self._leaving = self._changed = True
 
     @property
     def woken(self) -> bool:
         """Whether `run` has something to do, however long it was to wait."""
-        return self._changed or self._leaving
+        return self._changed
 
     def run(self) -> Steps:
         """Take part until `leave`."""
@@ -175,7 +175,7 @@ class Membership:
                 failed, self.problem = True, error
             if failed:
                 yield Wait(self._backoff_ms)
-            elif not self.woken:
+            elif not self._changed:
                 yield Wait(None if settled else self._backoff_ms)
 
     def commit(self, offsets: Mapping[Position, int]) -> Steps:
