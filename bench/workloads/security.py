@@ -1,18 +1,24 @@
-"""What security costs: `produce` and `consume` of 1 KiB by TLS, and with ACLs and quotas that nobody reaches.
+"""What security costs: `produce` and `consume` of 1 KiB by TLS, silent connections, ACLs and quotas nobody reaches.
 
 `tls` has a second listener with a certificate of an authority made for the run, and clients that check it; the load and
-the figures are those of `throughput`. To `guarded` the same cell without it compares (`produce/1024/none/acks=1`,
-`consume/1024/none`): ACLs allow whoever comes, among others for other topics, and quotas of all kinds are far away.
+the figures are those of `throughput`. `tls/held/1000` has the memory of a thousand connections that have asked for
+versions once, without and with TLS in one run. To `guarded` the same cell without it compares
+(`produce/1024/none/acks=1`, `consume/1024/none`): ACLs allow whoever comes, among others for other topics, and quotas
+of all kinds are far away.
 """
 
 from __future__ import annotations
 
+import socket
+import ssl
+import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 
-from harness.cells import Cell, Figure, Profile
-from harness.peers import Server, free_port
+from harness.cells import Cell, Figure, Profile, memory_figures
+from harness.peers import API_VERSIONS, Server, free_port
 
 from ottla.client.cluster import Cluster
 from ottla.common.acl import WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
@@ -22,6 +28,8 @@ from workloads.throughput import TOPIC, consume, produce
 CODECS = ("none", "lz4")
 SIZE = 1024
 ACKS = "1"
+HELD = 1000
+"""Connections of each kind."""
 PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT"
 """Apache Kafka knows that of the controllers by itself only where no listener is encrypted."""
 AUTHORIZER = {
@@ -53,6 +61,36 @@ def by_tls(measure: Measure, server: Server, profile: Profile) -> Sequence[Figur
     return measure(server, profile, **client)
 
 
+def held(connections: int, server: Server, profile: Profile, **client: object) -> Sequence[Figure]:
+    """Resident memory before and with so many silent connections, first plain ones, then those of TLS beside them."""
+    context = ssl.create_default_context(cafile=str(client["ssl.ca.location"]))
+    with ExitStack() as stack:
+        steps_mb = [server.memory_mb()]
+        for port, wrap in ((server.port, False), (server.tls_port, True)):
+            for _ in range(connections):
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+                if wrap:
+                    connection = stack.enter_context(context.wrap_socket(connection, server_hostname="127.0.0.1"))
+                connection.sendall(API_VERSIONS)
+                receive(connection, int.from_bytes(receive(connection, 4), "big"))
+            time.sleep(profile.warm_up_s)
+            steps_mb.append(server.memory_mb())
+    before_mb, plain_mb, all_mb = steps_mb
+    return [
+        Figure("memory of plain connections", plain_mb - before_mb, "MiB", yardstick=True),
+        Figure("memory of TLS connections", all_mb - plain_mb, "MiB", yardstick=True),
+        *memory_figures(server),
+    ]
+
+
+def receive(connection: socket.socket, count: int) -> bytes:
+    """So many bytes; TLS gives a record at a time."""
+    data = b""
+    while len(data) < count:
+        data += connection.recv(count - len(data))
+    return data
+
+
 def guarded(measure: Measure, server: Server, profile: Profile) -> Sequence[Figure]:
     """`measure` with ACLs and quotas, on a server with an authorizer."""
     with Cluster(server.bootstrap_servers, client_id="bench", timeout_s=30.0) as cluster:
@@ -67,7 +105,7 @@ def _allowed(topic: str) -> Acl:
 
 
 def cells() -> list[Cell]:
-    found = []
+    found = [Cell(f"tls/held/{HELD}", partial(by_tls, partial(held, HELD)), started=False)]
     for codec in CODECS:
         found.append(
             Cell(

@@ -20,9 +20,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from ottla.common.acl import ANONYMOUS
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
+from ottla.metrics.registry import Counter as Metric
 from ottla.net import tls as tls_module
 from ottla.net.connection_set import ConnectionLimits
-from ottla.net.wire import MAX_HANDSHAKES_PER_TURN
+from ottla.net.wire import MAX_HANDSHAKES_PER_TURN, Served
 from ottla.security.authority import Authority
 from ottla.security.listener_tls import ListenerTls
 
@@ -205,6 +206,97 @@ def test_large_and_many_requests_arrive_unchanged(network, make_frame, keys):
             assert await client.response() == DATA[:size]
 
     network.run(body, tls=keys.listener())
+
+
+class PlainTransport(asyncio.Transport):
+    """What a loop would give, with an output that the test takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = True
+        self.written = bytearray()
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        pass
+
+    def get_write_buffer_size(self):
+        return 0
+
+    def write(self, data):
+        self.written += data
+
+    def pause_reading(self):
+        self.reads = False
+
+    def resume_reading(self):
+        self.reads = True
+
+
+class SlowReader(Served):
+    """Wants a large frame, takes so many bytes at a time, and then no more until it is told to."""
+
+    def __init__(self, size: int) -> None:
+        self.buffer = bytearray(size)
+        self.got = bytearray()
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def identified(self, principal):
+        pass
+
+    def get_buffer(self, sizehint):
+        return memoryview(self.buffer)
+
+    def buffer_updated(self, nbytes):
+        self.got += self.buffer[:nbytes]
+        self.transport.pause_reading()
+
+    def connection_lost(self, exc):
+        pass
+
+
+def test_what_waits_while_reading_is_paused_is_kept_from_others(keys):
+    """One read brings more of a large frame than its connection takes; the next read may be another connection's."""
+    room = tls_module.TlsRoom(memoryview(bytearray(1 << 16)), Metric())
+    data = DATA[:1_000_000]
+
+    async def body():
+        served, raw = SlowReader(100_000), PlainTransport()
+        transport = tls_module.TlsTransport(keys.listener(), room, -1, served)
+        transport.connection_made(raw)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = keys.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+        reads: list[int] = []
+
+        def deliver(ciphertext: bytes) -> bytes:
+            view = transport.get_buffer(-1)
+            count = min(len(view), len(ciphertext))
+            view[:count] = ciphertext[:count]
+            transport.buffer_updated(count)
+            view[:] = bytes(len(view))
+            reads.append(count)
+            return ciphertext[count:]
+
+        with pytest.raises(ssl.SSLWantReadError):
+            client.do_handshake()
+        deliver(outgoing.read())
+        incoming.write(raw.written)
+        client.do_handshake()
+        for start in range(0, len(data), 1 << 14):
+            client.write(data[start : start + (1 << 14)])
+        waiting = outgoing.read()
+        while len(served.got) < len(data):
+            if raw.reads:
+                waiting = deliver(waiting)
+            else:
+                transport.resume_reading()
+                await asyncio.sleep(0)
+        assert served.got == data
+        assert max(reads) == tls_module.LARGE_CIPHERTEXT_BYTES
+        transport.connection_lost(None)
+
+    asyncio.run(body())
 
 
 def test_who_speaks_no_tls_is_closed(network, make_frame, keys, caplog):

@@ -45,20 +45,26 @@ MAX_HANDSHAKE_BYTES = 128 * 1024
 MAX_HANDSHAKES = 1_000
 """Each that has begun holds some 50 KiB."""
 CIPHERTEXT_BYTES = 64 * 1024
-"""One read from a socket."""
+"""One read from a socket, and what OpenSSL is given at a time: it keeps a buffer of the largest piece."""
+LARGE_CIPHERTEXT_BYTES = 256 * 1024
+"""One read while more than the other is still missing of a frame."""
 RECORD_BYTES = 16 * 1024
 """What OpenSSL encrypts in one call."""
+
+_NOTHING = memoryview(b"")
 
 
 class TlsRoom:
     """What the TLS connections of one loop share: buffers, and the list of handshakes that run."""
 
-    __slots__ = ("_handshakes", "_left", "_waiting", "failed", "received", "scratch")
+    __slots__ = ("_handshakes", "_left", "_waiting", "failed", "received", "received_at_once", "scratch")
 
     def __init__(self, scratch: memoryview, failed: Counter) -> None:
         """`scratch` is free between calls; `failed` counts handshakes that came to nothing."""
         self.scratch = scratch[:MAX_COPIED_BYTES]
-        self.received = memoryview(bytearray(CIPHERTEXT_BYTES))
+        self.received_at_once = memoryview(bytearray(LARGE_CIPHERTEXT_BYTES))
+        """For large frames; `received` is its beginning."""
+        self.received = self.received_at_once[:CIPHERTEXT_BYTES]
         self.failed = failed
         self._handshakes: dict[TlsTransport, None] = {}
         self._waiting: dict[TlsTransport, None] = {}
@@ -120,6 +126,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._descriptor = descriptor
         self._served = served
         self._raw: asyncio.Transport | None = None
+        self._buffer = room.received
+        self._ciphertext = _NOTHING
+        """What was read and OpenSSL was not given yet: of the shared buffer, or a copy once reading is paused."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object: ssl.SSLObject | None = None
@@ -144,19 +153,24 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._closing = True
         self._end_handshake()
         self._object = None
+        self._ciphertext = _NOTHING
         self._served.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop reads to, at once."""
-        return self._room.received
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Ciphertext has arrived."""
         if self._closing:
             return
-        self._incoming.write(self._room.received[:nbytes])
+        self._incoming.write(self._buffer[: min(nbytes, CIPHERTEXT_BYTES)])
         if self._established:
+            if nbytes > CIPHERTEXT_BYTES:
+                self._ciphertext = self._buffer[CIPHERTEXT_BYTES:nbytes]
             self._decrypt()
+            if self._ciphertext:  # reading is paused, and others read into the buffer
+                self._ciphertext = memoryview(bytes(self._ciphertext))
             return
         self._handshake_bytes += nbytes
         if self._handshake_bytes > MAX_HANDSHAKE_BYTES:
@@ -227,6 +241,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         served = self._served
         while not self._paused and not self._closing:
             with memoryview(served.get_buffer(-1)) as view:
+                size = len(view)
                 count, ended = self._fill(tls, view)
             if self._outgoing.pending:  # a new key, as TLS 1.3 has them
                 self._flush()
@@ -239,26 +254,35 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                     served.eof_received()
                     self.close()
                 return
-            if count == 0:
+            if count < size:
+                room = self._room
+                self._buffer = room.received_at_once if size > CIPHERTEXT_BYTES else room.received
                 return
 
     def _fill(self, tls: ssl.SSLObject, view: memoryview) -> tuple[int, str | None]:
-        """Bytes decrypted into `view`, and why there will be no more: "" at the peer's end, else what is wrong."""
+        """Bytes decrypted into `view`, and why there will be no more: "" at the peer's end, else what is wrong.
+
+        Fewer than there is room for: all ciphertext that is here is used up.
+        """
         read = cast(Callable[[int, memoryview], int], tls.read)
+        size = len(view)
         count = 0
-        try:
-            while count < len(view):
-                with view[count:] as rest:
-                    got = read(len(rest), rest)
+        while count < size:
+            try:
+                got = read(size, view[count:])
+            except ssl.SSLWantReadError:
+                if not self._ciphertext:
+                    return count, None
+                self._incoming.write(self._ciphertext[:CIPHERTEXT_BYTES])
+                self._ciphertext = self._ciphertext[CIPHERTEXT_BYTES:]
+            except ssl.SSLZeroReturnError:
+                return count, ""
+            except ssl.SSLError as error:
+                return count, error.reason or str(error)
+            else:
                 if got == 0:
                     return count, ""
                 count += got
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLZeroReturnError:
-            return count, ""
-        except ssl.SSLError as error:
-            return count, error.reason or str(error)
         return count, None
 
     def pause_reading(self) -> None:
