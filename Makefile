@@ -63,6 +63,9 @@ JOB    ?= load
 VIEWS  ?= 5000000
 FAMILIES ?= compat
 
+# A trial takes as long as it is told to; the dump of a test that hangs would end it after seven minutes.
+TRIAL := $(BIN)/pytest -s -o faulthandler_timeout=0
+
 # Everything under tests/ but what needs processes, clients of others, Spark, root, or minutes, and what reads sources only.
 UNIT := $(filter-out $(addprefix tests/,app bench chaos cli clients cluster faults fuzz modes pipeline sim style suite testing),\
 	$(patsubst %/,%,$(wildcard tests/*/)))
@@ -160,25 +163,25 @@ chaos: $(VENV)/.test
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --brokers $(BROKERS) --security $(SECURITY) $(ARGS)
 
 exactly-once: $(VENV)/.test
-	OTTLA_EXACTLY_ONCE_KILLS=$(KILLS) $(BIN)/pytest -s tests/faults/test_exactly_once.py -k kills $(ARGS)
+	OTTLA_EXACTLY_ONCE_KILLS=$(KILLS) $(TRIAL) tests/faults/test_exactly_once.py -k kills $(ARGS)
 
 cleaner-kills: $(VENV)/.test
-	OTTLA_CLEANER_KILLS=$(KILLS) OTTLA_CLEANER_SEED=$(SEED) $(BIN)/pytest -s tests/faults/test_cleaner_kills.py $(ARGS)
+	OTTLA_CLEANER_KILLS=$(KILLS) OTTLA_CLEANER_SEED=$(SEED) $(TRIAL) tests/faults/test_cleaner_kills.py $(ARGS)
 
 mirror-kills: $(VENV)/.test
-	OTTLA_MIRROR_KILLS=$(KILLS) OTTLA_MIRROR_RECORDS=$(RECORDS) OTTLA_MIRROR_PARTITIONS=24 OTTLA_MIRROR_SEED=$(SEED) $(BIN)/pytest -s tests/faults/test_mirror_kills.py $(ARGS)
+	OTTLA_MIRROR_KILLS=$(KILLS) OTTLA_MIRROR_RECORDS=$(RECORDS) OTTLA_MIRROR_PARTITIONS=24 OTTLA_MIRROR_SEED=$(SEED) $(TRIAL) tests/faults/test_mirror_kills.py $(ARGS)
 
 damage: $(VENV)/.test
-	OTTLA_DAMAGES=$(DAMAGES) OTTLA_DAMAGES_SEED=$(SEED) $(BIN)/pytest -s tests/cluster/test_damage.py $(ARGS)
+	OTTLA_DAMAGES=$(DAMAGES) OTTLA_DAMAGES_SEED=$(SEED) $(TRIAL) tests/cluster/test_damage.py $(ARGS)
 
 siege: $(VENV)/.test
-	OTTLA_SIEGE_SECONDS=$(SECONDS) OTTLA_SIEGE_HANDSHAKES=$(HANDSHAKES) $(BIN)/pytest -s tests/faults/test_siege.py $(ARGS)
+	OTTLA_SIEGE_SECONDS=$(SECONDS) OTTLA_SIEGE_HANDSHAKES=$(HANDSHAKES) $(TRIAL) tests/faults/test_siege.py $(ARGS)
 
 exactly-once-stream: $(VENV)/.test $(VENV)/.pipeline
-	OTTLA_SINK_KILLS=$(KILLS) OTTLA_SINK_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_sink_kills.py $(ARGS)
+	OTTLA_SINK_KILLS=$(KILLS) OTTLA_SINK_SEED=$(SEED) $(TRIAL) tests/pipeline/test_sink_kills.py $(ARGS)
 
 exactly-once-load: $(VENV)/.test $(VENV)/.pipeline
-	OTTLA_TRIAL_KILLS=$(KILLS) OTTLA_TRIAL_MINUTES=$(MINUTES) OTTLA_TRIAL_JOB=$(JOB) OTTLA_TRIAL_FORMAT=$(FORMAT) OTTLA_TRIAL_SEED=$(SEED) $(BIN)/pytest -s tests/pipeline/test_random_kills.py tests/pipeline/stream/test_kills.py $(ARGS)
+	OTTLA_TRIAL_KILLS=$(KILLS) OTTLA_TRIAL_MINUTES=$(MINUTES) OTTLA_TRIAL_JOB=$(JOB) OTTLA_TRIAL_FORMAT=$(FORMAT) OTTLA_TRIAL_SEED=$(SEED) $(TRIAL) tests/pipeline/test_random_kills.py tests/pipeline/stream/test_kills.py $(ARGS)
 
 page-views: $(VENV)/.test $(VENV)/.pipeline
 	$(BIN)/python -m tests.pipeline.page_views --views $(VIEWS) $(ARGS)
