@@ -212,7 +212,9 @@ def mixed(broker: Broker) -> Iterator[Topic]:
     """Committed, aborted and plain records between each other, and at the end one transaction that is open."""
     topic = Topic(broker.bootstrap_servers, named("transactions"), 1)
     plain = topic.producer()
-    one, other = (topic.producer(**{"transactional.id": named(f"writer-{number}")}) for number in range(2))
+    # Open as long as tests read: on a busy machine that is more than the usual minute.
+    settings = {"transaction.timeout.ms": 900_000}
+    one, other = (topic.producer(**{"transactional.id": named(f"writer-{number}")}, **settings) for number in range(2))
     for producer in (one, other):
         producer.init_transactions(WAIT_S)
     for number in range(20):
