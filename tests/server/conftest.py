@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from ottla.common.clock import Clock
+from ottla.coordinator.runtime import runtime
 
-from .harness import Connection, Server
+from .harness import ANSWER_TIMEOUT_S, Connection, Server
+
+
+@pytest.fixture(autouse=True)
+def coordinators_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as for any answer: where the disk is slow an answer that came before would send a client to ask again."""
+    monkeypatch.setattr(runtime, "LOAD_WAIT_S", ANSWER_TIMEOUT_S)
 
 
 @pytest.fixture
