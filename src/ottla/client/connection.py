@@ -22,7 +22,7 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.registry import API, ApiKey
-from ottla.security.sasl.exchange import REFRESH_SHARE, SaslExchange
+from ottla.security.sasl.exchange import SaslExchange
 from ottla.security.sasl.mechanism import AuthenticationFailed
 
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
@@ -194,8 +194,8 @@ class Connection:
         except AuthenticationFailed as error:
             self.close()
             raise OperatorError(f"{self.address} does not let this client in: {error}; see sasl.jaas.config") from error
-        lifetime_s = exchange.lifetime_ms / 1000
-        self._login_again_s = time.monotonic() + lifetime_s * REFRESH_SHARE if lifetime_s else None
+        again_after_s = exchange.again_after_s
+        self._login_again_s = None if again_after_s is None else time.monotonic() + again_after_s
 
     def _encrypt(self, tls: ssl.SSLContext, host: str) -> None:
         try:

@@ -30,7 +30,7 @@ from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.framing import SIZE_BYTES, frame_length
 from ottla.protocol.header import request_frame, response_body
 from ottla.protocol.registry import spec_of_request
-from ottla.security.sasl.exchange import REFRESH_SHARE, SaslExchange
+from ottla.security.sasl.exchange import SaslExchange
 from ottla.security.sasl.mechanism import ClientMechanism
 
 if TYPE_CHECKING:
@@ -225,8 +225,8 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
             elif further is not None:
                 self._say(exchange, further, login)
             else:
-                if exchange.lifetime_ms:
-                    delay_s = exchange.lifetime_ms / 1000 * REFRESH_SHARE
+                delay_s = exchange.again_after_s
+                if delay_s is not None:
                     self._login_timer = self._loop.call_later(delay_s, self._log_in, login)
                 self._go_on()
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ottla.common.errors import ErrorCode, ProtocolError
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from ottla.security.sasl.exchange import REFRESH_SHARE, SaslExchange
 from ottla.security.sasl.mechanism import AuthenticationFailed
 from ottla.security.sasl.plain import PlainClient, PlainServer
-from ottla.security.sasl.session import MechanismOffer, Phase, SaslSession
+from ottla.security.sasl.session import MIN_SECONDS_BETWEEN, MechanismOffer, Phase, SaslSession
 
 ANN, BOB = PlainClient("ann", "a-secret").first(), PlainClient("bob", "b-secret").first()
 WRONG = PlainClient("ann", "wrong").first()
@@ -184,3 +186,15 @@ def test_no_failure_is_an_exception_of_a_mechanism(now: Now) -> None:
         made.authenticate(b"")
     except AuthenticationFailed:
         pytest.fail("it is an answer")
+
+
+@pytest.mark.parametrize("lifetime_ms", [0, 1, 900, 1100, 10_000])
+def test_a_client_authenticates_again_in_time_but_no_sooner_than_it_is_taken(lifetime_ms: int) -> None:
+    exchange = SaslExchange(PlainClient("ann", "a-secret"))
+    assert exchange.answered(SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms)) is None
+    if not lifetime_ms:
+        assert exchange.again_after_s is None
+    else:
+        assert exchange.again_after_s is not None
+        assert exchange.again_after_s > MIN_SECONDS_BETWEEN
+        assert exchange.again_after_s >= lifetime_ms / 1000 * REFRESH_SHARE

@@ -9,6 +9,9 @@ from ottla.security.sasl.mechanism import AuthenticationFailed, ClientMechanism
 
 REFRESH_SHARE = 0.85
 """Of a session's time: after so much of it a client authenticates again."""
+SOONEST_S = 1.1
+"""But not before: a broker refuses what comes within a second of the last time (KIP-368), as where a token is nearly
+over. A session that ends sooner is closed, and another begins."""
 
 
 class SaslExchange:
@@ -20,6 +23,11 @@ class SaslExchange:
         self._mechanism = mechanism
         self.lifetime_ms = 0
         """How long the session counts; 0 for ever."""
+
+    @property
+    def again_after_s(self) -> float | None:
+        """In how many seconds to authenticate again, once authenticated; None: never."""
+        return max(self.lifetime_ms / 1000 * REFRESH_SHARE, SOONEST_S) if self.lifetime_ms else None
 
     def first(self) -> SaslHandshakeRequest:
         """The handshake, for version 1."""
