@@ -69,7 +69,7 @@ class KazooSession:
     def close(self, done: Callable[[], None]) -> None:
         """See `ZooKeeperSession`."""
         self._listener = None
-        self._fail_all(Code.CONNECTION_LOSS)
+        self._fail_all()
         self._pool.submit(partial(_stop, self._client), lambda _result, _error: done())
 
     # -- connections -----------------------------------------------------------------------------------------------
@@ -89,17 +89,17 @@ class KazooSession:
             return
         was_connected, self._connected = self._connected, False
         if was_connected:
-            self._fail_all(Code.CONNECTION_LOSS)
+            self._fail_all()
             listener.on_disconnected()
         if state == "LOST":
             listener.on_expired()
 
-    def _fail_all(self, code: Code) -> None:
+    def _fail_all(self) -> None:
         self._connected = False
         self._connection += 1
         waiting, self._waiting = self._waiting, {}
         for fail in waiting.values():
-            fail(ZooKeeperError(code, ""))
+            fail(ZooKeeperError(Code.CONNECTION_LOSS, ""))
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
