@@ -15,12 +15,13 @@ Left out: notices of settings that tools changed, of ISRs (no broker writes thos
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from ottla.common.errors import KafkaError, ProtocolError
+from ottla.common.topic_partition import TopicPartition
 from ottla.controller.driver import Controller
 from ottla.controller.elections import PREFERRED, handle_elect_leaders
 from ottla.controller.reassignments import handle_alter_partition_reassignments
@@ -50,6 +51,7 @@ from ottla.zookeeper.session import ZooKeeperError, ZooKeeperSession
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
+T = TypeVar("T")
 Handler = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
 
 _PARTITIONS_AT_ONCE = 1_000
@@ -153,44 +155,38 @@ class TreeIntake:
         self._session.get(path, self._during(self._reassignment), self._during(self._look_at_reassignments))
 
     def _reassignment(self, node: Znode | None, error: ZooKeeperError | None) -> None:
-        path = paths.REASSIGN_PARTITIONS
-        if error is not None:
-            self._log.begin_anew(error)
-        elif node is not None:
-            try:
-                moves = iter(decode_reassignment(path, node.data).items())
-            except ProtocolError as failure:
-                logger.error("a reassignment is refused: %s", failure)
-                moves = iter(())
-            while some := list(islice(moves, _PARTITIONS_AT_ONCE)):
-                topics: dict[str, ReassignableTopic] = {}
-                for (topic, number), replicas in some:
-                    asked = topics.setdefault(topic, ReassignableTopic(name=topic))
-                    asked.partitions.append(ReassignablePartition(partition_index=number, replicas=list(replicas)))
-                request = AlterPartitionReassignmentsRequest(topics=list(topics.values()))
-                self._run(partial(_reassigned, request=request))
-            self._remove(path, node, None)
+        def moves(path: str, data: bytes) -> Iterable[tuple[TopicPartition, Sequence[int]]]:
+            return decode_reassignment(path, data).items()
+
+        self._grant(paths.REASSIGN_PARTITIONS, node, error, "a reassignment", moves, _moving)
 
     def _look_at_elections(self) -> None:
         path = paths.PREFERRED_REPLICA_ELECTION
         self._session.get(path, self._during(self._election), self._during(self._look_at_elections))
 
     def _election(self, node: Znode | None, error: ZooKeeperError | None) -> None:
-        path = paths.PREFERRED_REPLICA_ELECTION
+        self._grant(paths.PREFERRED_REPLICA_ELECTION, node, error, "an election", decode_partitions, _electing)
+
+    def _grant(
+        self,
+        path: str,
+        node: Znode | None,
+        error: ZooKeeperError | None,
+        what: str,
+        decode: Callable[[str, bytes], Iterable[T]],
+        operation: Callable[[list[T]], Handler],
+    ) -> None:
+        """Do what a znode asks for, piece by piece, and remove it; what can't be read is removed alone."""
         if error is not None:
             self._log.begin_anew(error)
         elif node is not None:
             try:
-                named = iter(decode_partitions(path, node.data))
+                wished = iter(decode(path, node.data))
             except ProtocolError as failure:
-                logger.error("an election is refused: %s", failure)
-                named = iter(())
-            while some := list(islice(named, _PARTITIONS_AT_ONCE)):
-                topics: dict[str, ElectLeadersTopic] = {}
-                for topic, number in some:
-                    topics.setdefault(topic, ElectLeadersTopic(topic=topic)).partitions.append(number)
-                request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=list(topics.values()))
-                self._run(partial(_elected, request=request))
+                logger.error("%s is refused: %s", what, failure)
+                wished = iter(())
+            while some := list(islice(wished, _PARTITIONS_AT_ONCE)):
+                self._run(operation(some))
             self._remove(path, node, None)
 
     def _remove(self, path: str, node: Znode | None, error: ZooKeeperError | None) -> None:
@@ -265,11 +261,18 @@ def _elect(image: MetadataImage, context: ControllerContext) -> ControllerResult
     return ControllerResult(slice_.records, None, again=not slice_.complete)
 
 
-def _elected(image: MetadataImage, context: ControllerContext, request: ElectLeadersRequest) -> ControllerResult[Any]:
-    return handle_elect_leaders(image, request, context)
+def _electing(named: Sequence[TopicPartition]) -> Handler:
+    topics: dict[str, ElectLeadersTopic] = {}
+    for topic, number in named:
+        topics.setdefault(topic, ElectLeadersTopic(topic=topic)).partitions.append(number)
+    request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=list(topics.values()))
+    return lambda image, context: handle_elect_leaders(image, request, context)
 
 
-def _reassigned(
-    image: MetadataImage, context: ControllerContext, request: AlterPartitionReassignmentsRequest
-) -> ControllerResult[Any]:
-    return handle_alter_partition_reassignments(image, request, context)
+def _moving(moves: Sequence[tuple[TopicPartition, Sequence[int]]]) -> Handler:
+    topics: dict[str, ReassignableTopic] = {}
+    for (topic, number), replicas in moves:
+        asked = topics.setdefault(topic, ReassignableTopic(name=topic))
+        asked.partitions.append(ReassignablePartition(partition_index=number, replicas=list(replicas)))
+    request = AlterPartitionReassignmentsRequest(topics=list(topics.values()))
+    return lambda image, context: handle_alter_partition_reassignments(image, request, context)
