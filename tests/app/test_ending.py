@@ -19,7 +19,9 @@ from click.testing import CliRunner
 from ottla.app.main import MOUNTED, cli
 from ottla.app.streams import ESCAPES, STANDARD_OUTPUT, escaped
 from ottla.cli.command import Command
+from ottla.client.cluster import Cluster
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.testing import Broker
 
 OUTLETS = ("full", "closed", "without a reader")
 NOT_UTF8 = "\udcff"
@@ -246,6 +248,9 @@ class TestAnEarlyInterrupt:
         assert len(places) == EARLY
         for place in places:
             assert len(self.run(COMMANDS[name], tmp_path, place)) >= place
+        if name == "start":
+            with Broker(data_dir=tmp_path / "data") as broker, Cluster(broker.bootstrap_servers) as cluster:
+                assert cluster.describe().brokers, "the directory is good for the next start"
 
     def run(self, arguments: list[str], folder: Path, place: int | None) -> list[str]:
         """Send Ctrl-C at the import that is number `place` (None: at the first line that is none); returns them all."""

@@ -10,8 +10,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ import pytest
 from ottla.client.cluster import Cluster
 from ottla.testing import Broker
 
-from .refusals import START_S, contents, refusal, start
+from .refusals import contents, refusal, start
 
 NOBODY = 65534
 WITHOUT_RIGHTS = (
@@ -356,19 +354,3 @@ class TestWithoutRights:
         path.chmod(0o000)
         sentence = refusal("--config", str(path), prefix=WITHOUT_RIGHTS)
         assert str(path) in sentence
-
-
-def test_interrupt_during_the_start_is_quiet(tmp_path):
-    """Ctrl-C at any moment ends without a traceback, and the directory is good for the next start."""
-    for delay_s in (0.02, 0.08, 0.15, 0.25, 0.35):
-        command = [sys.executable, "-m", "ottla", "start", "--port", "0", "--data-dir", str(tmp_path / "data")]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        try:
-            process.wait(delay_s)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=START_S)
-        if delay_s > 0.2:  # before, the interpreter itself is still loading
-            assert "Traceback" not in errors, errors
-    with Broker(data_dir=tmp_path / "data") as broker, Cluster(broker.bootstrap_servers) as cluster:
-        assert cluster.describe().brokers
