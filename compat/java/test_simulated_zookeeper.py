@@ -12,8 +12,8 @@ from typing import Any
 from zookeeper_tree import ZooKeeper
 
 from ottla.protocol.znodes.operations import Check, Create, Delete, Operation, SetData
+from ottla.protocol.znodes.session import EventType, ZooKeeperError
 from ottla.sim.zookeeper import SimZooKeeper
-from ottla.zookeeper.session import EventType, ZooKeeperError
 
 CALLS = Path(__file__).parents[1] / "kazoo" / "calls.py"
 NAMES = ("/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/deep")

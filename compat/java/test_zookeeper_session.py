@@ -16,9 +16,9 @@ from kazoo.client import KazooClient
 from zookeeper_tree import ZooKeeper
 
 from ottla.app.pool import ThreadPool
-from ottla.app.zookeeper_session import KazooSession
+from ottla.client.zookeeper_session import KazooSession
 from ottla.protocol.znodes.operations import Check, Create, Delete, Operation, SetData, Znode
-from ottla.zookeeper.session import Code, ZooKeeperError
+from ottla.protocol.znodes.session import Code, ZooKeeperError
 
 WITHIN_S = 60
 TIMEOUT_MS = 60_000

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.protocol.znodes.operations import Check, Create, Delete, Operation, SetData
+from ottla.protocol.znodes.session import Code, Event, EventType, ZooKeeperError
 from ottla.sim.zookeeper import SimZooKeeper
-from ottla.zookeeper.session import Code, Event, EventType, ZooKeeperError
 
 
 @pytest.fixture

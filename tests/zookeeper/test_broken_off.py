@@ -12,10 +12,10 @@ from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Create, Operation, SetData, size_bytes
+from ottla.protocol.znodes.session import Code, ZooKeeperError
 from ottla.sim.zookeeper import SimZooKeeper
 from ottla.zookeeper.batches import MAX_BATCH_BYTES, Group, batches
 from ottla.zookeeper.reading import NO_STATE, acl_id
-from ottla.zookeeper.session import Code, ZooKeeperError
 
 from .world import (
     EVERYTHING,

@@ -7,6 +7,7 @@ import pytest
 from ottla.common.errors import OperatorError, ProtocolError
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Check, Create, Operation, Znode
+from ottla.protocol.znodes.session import Code, ZooKeeperError
 from ottla.sim.zookeeper import SimZooKeeper
 from ottla.zookeeper.claims import (
     FIRST_EPOCH,
@@ -16,7 +17,6 @@ from ottla.zookeeper.claims import (
     claim_controller,
     standing,
 )
-from ottla.zookeeper.session import Code, ZooKeeperError
 
 TIMEOUT_MS = 6000
 

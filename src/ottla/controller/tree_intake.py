@@ -43,10 +43,10 @@ from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLead
 from ottla.protocol.messages.metadata_records import RegisterBrokerRecord, UnregisterBrokerRecord
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Delete, Znode
+from ottla.protocol.znodes.session import ZooKeeperError, ZooKeeperSession
 from ottla.protocol.znodes.topics import decode_partitions, decode_reassignment
 from ottla.zookeeper.log import ZooKeeperLog
 from ottla.zookeeper.reading import broker_record
-from ottla.zookeeper.session import ZooKeeperError, ZooKeeperSession
 
 logger = logging.getLogger(__name__)
 

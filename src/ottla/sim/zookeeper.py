@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ottla.protocol.znodes.operations import ANY_VERSION, Create, Delete, Operation, SetData, Znode
-from ottla.zookeeper.session import Code, Event, EventType, ZooKeeperError
+from ottla.protocol.znodes.session import Code, Event, EventType, ZooKeeperError
 
 MAX_REQUEST_BYTES = 0xFFFFF
 """A server hangs up on whoever sends more (`jute.maxbuffer`)."""

@@ -1,8 +1,8 @@
 """Sessions on the simulated ZooKeeper, on the loop and with a network that loses answers.
 
 `Ensemble` is the server: it moves its time on, so that sessions of those expire that it did not hear of, and passes on
-what watches tell. `SimSession` is `ottla.zookeeper.session.ZooKeeperSession`: a call takes time both ways, a connection
-that is cut loses answers and some calls, and a process that is paused or killed pings no more.
+what watches tell. `SimSession` is `ottla.protocol.znodes.session.ZooKeeperSession`: a call takes time both ways, a
+connection that is cut loses answers and some calls, and a process that is paused or killed pings no more.
 
 Watches come by a way of their own, as from the real client: before or after the answers of calls.
 """
@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import TypeVar
 
 from ottla.protocol.znodes.operations import Operation, Znode
+from ottla.protocol.znodes.session import Code, Done, EventType, SessionListener, Watch, ZooKeeperError
 from ottla.sim.loop import Process, SimLoop
 from ottla.sim.rng import SimRng
 from ottla.sim.zookeeper import SimZooKeeper
-from ottla.zookeeper.session import Code, Done, EventType, SessionListener, Watch, ZooKeeperError
 
 T = TypeVar("T")
 

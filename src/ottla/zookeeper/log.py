@@ -37,11 +37,11 @@ from ottla.protocol.messages.metadata_records import FeatureLevelRecord
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import decode_controller, decode_controller_epoch
 from ottla.protocol.znodes.operations import Create, Delete, Operation, Znode
+from ottla.protocol.znodes.session import Code, ZooKeeperError, ZooKeeperSession
 from ottla.zookeeper.batches import Group, batches
 from ottla.zookeeper.claims import FIRST_EPOCH, Reign, Standing, claim_again, claim_controller, standing
 from ottla.zookeeper.reading import Tree, read_cluster
 from ottla.zookeeper.scan import TreeScan
-from ottla.zookeeper.session import Code, ZooKeeperError, ZooKeeperSession
 from ottla.zookeeper.writing import TreeWriter
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from functools import partial
 from ottla.common.errors import ProtocolError
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Znode
+from ottla.protocol.znodes.session import ZooKeeperError, ZooKeeperSession
 from ottla.zookeeper.reading import ROOTS
-from ottla.zookeeper.session import ZooKeeperError, ZooKeeperSession
 
 MAX_ASKED = 256
 """Calls under way: bounds what kazoo, the server and the loop hold of answers."""

@@ -32,9 +32,9 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import ConsumerRegistration
 from ottla.protocol.znodes.operations import Create, Delete, Operation, SetData, Znode
+from ottla.protocol.znodes.session import Code, ZooKeeperError
 from ottla.protocol.znodes.topics import Assignment, TopicAssignment, encode_topic
 from ottla.sim.zookeeper import SimZooKeeper
-from ottla.zookeeper.session import Code, ZooKeeperError
 
 from .zero_nine import ZeroNine
 

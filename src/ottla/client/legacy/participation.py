@@ -13,7 +13,7 @@ Left out: who reads, and Kafka's offsets, which the reader keeps.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from ottla.client.legacy.membership import (
@@ -35,29 +35,15 @@ from ottla.client.model import Position
 from ottla.common.clock import Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.znodes import paths
-from ottla.protocol.znodes.operations import Operation
+from ottla.protocol.znodes.session import Code, ZooKeeperError, ZooKeeperSession
 
 HEARTBEATS = 3
 """In the time after which a session is given up."""
-LOST = ("ConnectionLoss", "SessionExpired", "SystemError")
+LOST = frozenset({Code.CONNECTION_LOSS, Code.SESSION_EXPIRED, Code.OTHER})
 """What is no answer: the call may have been carried out."""
 
-Done = Callable[[Any, Any], None]
-"""Told once: the answer, or the error; ZooKeeper's has a `code` whose value is its name."""
-
-
-class Session(Protocol):
-    """Calls on ZooKeeper (`ottla.zookeeper.session`, which has what they promise)."""
-
-    def start(self, listener: Any) -> None: ...
-
-    def get(self, path: str, done: Done, watch: Callable[[], None] | None = None) -> None: ...
-
-    def children(self, path: str, done: Done, watch: Callable[[], None] | None = None) -> None: ...
-
-    def multi(self, operations: Sequence[Operation], done: Done) -> None: ...
-
-    def close(self, done: Callable[[], None]) -> None: ...
+Done = Callable[[Any, KafkaError | None], None]
+"""Told once: the answer, or the error."""
 
 
 class Reader(Protocol):
@@ -89,7 +75,7 @@ class Participation:
 
     def __init__(
         self,
-        zookeeper: Session,
+        zookeeper: ZooKeeperSession,
         reader: Reader,
         member: Callable[[int], Membership],
         scheduler: Scheduler,
@@ -195,7 +181,7 @@ class Participation:
             return
         asked = self._monotonic()
 
-        def answered(_: object, error: Any) -> None:
+        def answered(_: object, error: ZooKeeperError | None) -> None:
             if error is None and life == self._life:
                 self._heard = asked
 
@@ -260,14 +246,14 @@ class Participation:
     def _ask(self, steps: Steps, request: Request) -> None:
         life = self._life
 
-        def answered(answer: Any, error: Any) -> None:
+        def answered(answer: Any, error: ZooKeeperError | KafkaError | None) -> None:
             if life != self._life:
                 return
             if error is None:
                 self._step(steps, "" if isinstance(request, Change) else answer)
             elif isinstance(error, KafkaError):
                 self._step(steps, error)
-            elif error.code.value in LOST:
+            elif error.code in LOST:
                 self._step(steps, AnswerLost())
             elif isinstance(request, Change):
                 self._step(steps, error.code.value)

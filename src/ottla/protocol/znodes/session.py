@@ -1,4 +1,4 @@
-"""One node's session on ZooKeeper, as what stands on it sees it; `app/` has a real one, `sim/` a simulated one.
+"""One node's session on ZooKeeper, as what stands on it sees it; `client/` has a real one, `sim/` a simulated one.
 
 - Answers come in the order of the calls, and never before the call returns. Watches have no order with them: what a
   watch told may be older or newer than the answer that comes next, so whoever is told reads again.

@@ -1,7 +1,7 @@
 """A session on a real ZooKeeper, by kazoo (the extra `zookeeper`).
 
 kazoo has threads of its own: its callbacks are brought to the loop here, and all else happens there. It differs from
-what `ottla.zookeeper.session` says in these:
+what `ottla.protocol.znodes.session` says in these:
 
 - It keeps calls that it can't send, and sends them once it is connected again, perhaps by another session. So a call is
   answered when the loop hears that the connection is lost, and what comes of it later is nobody's: as with any call
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla.common.clock import BlockingPool
 from ottla.common.errors import OperatorError
 from ottla.protocol.znodes.operations import Check, Create, Delete, Operation, SetData, Znode
-from ottla.zookeeper.session import Code, Done, SessionListener, Watch, ZooKeeperError
+from ottla.protocol.znodes.session import Code, Done, SessionListener, Watch, ZooKeeperError
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
