@@ -97,6 +97,21 @@ def test_a_port_in_use_is_told_in_the_brokers_words():
         broker.close()
 
 
+def test_nobody_gets_the_port_of_a_broker_that_is_to_come_back(ottla_broker_factory):
+    broker = ottla_broker_factory()
+    address = ("127.0.0.1", broker.port)
+    broker.kill()
+    with socket.socket() as other, pytest.raises(OSError, match="already in use"):
+        other.bind(address)
+    broker.start()
+    assert broker.port == address[1]
+    with Cluster(broker.bootstrap_servers) as cluster:
+        assert len(cluster.describe().brokers) == 1
+    broker.close()
+    with socket.create_server(address):
+        """Now anybody does."""
+
+
 def test_a_broker_that_is_killed_behind_the_harness_is_reported():
     broker = Broker().start()
     with socket.create_connection(("127.0.0.1", broker.port)) as connection:

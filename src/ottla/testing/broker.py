@@ -3,8 +3,8 @@
 Invariants: the process lives in its own session, so Ctrl-C in a terminal reaches the test runner only; it is killed at
 the latest when the Python process that started it ends normally, and stops by itself when that ends in any other way,
 since its input is a pipe that ends then (or with the last process that was forked from that one); a restart keeps port
-and data directory, so clients that were connected resume by themselves. Everything the broker logs over all its lives
-goes to one file.
+and data directory, so clients that were connected resume by themselves, and nobody gets the port in between. Everything
+the broker logs over all its lives goes to one file.
 
 Left out on purpose: any use of broker code in this process. Not thread-safe.
 """
@@ -16,12 +16,14 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -103,6 +105,7 @@ class Broker:
         self._ready: dict[str, Any] = {}
         self._exit_code: int | None = None
         self._processes: list[subprocess.Popen[bytes]] = []  # none or one; a list that the finalizer shares
+        self._held_port: socket.socket | None = None
         self._finalizer = weakref.finalize(self, _dispose, self._processes, self._work_dir)
 
     def __enter__(self) -> Broker:
@@ -225,6 +228,7 @@ class Broker:
             if self._ready_path.exists():
                 self._ready = json.loads(self._ready_path.read_bytes())
                 self._port = self.port
+                self._release_port()
                 return
             try:
                 exit_code = process.wait(READY_POLL_S)
@@ -281,12 +285,33 @@ class Broker:
             if check and ran and exit_code != 0:
                 raise self._failure(f"the broker ended with exit code {exit_code}")
         finally:
+            self._release_port()
             self._finalizer()
 
     def _reap(self) -> None:
         if self._processes:
             self._exit_code = _reap(self._processes[0])
             self._processes.clear()
+            if self._ready and sys.platform == "linux":
+                self._hold_port()
+
+    def _hold_port(self) -> None:
+        """Until the broker is back: the system gives it to whoever asks for any, and takes the next of the range.
+
+        A socket that is bound and does not listen lets the broker bind the same port, on Linux.
+        """
+        self._release_port()
+        host = self.bootstrap_servers.partition(",")[0].rpartition(":")[0].strip("[]")
+        with suppress(OSError):  # it was not the broker's own, but what it advertises
+            family, kind, _, _, address = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM)[0]
+            held = self._held_port = socket.socket(family, kind)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(address)
+
+    def _release_port(self) -> None:
+        if self._held_port is not None:
+            self._held_port.close()
+            self._held_port = None
 
     def _failure(self, reason: str) -> BrokerFailure:
         tail = self.logs()[-LOG_TAIL_CHARS:].strip()
