@@ -50,9 +50,9 @@ def every_command():
 @pytest.fixture
 def nowhere():
     """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    return f"127.0.0.1:{port}"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 @pytest.mark.parametrize(("name", "command"), list(every_command()), ids=[name for name, _ in every_command()])

@@ -271,20 +271,26 @@ def test_an_answer_without_the_partition_is_an_error(shape, cluster, scripted):
         cluster.fetch("t", 0, 0)
 
 
-def test_a_partition_without_a_leader_times_out_with_its_name(shape, scripted):
+def test_a_partition_without_a_leader_times_out_with_its_name(shape, scripted, monkeypatch):
+    monkeypatch.setattr(cluster_module, "time", VirtualTime())
     shape.leaders = [-1]
     with (
-        Cluster(scripted.address, timeout_s=0.2) as cluster,
+        Cluster(scripted.address, timeout_s=30) as cluster,
         pytest.raises(KafkaError, match="t-0: leader not available"),
     ):
         cluster.list_offsets({("t", 0): LATEST_TIMESTAMP})
 
 
+def bound(taken):
+    """The port of a socket that listens to nobody."""
+    taken.bind(("127.0.0.1", 0))
+    return taken.getsockname()[1]
+
+
 def test_nobody_answers_at_once():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     with (
-        Cluster(f"127.0.0.1:{port}", timeout_s=30) as cluster,
+        socket.socket() as taken,
+        Cluster(f"127.0.0.1:{bound(taken)}", timeout_s=30) as cluster,
         pytest.raises(BrokerUnreachable, match="connection refused; is a broker running there"),
     ):
         cluster.topics()

@@ -89,10 +89,11 @@ def test_no_common_version_names_both_ranges(scripted):
 
 
 def test_nobody_listens():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with pytest.raises(BrokerUnreachable, match=rf"cannot connect to 127\.0\.0\.1:{port}: connection refused"):
-        connect(port)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(BrokerUnreachable, match=rf"cannot connect to 127\.0\.0\.1:{port}: connection refused"):
+            connect(port)
 
 
 def test_an_unknown_host_is_named():

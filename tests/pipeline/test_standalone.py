@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -305,14 +304,12 @@ def test_the_environment_travels_by_spark_connect(
     ottla_broker: Broker, standalone: Standalone, environment: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("grpc", reason="needs the extra `connect`")
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
     settings = {
         **CONF,
         **ONE_CORE,
         "spark.ui.enabled": "false",
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": port,
+        "spark.connect.grpc.binding.port": 0,
     }
     log = standalone.start(
         "connect",
@@ -320,10 +317,10 @@ def test_the_environment_travels_by_spark_connect(
         *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", standalone.url),
         *(part for item in settings.items() for part in as_conf(*item)),
     )
-    wait_for(log, "Spark Connect server started at")
+    started = wait_for(log, r"Spark Connect server started at: 127\.0\.0\.1:\d+")
     bootstrap, table = ottla_broker.bootstrap_servers, str(tmp_path / "clicks")
     produced(bootstrap, "connect")
     options = ["--topics", "connect", "--table", table, "-b", bootstrap, "--environment", str(environment), "--json"]
-    load = pipeline("load", *options, "--master", f"sc://127.0.0.1:{port}")
+    load = pipeline("load", *options, "--master", f"sc://{started.rpartition(' ')[2]}")
     assert load.returncode == 0, load.stderr
     assert json.loads(load.stdout)["rows"] == ROWS
