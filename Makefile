@@ -63,7 +63,7 @@ JOB    ?= load
 VIEWS  ?= 5000000
 FAMILIES ?= compat
 
-# A trial takes as long as it is told to; the dump of a test that hangs would end it after seven minutes.
+# A trial takes as long as it is told to; the dump of a test that hangs would end it after twelve minutes.
 TRIAL := $(BIN)/pytest -s -o faulthandler_timeout=0
 
 # Everything under tests/ but what needs processes, clients of others, Spark, root, or minutes, and what reads sources only.

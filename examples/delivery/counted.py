@@ -25,9 +25,9 @@ from ottla.testing import Broker
 
 NUMBERS = 1000
 BATCH = 100
-KILLED_AFTER = 440
-"""In the middle of the fifth batch."""
-LIMIT_S = 50.0
+KILLED_AFTER = 410
+"""In the fifth batch, and long before its end."""
+LIMIT_S = 200.0
 Work = Callable[[str, str, str], None]
 
 
@@ -56,7 +56,7 @@ def batches(member: Consumer) -> Iterator[list[Message]]:
 
 def process(message: Message) -> bytes:
     """What is done with a number; it takes a moment."""
-    time.sleep(0.002)
+    time.sleep(0.004)
     return bytes(message.value())
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "delivery"
-LIMIT_S = 120.0
+LIMIT_S = 280.0
 ROW = re.compile(r"^ *([\d,]+)  (\w+)", re.MULTILINE)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from group_history import Description, History
 
-JOIN_S = 60.0
+JOIN_S = 120.0
 WATCH_S = 0.1
 COMMIT_EVERY = 40
 REFUSED = frozenset(

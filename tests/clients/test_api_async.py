@@ -97,7 +97,7 @@ def test_a_call_that_is_cancelled_loses_no_record(servers, topic, config, monkey
 
 def test_the_loop_goes_on_while_the_queue_is_full():
     async def run(address):
-        config = {"queue.buffering.max.messages": 1, "max.block.ms": 300, "delivery.timeout.ms": 600, "linger.ms": 0}
+        config = {"queue.buffering.max.messages": 1, "max.block.ms": 300, "delivery.timeout.ms": 3000, "linger.ms": 0}
         producer = AsyncProducer(address, config)
         with pytest.raises(KafkaError, match="async with"):
             await producer.send("t", "before its start")
@@ -108,7 +108,7 @@ def test_the_loop_goes_on_while_the_queue_is_full():
         while not second.done():
             await asyncio.sleep(0.001)
             turns += 1
-        assert turns > 20
+        assert turns > 3  # a loop that is held up has one or two
         with pytest.raises(KafkaError, match="stays full"):
             await second
         with pytest.raises(KafkaError, match="not delivered") as raised:

@@ -142,7 +142,7 @@ def test_paused_partitions_give_nothing_and_lose_nothing(servers, topic):
         consumer.pause([paused])
         assert consumer.positions()[paused] == at
         others = []
-        while len(others) < 10 and (records := consumer.poll(1.0)):
+        while len(others) < 10 and (records := consumer.poll(WAIT_S)):
             others += [record for record in records if record.partition != paused[1]]
             assert all(record.partition != paused[1] for record in records)
         consumer.resume([paused])

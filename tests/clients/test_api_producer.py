@@ -194,7 +194,7 @@ def test_ctrl_c_ends_a_producer_whose_cluster_is_gone(monkeypatch):
 def test_a_full_queue_is_waited_for_and_told_of():
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        config = {"queue.buffering.max.messages": 2, "max.block.ms": 150, "delivery.timeout.ms": 400, "linger.ms": 0}
+        config = {"queue.buffering.max.messages": 2, "max.block.ms": 150, "delivery.timeout.ms": 2000, "linger.ms": 0}
         producer = Producer(f"127.0.0.1:{nobody.getsockname()[1]}", config)
         deliveries = producer.send_batch("t", ["a", "b"])
         with pytest.raises(KafkaError, match="stays full"):

@@ -37,7 +37,10 @@ from ottla.testing import Broker
 
 PASSWORD = "very-secret-7f3a"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-REAUTH_MS = 2_000
+REAUTH_MS = 5_000
+"""librdkafka authenticates again after nine tenths of it, and has half a second for that."""
+PAUSE_S = 0.05
+"""Between two requests of who works over the end of a session."""
 KEYS = {spec.request: spec.key for spec in API.values()}
 
 
@@ -121,12 +124,13 @@ def test_and_does_not_with_another_secret(served: Served, mechanism: str) -> Non
 def test_librdkafka_goes_on_over_the_end_of_its_sessions(served: Served) -> None:
     errors: list[Any] = []
     producer = Producer({**client_of(served, "PLAIN"), "error_cb": errors.append})
-    deadline = time.monotonic() + 3 * REAUTH_MS / 1000
+    deadline = time.monotonic() + 2.2 * REAUTH_MS / 1000
     count = 0
     while time.monotonic() < deadline:
         producer.produce("t", b"value", on_delivery=lambda error, message: errors.extend([error] if error else []))
         assert producer.flush(30) == 0
         count += 1
+        time.sleep(PAUSE_S)
     assert errors == []
     assert count > 3
 
@@ -229,9 +233,10 @@ def test_tools_go_on_over_the_end_of_their_sessions(served: Served) -> None:
     with Cluster(served.asking, client_id="test", timeout_s=30, security=security) as cluster:
         cluster.topics()
         (connection,) = {cluster._any_connection()}
-        until = time.monotonic() + 2 * REAUTH_MS / 1000
+        until = time.monotonic() + 1.2 * REAUTH_MS / 1000
         while time.monotonic() < until:
             cluster.topics()
+            time.sleep(PAUSE_S)
         assert cluster._any_connection() is connection
 
 
@@ -286,9 +291,10 @@ def test_a_session_that_is_over_is_closed(served: Served) -> None:
         answer = wire.ask(SaslAuthenticateRequest(auth_bytes=plain(PASSWORD)), 2)
         assert (answer.error_code, answer.session_lifetime_ms) == (0, REAUTH_MS)
         assert wire.ask(MetadataRequest(topics=[]), 9) is not None
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while wire.ask(MetadataRequest(topics=[]), 9) is not None:
             assert time.monotonic() < deadline
+            time.sleep(PAUSE_S)
 
 
 def test_tokens_without_headers(served: Served) -> None:

@@ -38,7 +38,7 @@ SMOKE = (
     "tests/server/test_produce.py",
     "tests/storage/test_append.py",
 )
-SMOKE_TIMEOUT_S = 280
+SMOKE_TIMEOUT_S = 900
 
 
 def environment(without: tuple[str, ...]) -> dict[str, str]:
@@ -78,6 +78,7 @@ def test_a_broker_in_each_mode_takes_gives_and_refuses(mode: str, monkeypatch: p
                 assert [record.value for batch in stored for record in batch.records()] == [r.value for r in sent] * 5
 
 
+@pytest.mark.timeout(SMOKE_TIMEOUT_S + 60)
 def test_the_smoke_tests_pass_without_compiled_module_and_uvloop() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *SMOKE],

@@ -98,7 +98,7 @@ def test_a_snapshot(spark: Any, broker: Broker, tmp_path: Path) -> None:
         struck(broker, away := tmp_path / "away", comes_back=False),
         pytest.raises(OperatorError, match=r"^cannot connect to \S+: connection refused; is a broker running there\?$"),
     ):
-        snapshot(spark, table, servers, topic, away, 1.0)
+        snapshot(spark, table, servers, topic, away, 5.0)
     assert open_table(table).files() == []
     assert not [path for path in table.rglob("*") if path.suffix in (".arrow", ".parquet")]
     broker.start()

@@ -19,6 +19,8 @@ from ottla.pipeline.access_log import EXAMPLE  # noqa: E402
 from ottla.pipeline.demo import _print_pages, run_demo  # noqa: E402
 from ottla.pipeline.events import page_views  # noqa: E402
 
+from .limits import RUN_S  # noqa: E402
+
 LINES = 5_000
 
 
@@ -44,7 +46,7 @@ def test_what_is_no_access_log_is_refused_before_anything_starts(tmp_path: Path,
     log, home = tmp_path / "no.log", tmp_path / "demo"
     log.write_bytes(content)
     command = [sys.executable, "-m", "ottla", "pipeline", "demo", "--input", str(log), "--dir", str(home)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert (run.returncode, run.stdout) == (2, "")
     (sentence,) = run.stderr.splitlines()
     assert sentence.startswith(f"ottla: {log} is empty; " if not content else f"ottla: {log} is no access log ")
@@ -80,7 +82,7 @@ def test_counts_equal_those_of_the_shell(tmp_path: Path) -> None:
     cut_off = b'192.0.2.7 - - [02/Mar/2026:10:05:03 +0000] "GET /cut-off'  # as a crash of the server leaves it
     log.write_bytes(b"".join(line + b"\n" for line in page_views(LINES - 1, seed=7)) + cut_off)
     command = [sys.executable, "-m", "ottla", "pipeline", "demo", "--input", str(log), "--dir", str(home)]
-    run = subprocess.run([*command, "--master", "local[2]"], capture_output=True, text=True, timeout=170, check=False)
+    run = subprocess.run([*command, "--master", "local[2]"], capture_output=True, text=True, timeout=RUN_S, check=False)
     assert run.returncode == 0, run.stderr + run.stdout
     assert run.stderr == ""
     assert f"\n1 of {LINES:,} lines are in neither format of an access log, the first is line {LINES:,}" in run.stdout

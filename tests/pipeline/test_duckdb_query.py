@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -37,6 +38,7 @@ from ottla.pipeline.transform.decode_options import DecodeOptions  # noqa: E402
 from ottla.pipeline.transform.open_format import open_format  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
+from .limits import RUN_S  # noqa: E402
 from .topics import produce  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
@@ -294,7 +296,7 @@ def ottla_sql(statement: str, bootstrap: str, *arguments: str) -> subprocess.Pop
 
 def test_it_needs_no_java_and_imports_no_spark(bootstrap: str) -> None:
     process = ottla_sql(f'select count(*) n from topic."{TOPIC}"', bootstrap, "--json")
-    assert process.communicate(timeout=90) == (b'[\n  {\n    "n": 20\n  }\n]\n', b"")
+    assert process.communicate(timeout=RUN_S) == (b'[\n  {\n    "n": 20\n  }\n]\n', b"")
     imports = "import sys, ottla.pipeline.duckdb_query; print('pyspark' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", imports]) == b"False\n"
 
@@ -308,7 +310,8 @@ def test_an_interrupted_query_says_nothing(bootstrap: str, tmp_path: Path, numbe
     process = ottla_sql(statement, bootstrap, "--output", str(tmp_path / "out.csv"))
     while not list(tmp_path.iterdir()):
         assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(number)
-    assert process.communicate(timeout=90) == (b"", b"")
+    assert process.communicate(timeout=RUN_S) == (b"", b"")
     assert process.returncode == 128 + number
     assert not list(tmp_path.iterdir())

@@ -18,6 +18,8 @@ from ottla.pipeline.duckdb_query import require_duckdb
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.stores.object_store import open_object_store
 
+from .limits import RUN_S
+
 
 @pytest.mark.parametrize(
     ("gone", "use", "sentence"),
@@ -39,6 +41,6 @@ def test_every_missing_extra_names_the_command(
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
 def test_a_program_that_imports_the_data_source_is_told(package: str) -> None:
     program = f"import sys; sys.modules[{package!r}] = None\ntry: import ottla.spark\nexcept ImportError as e: print(e)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=RUN_S, check=True)
     assert done.stdout.startswith("ottla.spark needs the packages of 'ottla[pipeline]': ")
     assert done.stdout.endswith("-m pip install 'ottla[pipeline]'`\n")

@@ -17,6 +17,7 @@ for _name in ("pyarrow", "deltalake", "pyiceberg", "cronsim"):
 
 from ..faults.small_disk import MEGABYTE, SmallDisk, needs_root  # noqa: E402
 from ..faults.test_operator_mistakes import WITHOUT_RIGHTS, needs_setpriv  # noqa: E402
+from .limits import RUN_S  # noqa: E402
 
 pytestmark = [pytest.mark.root, needs_root]
 
@@ -27,7 +28,7 @@ Outcomes = dict[str, list[str] | None]
 
 def outcomes(python: list[str], root: Path, trouble: str) -> Outcomes:
     done = subprocess.run(
-        [*python, str(DRIVER), str(root), trouble], capture_output=True, text=True, timeout=200, check=False
+        [*python, str(DRIVER), str(root), trouble], capture_output=True, text=True, timeout=RUN_S, check=False
     )
     assert done.returncode == 0, done.stderr
     found: Outcomes = json.loads(done.stdout)

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 from ottla.client.cluster import Cluster
 from ottla.testing import Broker
 
-WAIT_S = 90
+WAIT_S = 250
 
 
 def process_of(session_id: int, what: bytes, executable: str) -> int | None:

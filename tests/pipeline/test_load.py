@@ -35,6 +35,7 @@ from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import StaleCommitError, files_from_json  # noqa: E402
 
 from .deaths import make_folder  # noqa: E402
+from .limits import RUN_S  # noqa: E402
 from .topics import produce  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
@@ -204,7 +205,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(
     arguments = ["load", "-t", topic, "--table", str(table), "-b", bootstrap, "--master", "local[2]"]
     command = [sys.executable, str(DRIVER), settings, *arguments, "--max-bytes-per-task", "4000"]
     environment = os.environ | {"TMPDIR": str(scratch)}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert run.returncode == -signal.SIGKILL, run.stderr
     committed = step == "committed"
     assert loaded(table) == values(0, 3_000 if committed else 1_000)
@@ -321,7 +322,7 @@ def test_records_deleted_before_the_load(
 
 def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ottla", "pipeline", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
 
 
 @pytest.mark.usefixtures("commands_in_session")

@@ -28,6 +28,7 @@ from ottla.pipeline.push import Observe  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
 from .committed import read_committed  # noqa: E402
+from .limits import RUN_S  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
 
@@ -283,7 +284,7 @@ def test_a_killed_push_is_gone_on_with(
         values = [b"%d" % row for row in range(number * 800, (number + 1) * 800)]
         pq.write_table(pa.table({"value": values, "key": values}), path, row_group_size=100)
     command = [sys.executable, str(DRIVER), "2", step, "push", *map(str, paths), "--topic", topic, "-b", bootstrap]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, env=os.environ, check=False)
     assert process.returncode == -signal.SIGKILL, process.stderr
     result = run(*paths, "--json")
     assert result.exit_code == 0, result.output

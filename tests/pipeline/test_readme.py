@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,8 +45,9 @@ log.retention.hours=168
 """
 SECURED = "### Keep out who does not belong"
 READY = re.compile(r"is ready|are ready")
-READY_S = 60
-COMMAND_S = 200
+READY_S = 200
+COMMAND_S = 500
+POLL_S = 0.02
 FOR_EVER = " --schedule "
 """A command with it goes on until it is interrupted."""
 
@@ -175,6 +177,7 @@ class Reader:
             while not READY.search(text):
                 assert self.running.poll() is None, f"{command}\n{text}"
                 text += stream.readline()
+                time.sleep(POLL_S)
         self.typed.append(command)
 
     def stop(self) -> None:
@@ -199,7 +202,7 @@ def reader(tmp_path: Path):
 
 
 @pytest.mark.pipeline
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_readme_can_be_typed(reader: Reader) -> None:
     single = (
         "## Quick start",

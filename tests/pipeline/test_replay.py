@@ -19,6 +19,7 @@ deltalake = pytest.importorskip("deltalake")
 from ottla.pipeline.cli import pipeline  # noqa: E402
 
 from .committed import read_committed  # noqa: E402
+from .limits import RUN_S  # noqa: E402
 from .topics import make_again, new_topic  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
@@ -92,7 +93,7 @@ def test_a_killed_replay_is_gone_on_with(
     target = f"{topic}-{transaction}-{step}"
     arguments = ["--topic", topic, "--to-topic", target]
     command = [sys.executable, str(DRIVER), transaction, step, "replay", *arguments, "-b", bootstrap]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert process.returncode == -signal.SIGKILL, process.stderr
     result = run(*arguments)
     assert result.exit_code == 0, result.output

@@ -23,6 +23,7 @@ from ottla.pipeline.cli import pipeline
 from ottla.pipeline.land import land
 from ottla.pipeline.sinks.open_table import open_table
 
+from .limits import RUN_S
 from .topics import new_topic, produce
 
 pytestmark = pytest.mark.pipeline
@@ -169,7 +170,7 @@ def test_a_killed_replay_is_gone_on_with(
     arguments = ["replay", *chosen, *LATE, "--to-table", table, "--master", "local[2]", "-b", bootstrap]
     command = [sys.executable, str(DRIVER), step, *map(str, arguments)]
     environment = os.environ | {"TMPDIR": str(scratch)}  # what Spark leaves behind when it is killed
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170, check=False)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert process.returncode == -signal.SIGKILL, process.stderr
     assert rows(table) == (list(range(10, 20)) if step == "after" else [])
     result = run("replay", *chosen, *LATE, "--to-table", table)

@@ -21,6 +21,8 @@ from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.schedule import parse_schedule, repeat
 from ottla.testing import Broker
 
+from .limits import RUN_S
+
 START = datetime(2026, 3, 2, 10, 59, 59, tzinfo=UTC)
 EVERY_SECOND = "* * * * * *"
 
@@ -108,5 +110,5 @@ def test_a_load_goes_on_until_it_is_ended_and_shows_its_offsets(ottla_broker: Br
         assert offsets[topic, 0].offset == ends[topic, 0].offset == 5
     finally:
         load.send_signal(signal.SIGTERM)
-        load.communicate(timeout=60)
+        load.communicate(timeout=RUN_S)
     assert load.returncode == 128 + signal.SIGTERM

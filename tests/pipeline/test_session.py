@@ -19,6 +19,8 @@ from ottla.pipeline import session
 from ottla.pipeline.failure import JAVA_DIED
 from ottla.pipeline.session import JavaRuntime, find_java, java_version, launch_home, quick_python, require_extra
 
+from .limits import RUN_S
+
 
 def fake_java(home: Path, version: str) -> Path:
     """A `java` that only tells a version and its arguments."""
@@ -287,7 +289,7 @@ def test_spark_runs_on_the_supplied_java_and_says_nothing(tmp_path: Path) -> Non
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=RUN_S,
         check=False,
     )
     assert run.returncode == 0, run.stderr
@@ -344,7 +346,7 @@ def test_a_session_whose_java_ends_by_the_same_signal_stops_without_a_word() -> 
 @pytest.mark.pipeline
 def test_a_session_after_one_whose_java_died() -> None:
     """As in a scheduled load: the death is told, and the next run has a Java of its own."""
-    run = subprocess.run([sys.executable, "-c", JAVA_DIES], capture_output=True, text=True, timeout=250, check=False)
+    run = subprocess.run([sys.executable, "-c", JAVA_DIES], capture_output=True, text=True, timeout=RUN_S, check=False)
     assert run.stdout.splitlines() == [JAVA_DIED, "['id']"], run.stderr
 
 
@@ -364,7 +366,7 @@ with open_session("local[1]", "plans", {PYTHON_SETTING: ENVIRONMENT_PYTHON}) as 
 def test_a_driver_plans_by_the_name_that_the_python_of_an_archive_has(tmp_path: Path) -> None:
     """Paths are the caller's still."""
     run = subprocess.run(
-        [sys.executable, "-c", PLANS], cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False
+        [sys.executable, "-c", PLANS], cwd=tmp_path, capture_output=True, text=True, timeout=RUN_S, check=False
     )
     assert run.stdout == "True\n", run.stderr
     assert (tmp_path / "rows" / "_SUCCESS").exists()

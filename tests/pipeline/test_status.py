@@ -25,6 +25,7 @@ from ottla.pipeline.sinks.table import Table  # noqa: E402
 from ottla.pipeline.status import find_tables, row_counts, table_status  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
+from .limits import RUN_S  # noqa: E402
 from .memory_cluster import MemoryCluster  # noqa: E402
 from .sinks.loads import TOPIC, load, make_cluster  # noqa: E402
 
@@ -259,6 +260,6 @@ def test_a_path_that_is_no_utf8_is_told_by_its_bytes(tmp_path: Path) -> None:
 def told(*arguments: str) -> str:
     """What a command of the pipeline that is refused says; a process of its own, for its streams' encoding."""
     command = [sys.executable, "-m", "ottla", "pipeline", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert done.returncode == 2
     return done.stderr

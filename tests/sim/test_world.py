@@ -237,7 +237,7 @@ def test_a_seed_gives_the_same_run_in_any_process(seed: int) -> None:
     for hash_seed in ("1", "2"):
         command = [sys.executable, "-m", "ottla.sim", "--seed", str(seed)]
         environment = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)}
-        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True)
         lines.append(run.stdout.splitlines()[0])
     assert "trace" in lines[0]
     assert lines[0] == lines[1]

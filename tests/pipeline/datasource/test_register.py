@@ -14,6 +14,8 @@ pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.pipeline.session import find_java, launch_home
 
+from ..limits import RUN_S
+
 pytestmark = pytest.mark.pipeline
 
 PROGRAM = """
@@ -34,7 +36,6 @@ count()
 os.environ["PYSPARK_PYTHON"] = sys.argv[3]
 count()  # another session, on the Java of the first
 """
-LIMIT_S = 280.0
 
 
 def run(python3: Path, bootstrap: str, topic: str) -> subprocess.CompletedProcess[str]:
@@ -43,7 +44,7 @@ def run(python3: Path, bootstrap: str, topic: str) -> subprocess.CompletedProces
     java_home = launch_home(find_java(), python3.parent / "java")
     inherited |= {"JAVA_HOME": str(java_home), "PATH": f"{python3.parent}:{os.environ['PATH']}"}
     command = [sys.executable, "-c", PROGRAM, bootstrap, topic, str(python3)]
-    return subprocess.run(command, env=inherited, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return subprocess.run(command, env=inherited, capture_output=True, text=True, timeout=RUN_S, check=False)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from ottla.client.cluster import Cluster
 from ottla.client.failure import TopicReplaced
-from ottla.client.model import Position
+from ottla.client.model import LATEST_TIMESTAMP, Position
 from ottla.common.errors import OperatorError
 
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
@@ -26,6 +26,8 @@ from ottla.pipeline.datasource.options import for_stream, parse_options
 from ottla.pipeline.datasource.query import EPOCH_PROPERTY, QUERY_PROPERTY
 from ottla.pipeline.datasource.stream import IDS, StreamReader, limited
 from ottla.pipeline.plan import DataLossError, OffsetRange
+
+from ...cluster.nodes import eventually
 
 pytestmark = pytest.mark.pipeline
 
@@ -370,6 +372,8 @@ class TestGroup:
         producer.begin_transaction()
         producer.produce(topic, b"a", partition=0)
         producer.commit_transaction()
+        stable = {(topic, 0): LATEST_TIMESTAMP}  # the marker may follow the answer to a commit by a moment
+        eventually(lambda: cluster.list_offsets(stable, isolation="read_committed")[topic, 0].offset == 2, "the marker")
         group = f"{topic}-group"
         mine = reader(**{"kafka.group.id": group, "kafka.isolation.level": "read_committed"})
         start = mine.initialOffset()

@@ -22,7 +22,7 @@ OTHERS = ("--table top-pages", "--table last-views", "--topics activity", "--top
 streams, a snapshot and loads in one session, `test_plot.py` draws."""
 LINE = '192.0.2.{host} - - [02/Mar/2026:00:00:{host:02} +0000] "GET / HTTP/1.1" 200 512 "-" "curl/8"\n'
 
-pytestmark = [*needs_namespaces, pytest.mark.pipeline, pytest.mark.timeout(600)]
+pytestmark = [*needs_namespaces, pytest.mark.pipeline, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

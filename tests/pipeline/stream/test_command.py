@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ def test_ctrl_c_while_spark_starts(send: Send, topic: str, bootstrap: str, tmp_p
     running = begin(tmp_path, bootstrap)
     while jvm_of(running.pid) is None:
         assert running.poll() is None
+        time.sleep(0.01)
     running.send_signal(signal.SIGINT)
     assert (*running.communicate(timeout=WAIT_S), running.returncode) == (b"", b"", 130)
 

@@ -26,7 +26,7 @@ DRIVER = Path(__file__).with_name("stream_driver.py")
 STEPS = ("planned", "files", "letters", "committed")
 """Before a batch is computed, with its files, with its dead letters committed, with its rows committed."""
 KILLED_AT = STEPS if "OTTLA_TRIAL_KILLS" in os.environ else STEPS[-2:]
-WAIT_S = 240
+WAIT_S = 500
 VIEWS = 30
 """Three batches: the one that is killed again and again, one on top of its state, and one that is not full."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -254,8 +254,8 @@ def test_speed(assign: Assignor, member_count: int, topic_count: int, partitions
     members = [member(f"m{index}", range(topic_count)) for index in range(member_count)]
     best_s = []
     for _ in range(3):
-        started_s = perf_counter()
+        started_s = process_time()
         result = assign(members, topics)
         assign([*having(members, result), member("new", range(topic_count))], topics)
-        best_s.append(perf_counter() - started_s)
+        best_s.append(process_time() - started_s)
     assert min(best_s) < 2 * limit_s
