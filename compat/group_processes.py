@@ -16,8 +16,21 @@ from typing import Any
 
 from group_history import History
 
-STOP_S = 60.0
+STOP_S = 120.0
 MS = 1_000_000
+SESSION_MS = 6_000
+REFUSED = (
+    *("The coordinator is not aware of this member", "UnknownMemberIdException"),
+    *("Specified group generation id is not valid", "IllegalGenerationException"),
+    *(
+        "stale member epoch",
+        "StaleMemberEpochException",
+        "fenced by the group coordinator",
+        "FencedMemberEpochException",
+    ),
+    *("RebalanceInProgressException", "CommitFailedException"),
+)
+"""How those in other processes call `group_members.REFUSED`: what a rebalance or the end of a session takes back."""
 
 
 class ProcessMember(threading.Thread):
@@ -31,7 +44,7 @@ class ProcessMember(threading.Thread):
         self.stopping = threading.Event()
         self.process: subprocess.Popen[str] | None = None
         self.errors: list[str] = []
-        self.tolerated: tuple[str, ...] = ()
+        self.tolerated: tuple[str, ...] = REFUSED
         """Complaints with such words are none."""
 
     def start(self) -> None:
@@ -84,8 +97,18 @@ class KafkaJsMember(ProcessMember):
     A consumer that "crashes" leaves the group and starts again by itself, after it said so.
     """
 
-    def __init__(self, name: str, home: Path, servers: str, topic: str, group: str, history: History) -> None:
-        super().__init__(name, ["node", "client.mjs", "group", servers, topic, group, name], history, home)
+    def __init__(
+        self,
+        name: str,
+        home: Path,
+        servers: str,
+        topic: str,
+        group: str,
+        history: History,
+        session_ms: int = SESSION_MS,
+    ) -> None:
+        command = ["node", "client.mjs", "group", servers, topic, group, name, str(session_ms)]
+        super().__init__(name, command, history, home)
 
     def understand(self, line: str) -> None:
         try:
@@ -128,7 +151,7 @@ class ConsoleMember(ProcessMember):
 
     def __init__(self, name: str, command: list[str], history: History) -> None:
         super().__init__(name, command, history)
-        self.tolerated = self._ENDED_WHILE_IT_MOVED
+        self.tolerated += self._ENDED_WHILE_IT_MOVED
         self._changes: dict[str, list[int]] = {}
         self._begun = ""
         self._level = "ERROR"

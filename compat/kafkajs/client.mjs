@@ -3,7 +3,7 @@
 //   node client.mjs produce HOST:PORT TOPIC none|gzip|snappy|lz4|zstd   < records
 //   node client.mjs consume HOST:PORT TOPIC PARTITION OFFSET COUNT      > records
 //   node client.mjs offsets HOST:PORT TOPIC [TIMESTAMP]
-//   node client.mjs group   HOST:PORT TOPIC GROUP CLIENT_ID             > events, until SIGTERM
+//   node client.mjs group   HOST:PORT TOPIC GROUP CLIENT_ID SESSION_MS  > events, until SIGTERM
 //   node client.mjs transactions HOST:PORT TOPIC ID                     > who was fenced, the committed offset
 //   node client.mjs groups  HOST:PORT TOPIC GROUP                       > list, description, offsets; then deletes it
 //   node client.mjs secured HOST:PORT TOPIC                             < how to come in; > what was read and refused
@@ -145,8 +145,9 @@ async function metadata(name) {
 
 // What a member has ends when kafkajs is about to join again, after the last record of its batches, or when the process
 // is to stop: then the rest of a batch is neither taken in nor resolved. Every line says when, in milliseconds.
-async function group(groupId) {
+async function group(groupId, sessionTimeout) {
   const owned = new Set()
+  let leaving = false
   const tell = event => print({ at: Date.now(), ...event })
   const release = () => {
     tell({ revoked: [...owned] })
@@ -155,11 +156,12 @@ async function group(groupId) {
   const consumer = kafka.consumer({
     groupId,
     partitionAssigners: [range],
-    sessionTimeout: 6000,
+    sessionTimeout,
     heartbeatInterval: 300,
     maxWaitTimeInMs: 50,
   })
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
+    if (leaving) return // what it is given behind the signal it gives back unseen
     if (owned.size) release() // the coordinator had removed this member, and kafkajs joined anew without a word
     const assigned = payload.memberAssignment[topic] ?? []
     assigned.forEach(partition => owned.add(partition))
@@ -169,6 +171,7 @@ async function group(groupId) {
   await consumer.connect()
   await consumer.subscribe({ topics: [topic], fromBeginning: true })
   process.once('SIGTERM', async () => {
+    leaving = true
     release()
     await consumer.disconnect()
     process.exit(0)
@@ -307,7 +310,7 @@ if (command === 'create') {
   print(await read)
   await admin.disconnect()
 } else if (command === 'group') {
-  await group(rest[0])
+  await group(rest[0], Number(rest[2]))
 } else if (command === 'groups') {
   await groups(rest[0])
 } else if (command === 'transactions') {
