@@ -16,7 +16,7 @@ from tools import JavaTools
 
 from ottla.testing import Broker
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 RECORDS = 30
 
 
@@ -130,7 +130,7 @@ def test_a_group_over_its_life(tools: JavaTools, group_broker: Broker, filled: s
     again = tools.run(
         "kafka-console-consumer",
         *["--bootstrap-server", group_broker.bootstrap_servers, "--topic", filled, *one],
-        *["--command-property", f"group.protocol={protocol}", "--max-messages", "12", "--timeout-ms", "20000"],
+        *["--command-property", f"group.protocol={protocol}", "--max-messages", "12", "--timeout-ms", "100000"],
     )
     expected_values = {str(number) for number in range(RECORDS) if number % 3 != 1 and number // 3 >= 4}
     assert set(again.split()) == expected_values
@@ -142,7 +142,9 @@ def test_a_group_over_its_life(tools: JavaTools, group_broker: Broker, filled: s
     assert filled not in gone.replace(group, "")
 
 
-def test_verifiable_consumers(tools: JavaTools, group_broker: Broker, filled: str, protocol: str) -> None:
+def test_verifiable_consumers(
+    tools: JavaTools, group_broker: Broker, filled: str, protocol: str, tmp_path: Path
+) -> None:
     """Two of them share the records; all commits succeed."""
     group = f"{filled}-{protocol}"
     command = tools.command(
@@ -150,21 +152,26 @@ def test_verifiable_consumers(tools: JavaTools, group_broker: Broker, filled: st
         *["--bootstrap-server", group_broker.bootstrap_servers, "--topic", filled, "--group-id", group],
         *["--group-protocol", protocol, "--reset-policy", "earliest"],
     )
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [tmp_path / f"{number}.out" for number in range(2)]
+    processes = []
+    for output in outputs:
+        with output.open("wb") as stream:
+            processes.append(subprocess.Popen(command, stdout=stream))
+    wanted = dict.fromkeys(range(3), ("10", "10", "0"))
+
+    def committed() -> bool:
+        return offsets(groups(tools, group_broker, "--describe", "--group", group, check=False), filled) == wanted
+
     try:
-        deadline = time.monotonic() + WAIT_S
-        wanted = dict.fromkeys(range(3), ("10", "10", "0"))
-        while offsets(groups(tools, group_broker, "--describe", "--group", group, check=False), filled) != wanted:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(committed, "all is read and committed")
+        # One of them may have done it alone. The other takes a signal for an order once it says that it is there.
+        wait_for(lambda: all("startup_complete" in each.read_text() for each in outputs), "both are there")
         for process in processes:
             process.terminate()
-        events = [
-            json.loads(line)
-            for process in processes
-            for line in process.communicate(timeout=WAIT_S)[0].splitlines()
-            if line.startswith("{")
-        ]
+        for process in processes:
+            process.wait(WAIT_S)
+        lines = [line for output in outputs for line in output.read_text().splitlines()]
+        events = [json.loads(line) for line in lines if line.startswith("{")]
     finally:
         for process in processes:
             process.kill()

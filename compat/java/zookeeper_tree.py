@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from ottla.app.ports import free_ports
 from ottla.protocol.znodes.operations import Znode
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 JAVA = ("java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.admin.enableServer=false")
 
 _ANSWER = re.compile(
@@ -75,11 +75,13 @@ class ZooKeeper:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def tree(self) -> dict[str, Znode]:
-        """All but its own, as its shell shows it."""
-        listed = [line for line in self._shell(["ls -R /"]).splitlines() if re.match(r"/[^ ]", line)]
-        paths = [path for path in listed if not path.startswith("/zookeeper")]
-        answers = _ANSWER.finditer(self._shell([f"get -s {path}" for path in paths]))
-        return dict(zip(paths, map(_znode, answers), strict=True))
+        """All but its own, as its shell shows it; once more where a znode went between its name and its content."""
+        while True:
+            listed = [line for line in self._shell(["ls -R /"]).splitlines() if re.match(r"/[^ ]", line)]
+            paths = [path for path in listed if not path.startswith("/zookeeper")]
+            answers = list(_ANSWER.finditer(self._shell([f"get -s {path}" for path in paths])))
+            if len(answers) == len(paths):
+                return dict(zip(paths, map(_znode, answers), strict=True))
 
     def _shell(self, commands: Iterable[str]) -> str:
         arguments = ["org.apache.zookeeper.ZooKeeperMain", "-server", self.address]
