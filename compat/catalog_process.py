@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 import urllib.request
 from pathlib import Path
 
-START_S = 60.0
+from ottla.app.ports import free_ports
+
+START_S = 180.0
 
 
 class CatalogProcess:
     """A catalog that can be stopped and started again at the same address."""
 
     def __init__(self, class_path: str, home: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
         self.warehouse = home / "warehouse"
         self._log = home / "catalog.log"

@@ -14,7 +14,7 @@ import pytest
 from ottla.app.ports import free_ports
 
 REALM = "OTTLA.TEST"
-START_S = 60.0
+START_S = 120.0
 ATTEMPTS = 5
 """To have a port: somebody may take one between the search and the start."""
 SYSTEM_COMMANDS = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
@@ -69,7 +69,7 @@ class Kdc:
 
     def _run(self, *command: str, stdin: str = "") -> str:
         done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, env=self._environment(), timeout=60, check=False
+            command, input=stdin, capture_output=True, text=True, env=self._environment(), timeout=START_S, check=False
         )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout

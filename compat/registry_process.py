@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 import urllib.request
 from pathlib import Path
 
-START_S = 120.0
+from ottla.app.ports import free_ports
+
+START_S = 180.0
 API = "/apis/ccompat/v7"
 
 
@@ -16,8 +17,7 @@ class RegistryProcess:
     """A registry that can be killed and started again at the same address, with what it held."""
 
     def __init__(self, jar: Path, home: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        (port,) = free_ports(1)
         self.root = f"http://127.0.0.1:{port}"
         self.url = self.root + API
         self._log = home / "registry.log"

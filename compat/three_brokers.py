@@ -14,8 +14,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-START_TIMEOUT_S = 60.0
-SETTLE_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
+SETTLE_TIMEOUT_S = 120.0
 SETTINGS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "300"}
 
 

@@ -17,8 +17,9 @@ from tools import archive_of
 
 from ottla.app.ports import free_ports
 
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 180.0
+"""It may write its archive of classes then, and a busy machine is several times slower."""
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 JAVA = ("java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -120,7 +121,9 @@ def record_classes(classpath: str) -> None:
     """Have one node keep the classes that it loads: later ones, and tools, then start with 40 % less CPU."""
     archive = archive_of(classpath)
     if not archive.exists():
-        with Kafka(classpath, {"node.id": "1"}, option=f"-XX:ArchiveClassesAtExit={archive}") as node:
+        partial = archive.with_suffix(".part")  # what has its name is whole
+        with Kafka(classpath, {"node.id": "1"}, option=f"-XX:ArchiveClassesAtExit={partial}") as node:
             node.format()
             node.start()
             node.stop()
+        partial.rename(archive)

@@ -24,7 +24,7 @@ from differential_wire import CLOSED, SILENT, Connection, User, decode, encode, 
 
 from ottla.testing import Broker
 
-SETTLE_TIMEOUT_S = 10.0
+SETTLE_TIMEOUT_S = 120.0
 SETTLE_POLL_S = 0.005
 RECENT_MS = 3_600_000
 VERSION_SUFFIX = re.compile(r"-v\d+\b")
@@ -311,7 +311,7 @@ class Pair:
             {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": pairs} for name in names
         ]
         for side in self.sides:
-            answer = self.tell(side, "create_topics", 7, {"topics": topics, "timeout": 10_000})
+            answer = self.tell(side, "create_topics", 7, {"topics": topics, "timeout": 60_000})
             if any(topic["error_code"] != "none" for topic in answer["topics"]):
                 raise RuntimeError(f"{side.name} refused a topic of the test: {answer}")
         self.settle()
@@ -323,14 +323,14 @@ class Pair:
         topic = {"name": name, "num_partitions": 1, "replication_factor": 1}
         asked = {"replica_id": -1, "topics": [{"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
         for side in self.sides:
-            self.tell(side, "create_topics", 7, {"topics": [topic], "timeout": 10_000})
+            self.tell(side, "create_topics", 7, {"topics": [topic], "timeout": 60_000})
 
             def serves(side: _Side = side) -> bool:
                 answer = self.tell(side, "list_offsets", 7, asked)
                 return bool(answer["topics"][0]["partitions"][0]["error_code"] == "none")
 
             wait_for(serves, f"{side.name} serves {name}")
-            self.tell(side, "delete_topics", 4, {"topic_names": [name], "timeout": 10_000})
+            self.tell(side, "delete_topics", 4, {"topic_names": [name], "timeout": 60_000})
 
             def gone(side: _Side = side) -> bool:
                 metadata = self.tell(side, "metadata", 12, {"topics": None})

@@ -33,7 +33,7 @@ from kio.static.primitive import i32, i64
 
 CLOSED = "the connection was closed"
 SILENT = "no answer"
-ANSWER_TIMEOUT_S = 6.0
+ANSWER_TIMEOUT_S = 60.0
 CORRELATION_ID = 77
 
 KEYS = {name: key for key, name in api_key_map.items()}

@@ -15,7 +15,9 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 def consume(tools: JavaTools, broker: Broker, topic: str, *arguments: str, count: int) -> list[str]:
     """`count` lines of the console consumer from partition 0."""
     at = ["--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--partition", "0"]
-    output = tools.run("kafka-console-consumer", *at, *arguments, "--max-messages", str(count), "--timeout-ms", "20000")
+    output = tools.run(
+        "kafka-console-consumer", *at, *arguments, "--max-messages", str(count), "--timeout-ms", "100000"
+    )
     return output.splitlines()
 
 

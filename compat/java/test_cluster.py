@@ -94,12 +94,12 @@ def test_an_idempotent_producer_over_the_end_of_each_broker(
             cluster.end(node_id, number)
     finally:
         producer.send_signal(signal.SIGTERM)
-        producer.wait(60)
+        producer.wait(120)
     sent = [json.loads(line) for line in acknowledged.read_text().splitlines() if '"producer_send_success"' in line]
     failed = [line for line in acknowledged.read_text().splitlines() if '"producer_send_error"' in line]
     ends = tools.run("kafka-get-offsets", *at, "--topic", topic).split()
     stored = sum(int(line.rpartition(":")[2]) for line in ends)
-    everything = ["--from-beginning", "--max-messages", str(stored), "--timeout-ms", "60000"]
+    everything = ["--from-beginning", "--max-messages", str(stored), "--timeout-ms", "100000"]
     values = tools.run("kafka-console-consumer", *at, "--topic", topic, *everything).split()
     assert not failed
     assert len(sent) > 500

@@ -20,9 +20,11 @@ from tools import JavaTools
 from ottla.app.ports import free_ports
 from ottla.testing import Broker
 
-WAIT_S = 90.0
+WAIT_S = 240.0
 LINES = [f"line {number}" for number in range(50)]
 PLUGINS = "plugin.discovery=only_scan\n"
+
+pytestmark = pytest.mark.timeout(1200)  # workers start several times, each for as long as a loaded machine takes
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def worker(tools: JavaTools, log: Path, tool: str, *arguments: str) -> Iterator[
     finally:
         process.terminate()
         try:
-            process.wait(60)
+            process.wait(WAIT_S)
         finally:
             process.kill()
             process.wait()

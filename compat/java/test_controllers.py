@@ -17,7 +17,7 @@ from tools import JavaTools
 
 from ottla.app.ports import free_ports
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 HOST = "127.0.0.1"
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 

@@ -85,12 +85,7 @@ def test_users_and_acls_by_the_tools_of_apache_kafka(broker: Broker, tools: Java
             "kafka-producer-perf-test",
             *["--topic", topic, "--num-records", str(count), "--record-size", "100", "--throughput", "-1"],
             *["--producer.config", str(login(tmp_path / "keys", password))],
-            *[
-                "--producer-props",
-                f"bootstrap.servers={asking}",
-                "delivery.timeout.ms=20000",
-                "request.timeout.ms=9000",
-            ],
+            *["--producer-props", f"bootstrap.servers={asking}"],
             check=False,
         )
 

@@ -22,7 +22,7 @@ CONFIGS: dict[str, object] = {
     "offsets.topic.num.partitions": 1,
     "log.segment.bytes": 1_048_576,
 }
-WAIT_S = 30.0
+WAIT_S = 90.0
 ENDED = {"open": "Ongoing", "committed": "CompleteCommit", "aborted": "CompleteAbort"}
 
 

@@ -41,7 +41,7 @@ CLASSES = {
 JAVA_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """One compiler tier starts a short-lived JVM in half the time."""
 
-TOOL_S = 120.0
+TOOL_S = 240.0
 LENGTH = struct.Struct(">I")
 NO_LOG = ("-Xlog:disable", "-Xlog:all=error:stderr")
 """Standard output is for answers: Java's own warnings would come there."""

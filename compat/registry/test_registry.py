@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from ottla.testing import Broker
 
 Produce = Callable[..., None]
-COMMAND_S = 180
+COMMAND_S = 240
+
+pytestmark = pytest.mark.timeout(600)  # a load starts a Spark, which takes long on a loaded machine
 
 
 def fields(table: TopicTable) -> list[dict[str, Any]]:

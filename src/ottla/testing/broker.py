@@ -86,8 +86,8 @@ class Broker:
         security: str = "plaintext",
         brokers: int | None = None,
         python: str = sys.executable,
-        start_timeout_s: float = 30.0,
-        stop_timeout_s: float = 30.0,
+        start_timeout_s: float = 120.0,
+        stop_timeout_s: float = 120.0,
     ) -> None:
         self._work_dir = tempfile.mkdtemp(prefix="ottla-broker-")
         self._data_dir = Path(data_dir) if data_dir is not None else Path(self._work_dir, "data")
