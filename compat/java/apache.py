@@ -126,4 +126,5 @@ def record_classes(classpath: str) -> None:
             node.format()
             node.start()
             node.stop()
-        partial.rename(archive)
+        if partial.exists():  # a Java that writes none does without
+            partial.rename(archive)
