@@ -276,6 +276,45 @@ def _end_of(store, batch: int, number: int) -> int:
     return (batch + 1 - number * per_segment) * len(store.batches[0])
 
 
+@pytest.mark.parametrize("epochs", [(8, 8), (7, 8)], ids=["the epoch before goes on", "another one begins"])
+def test_an_epoch_that_ended_before_its_first_record_is_not_back_after_a_kill(store, caplog, epochs):
+    """Its entry may be in the file, which the start that dropped it did not write anew."""
+    before, behind = epochs
+    store.fill(1, epoch=before)
+    store.log.assign_leader_epoch(9)
+    store.manager.shutdown()
+    store.reopen()
+    end = store.log.log_end_offset
+    batch = store.fakes.make_batch(store.clock.now_ms, 2, base_offset=end, leader_epoch=behind)
+    store.log.append_as_follower(batch, 0, len(batch))
+    caplog.clear()
+    log = store.reopen()
+    assert log.epochs.entries() == list(
+        {before: (before, 0), behind: (behind, 0 if before == behind else end)}.values()
+    )
+    assert not log.doubts
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_an_epoch_whose_records_were_cut_is_not_back_after_a_kill(store, count):
+    """Nothing was flushed between the start that cut them and the next."""
+    store.fill(3, epoch=4)
+    store.fill(4, epoch=9)
+    store.log.flush()
+    store.manager.write_checkpoints()
+    path = store.active()
+    store.disk.write_bytes(path, store.disk.read_bytes(path)[: 2 * len(store.batches[0])])
+    log = store.reopen()
+    assert log.epochs.entries() == [(4, 0)]
+    for _ in range(count):
+        batch = store.fakes.make_batch(store.clock.now_ms, 2, base_offset=log.log_end_offset, leader_epoch=5)
+        log.append_as_follower(batch, 0, len(batch))
+    log = store.reopen()
+    assert log.epochs.entries() == [(4, 0), (5, 4)]
+    assert not log.doubts
+
+
 def test_segments_after_the_damage_go(store, caplog):
     store.fill(20)
     assert len(store.log.segments) > 2

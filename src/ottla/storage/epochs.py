@@ -4,7 +4,8 @@ Invariants:
 - Epochs and start offsets rise from entry to entry; start offsets strictly.
 - No entry starts above the log end offset; a new leader's entry starts at it, before its first append.
 - Memory may be ahead of the file `leader-epoch-checkpoint`: the file is written before the recovery point passes the
-  change, on truncation and on close, and an unclean start takes later epochs from the batches again.
+  change, on truncation and on close. An unclean start believes it up to the recovery point, and takes later epochs
+  from the batches again.
 - The file needs no entry without a record: a start drops it, as the next leader begins there. So ten thousand logs that
   took no record since the last start have nothing to write.
 

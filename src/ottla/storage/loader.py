@@ -248,6 +248,8 @@ def _clean_end(loading: _Loading) -> int | None:
 def _recover(loading: _Loading, gaps_end: int) -> None:
     """Walk from the segment of the recovery point to the end, rebuilding indexes and epochs."""
     options, first = loading.options, 0
+    # Of what comes behind it the file may name epochs that no record came to have, or whose records were cut.
+    loading.epochs.truncate_from_end(options.recovery_point)
     uncovered = UncoveredFields(
         loading.partition,
         loading.epochs,

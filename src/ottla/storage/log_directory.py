@@ -214,7 +214,13 @@ class LogDirectory:
         self._high_watermarks = self._read_checkpoint(names.HIGH_WATERMARK_CHECKPOINT)
         for name in self._disk.listdir(self.path):
             self._load_directory(name, config_of, recovery_points, start_offsets)
-        self.cleaner_checkpoint.keep_only(self.logs.keys() | self.futures.keys())
+        held = self.futures | self.logs
+        self.cleaner_checkpoint.keep_only(held.keys())
+        if any(log.recovery_point < recovery_points.get(key, 0) for key, log in held.items()):
+            try:
+                self.write_recovery_points()  # what comes where records were lost is not known to the next start
+            except OSError as error:
+                self._note_error(error, "writing checkpoints")
 
     def _load_directory(
         self,
