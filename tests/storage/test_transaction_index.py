@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from ottla.record.control import EndMarker
+from ottla.storage.checkpoints import aborted_counts, read_offsets
 from ottla.storage.descriptors import Descriptors, Folder
 from ottla.storage.index import IndexCorruption
 from ottla.storage.log_config import LogConfig
@@ -269,3 +270,40 @@ class TestReading:
         disk.write_bytes(f"/data/t-0/{FIRST}", disk.read_bytes(f"/data/t-0/{FIRST}")[:20])
         again = fakes.open_manager(disk, clock, config=CONFIG).get_log("t", 0)
         assert listed(again, 0) == [(2, 0)]
+
+    @pytest.mark.parametrize("left", [None, 0, 1, 3])
+    def test_a_clean_start_makes_anew_what_has_not_as_many_entries_as_the_stop_noted(
+        self, fakes, disk, clock, manager, log, left
+    ):
+        """Of the segment that is damaged alone: the log of another one is not read."""
+        abort(fakes, clock, log, 1)
+        log.roll()
+        first = abort(fakes, clock, log, 1) - 1
+        abort(fakes, clock, log, 2)
+        log.roll()
+        abort(fakes, clock, log, 1)
+        path = f"/data/t-0/{first:020d}.txnindex"
+        whole = disk.read_bytes(path)
+        assert len(whole) == 2 * ENTRY.size
+        manager.shutdown()
+        if left is None:
+            disk.unlink(path)
+        else:
+            disk.write_bytes(path, (whole * 2)[: left * ENTRY.size])
+        read = []
+        disk.fault = lambda action, path: read.append(path) if action == "read" else None
+        again = fakes.open_manager(disk, clock, config=CONFIG).get_log("t", 0)
+        disk.fault = lambda action, path: None
+        assert disk.read_bytes(path) == whole
+        assert f"/data/t-0/{0:020d}.log" not in read
+        assert listed(again, first) == [(1, first), (2, first + 2)]
+
+    def test_what_a_stop_noted_is_gone_once_the_log_goes_on(self, fakes, disk, clock, manager, log):
+        abort(fakes, clock, log, 1)
+        points = "/data/recovery-point-offset-checkpoint"
+        manager.shutdown()
+        assert aborted_counts(read_offsets(disk, points)) == {("t", 0): {0: 1}}
+        again = fakes.open_manager(disk, clock, config=CONFIG)
+        again.write_checkpoints()
+        assert aborted_counts(read_offsets(disk, points)) == {}
+        assert ("t", 0) in read_offsets(disk, points)

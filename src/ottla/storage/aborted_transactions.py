@@ -10,7 +10,7 @@ Left out: the file of one segment (`transaction_index`), what readers do with th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ottla.common.logs import RATE_LIMITED
 from ottla.storage.descriptors import Folder
@@ -47,6 +47,12 @@ class AbortedTransactions:
         self._producers = producers
         self._folder = folder
         self._health = health
+
+    def counts(self) -> Iterator[tuple[int, int]]:
+        """(base offset, how many its index holds) of the segments that have an index."""
+        for segment in self._segments.in_order:
+            if segment.transaction_index is not None:
+                yield segment.base_offset, segment.transaction_index.entry_count
 
     def within(self, offset: int, found: ReadResult, max_offset: int, known: Known | None = None) -> ListedTransactions:
         """Those that reach into what a read from `offset` on, below `max_offset`, has found, and maybe a few behind it.

@@ -26,13 +26,14 @@ from ottla.common.disk import Disk
 from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
 from ottla.common.topic_partition import TopicPartition
 from ottla.record.checksum import crc32c
-from ottla.storage.names import TEMPORARY_SUFFIX
+from ottla.storage.names import TEMPORARY_SUFFIX, TRANSACTION_INDEX_SUFFIX, offset_name, parse_offset
 
 _VERSION = 0
 _MAX_LONG = 2**63 - 1
-NO_GAPS_ABOVE: TopicPartition = (":ottla:no-gaps-above", 0)
+_OWN = ":ottla:"
+NO_GAPS_ABOVE: TopicPartition = (f"{_OWN}no-gaps-above", 0)
 """An entry among recovery points, which no topic has: above them offsets are missing by loss only (`log_directory`)."""
-_CHECKSUM: TopicPartition = (":ottla:crc32c", 0)
+_CHECKSUM: TopicPartition = (f"{_OWN}crc32c", 0)
 """Another one, in each file: the CRC-32C of the lines of all others."""
 _RUNNING_BYTES = 192
 """More than the longest `.ottla_running`: an epoch of 19 digits, a boot's UUID of 36 characters, an incarnation's."""
@@ -79,6 +80,27 @@ def _parse_offset_lines(lines: list[tuple[int, str]], path: str) -> dict[TopicPa
         if checksum != _checksum([line for _, line in lines if line != mark]):
             raise CheckpointCorruption(f"{path}: its checksum does not match")
     return offsets
+
+
+def aborted_entry(partition: TopicPartition, base_offset: int) -> TopicPartition:
+    """The entry among recovery points that says how many aborted transactions the index of a segment holds.
+
+    A clean stop writes it, and whoever writes the file next leaves it out, Apache Kafka too: so it tells what a start
+    must find (`log_directory`).
+    """
+    return f"{_OWN}{offset_name(base_offset, TRANSACTION_INDEX_SUFFIX)}:{partition[0]}", partition[1]
+
+
+def aborted_counts(points: Mapping[TopicPartition, int]) -> dict[TopicPartition, dict[int, int]]:
+    """What such entries say, by partition and base offset of the segment."""
+    counts: dict[TopicPartition, dict[int, int]] = {}
+    for (name, index), count in points.items():
+        if name.startswith(_OWN):
+            file, _, topic = name.removeprefix(_OWN).partition(":")
+            base_offset = parse_offset(file, TRANSACTION_INDEX_SUFFIX)
+            if base_offset is not None:
+                counts.setdefault((topic, index), {})[base_offset] = count
+    return counts
 
 
 def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:

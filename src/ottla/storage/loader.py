@@ -8,7 +8,8 @@ Invariants:
   the one that holds it is walked from its beginning. Producers without a usable snapshot are read from the log.
 - No damage makes the broker unable to start: damaged indexes, snapshots and epoch files are made anew.
 - Whoever opens a log hears when records are missing that had been in it, before anything is cut.
-- After a clean stop a log that does not end where the stop left it is looked through as after any other.
+- After a clean stop a log that does not end where the stop left it is looked through as after any other, and an index
+  of aborted transactions that has not as many as the stop noted is made anew.
 - What a cleaner was about when it ended is finished, or taken back, before anything else (`cleaner.swap`).
 
 Left out: reading message formats v0 and v1.
@@ -17,8 +18,10 @@ Left out: reading message formats v0 and v1.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.common.clock import Clock, Rng
@@ -60,6 +63,8 @@ class LoadOptions(NamedTuple):
     """How far they may, in a log that was compacted; None where that is known only of one that was never flushed."""
     is_copy: bool = False
     """Another directory has the log: what is lost here is copied again, and nothing was lost by that."""
+    aborted_counts: Mapping[int, int] = MappingProxyType({})
+    """Of segments by base offset: how many transactions their indexes held at the clean stop, where that is known."""
 
 
 @dataclass(slots=True)
@@ -205,10 +210,26 @@ def _take_inventory(loading: _Loading, listing: list[str]) -> None:
         path = folder.join(names.offset_name(base, names.LOG_SUFFIX))
         segment = Segment(folder, base, disk.size(path), now, interval)
         loading.segments.append(segment)
-        if names.offset_name(base, names.TRANSACTION_INDEX_SUFFIX) in present and not segment.take_up_aborted():
+        is_whole = names.offset_name(base, names.TRANSACTION_INDEX_SUFFIX) not in present or segment.take_up_aborted()
+        if not is_whole or (loading.options.clean and _lacks_aborted(loading.options, segment)):
             loading.aborted_lost[segment] = None
     if not loading.segments:
         loading.segments.append(_new_segment(loading, loading.options.log_start_offset))
+
+
+def _lacks_aborted(options: LoadOptions, segment: Segment) -> bool:
+    """Whether the index of aborted transactions has not as many as the clean stop noted."""
+    index = segment.transaction_index
+    held, noted = 0 if index is None else index.entry_count, options.aborted_counts.get(segment.base_offset)
+    if noted is None or held == noted:
+        return False
+    logger.warning(
+        "the index of aborted transactions of %s holds %d and was left with %d by a clean stop; it is made anew",
+        segment.path,
+        held,
+        noted,
+    )
+    return True
 
 
 def _new_segment(loading: _Loading, base_offset: int) -> Segment:

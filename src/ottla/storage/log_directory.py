@@ -37,6 +37,8 @@ from ottla.storage.checkpoints import (
     NO_GAPS_ABOVE,
     CheckpointCorruption,
     Running,
+    aborted_counts,
+    aborted_entry,
     format_clean_shutdown,
     format_offsets,
     format_partition_metadata,
@@ -212,8 +214,9 @@ class LogDirectory:
         self.cleaner_checkpoint.read()
         start_offsets = self._read_checkpoint(names.LOG_START_OFFSET_CHECKPOINT)
         self._high_watermarks = self._read_checkpoint(names.HIGH_WATERMARK_CHECKPOINT)
+        aborted = aborted_counts(recovery_points)
         for name in self._disk.listdir(self.path):
-            self._load_directory(name, config_of, recovery_points, start_offsets)
+            self._load_directory(name, config_of, recovery_points, start_offsets, aborted)
         held = self.futures | self.logs
         self.cleaner_checkpoint.keep_only(held.keys())
         if any(log.recovery_point < recovery_points.get(key, 0) for key, log in held.items()):
@@ -228,6 +231,7 @@ class LogDirectory:
         config_of: Callable[[str], LogConfig] | None,
         recovery_points: Mapping[TopicPartition, int],
         start_offsets: Mapping[TopicPartition, int],
+        aborted: Mapping[TopicPartition, Mapping[int, int]],
     ) -> None:
         if name.endswith(names.DELETE_DIR_SUFFIX) and self._disk.is_dir(self._join(name)):
             self._removals.append((self._clock.time_ms(), self._join(name)))
@@ -250,6 +254,7 @@ class LogDirectory:
             was_cleaned=future is not None or self.cleaner_checkpoint.get(key) is not None,
             is_copy=future is not None,
             producer_expiration_ms=self.defaults.producer_expiration_ms,
+            aborted_counts=aborted.get(key, {}),
         )
         table = self.logs if future is None else self.futures
         log = table[key] = self._load(name, key, options)
@@ -343,7 +348,7 @@ class LogDirectory:
                 logger.error("%s", error)
                 clean = False
         try:
-            self.write_checkpoints()
+            self.write_checkpoints(stopping=clean)
             if clean:
                 self._disk.write_atomic(self._join(names.CLEAN_SHUTDOWN_FILE), format_clean_shutdown(broker_epoch))
         except (OSError, KafkaError) as error:
@@ -625,13 +630,13 @@ class LogDirectory:
                 log.request_flush(pool, _ignore_outcome)
         return len(due)
 
-    def write_checkpoints(self) -> None:
+    def write_checkpoints(self, *, stopping: bool = False) -> None:
         """Write recovery points, log start offsets and high watermarks, as far as they changed. Blocks on the disk.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR.
+        `stopping`: see `write_recovery_points`. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         try:
-            self.write_recovery_points()
+            self.write_recovery_points(stopping=stopping)
             with self._files_lock:
                 for name, offsets in self.offset_checkpoints_due():
                     self._write_checkpoint(name, offsets)
@@ -676,10 +681,16 @@ class LogDirectory:
         """The outcome of `write_off_loop`, on the loop."""
         self.offset_checkpoints_written([], error)
 
-    def write_recovery_points(self) -> None:
-        """Write their checkpoint if it changed; blocks. Raises OSError."""
+    def write_recovery_points(self, *, stopping: bool = False) -> None:
+        """Write their checkpoint if it changed; blocks. Raises OSError.
+
+        `stopping`: nothing is appended any more, and how many aborted transactions each segment's index holds goes in.
+        """
         with self._recovery_lock:
             due = self._recovery_points()
+            if stopping:
+                for key, log in (self.futures | self.logs).items():
+                    due.offsets.update({aborted_entry(key, base): count for base, count in log.aborted.counts()})
             if self._written.get(names.RECOVERY_POINT_CHECKPOINT) != due.offsets:
                 self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, due.offsets)
             self._written_points_number = due.number
