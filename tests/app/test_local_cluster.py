@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.format import format_cluster
 from ottla.app.local_cluster import LocalCluster, check_base_settings, plan_cluster, write_plan
+from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
 
 
@@ -34,6 +37,19 @@ class KilledAtWrite(RealDisk):
             raise Killed
         self.left -= 1
         super().write_atomic(path, data)
+
+
+class NotRead(RealDisk):
+    """A disk with a file that may not be read."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+
+    def read_bytes(self, path: str) -> bytes:
+        if path == self.path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return super().read_bytes(path)
 
 
 def first_start(disk: RealDisk, directory: Path) -> LocalCluster:
@@ -143,6 +159,28 @@ def test_a_damaged_plan_is_refused_by_name(tmp_path: Path, content: str) -> None
     (tmp_path / "cluster.json").write_text(content)
     with pytest.raises(OperatorError, match=r"cluster\.json is damaged"):
         plan(tmp_path, 3)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "garbage", "directory", "unreadable"])
+def test_a_plan_that_is_lost_is_refused_by_name(tmp_path: Path, damage: str) -> None:
+    first_start(RealDisk(), tmp_path)
+    path, disk = tmp_path / "cluster.json", RealDisk()
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-10])
+    elif damage == "garbage":
+        path.write_bytes(b"\xa5garbage \x00" * 10)
+    elif damage == "unreadable":
+        disk = NotRead(str(path))
+    else:
+        path.unlink()
+    if damage == "directory":
+        path.mkdir()
+    before = files(tmp_path)
+    with pytest.raises((OperatorError, OSError)) as told:
+        plan_cluster(disk, SystemRng(), str(tmp_path), 3, None)
+    error = told.value
+    assert path.name in str(disk_refusal(error, str(tmp_path)) if isinstance(error, OSError) else error)
+    assert files(tmp_path) == before
 
 
 def test_ports_beyond_the_last_are_refused(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from ottla.app.disk import RealDisk
 from ottla.common.disk import File
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
+from ottla.quorum.election_file import encode_catching_up
 from ottla.record.batch import iter_batches
+from ottla.storage.checkpoints import Running, format_running
 
 from .harness import Server, fetch_request
 from .test_read_committed import end, only, values, write
@@ -33,7 +35,7 @@ OF_PARTITIONS = (
     "log-start-offset-checkpoint",
     "replication-offset-checkpoint",
 )
-AFTER_A_KILL = ("t-0/*.log", "t-0/*.txnindex", "cleaner-offset-checkpoint")
+AFTER_A_KILL = ("t-0/*.log", "t-0/*.txnindex", "cleaner-offset-checkpoint", ".ottla_running")
 """What a start treats otherwise then; the rest is tried in `tests/faults/test_corruption.py`."""
 OTHERS = (
     "meta.properties",
@@ -45,6 +47,12 @@ OTHERS = (
     f"{METADATA}/partition.metadata",
     f"{METADATA}/quorum-state",
 )
+NOTES = {
+    ".ottla_running": format_running(Running(7), RealDisk().boot_id()),
+    f"{METADATA}/.ottla_catching_up": encode_catching_up(3),
+    "t-0/.ottla_moved_from": b"11" * 16,
+}
+"""What only some starts find."""
 VALUES = [b"%d" % number for number in range(12)]
 
 
@@ -134,7 +142,7 @@ def read(server: Server) -> list[bytes | None]:
 
 @pytest.mark.parametrize(
     ("kind", "ended"),
-    [*((kind, "a kill") for kind in AFTER_A_KILL), *((kind, "a stop") for kind in (*OF_PARTITIONS, *OTHERS))],
+    [*((kind, "a kill") for kind in AFTER_A_KILL), *((kind, "a stop") for kind in (*OF_PARTITIONS, *OTHERS, *NOTES))],
 )
 def test_it_is_mended_or_refused_by_name(
     filled: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, ended: str
@@ -142,6 +150,8 @@ def test_it_is_mended_or_refused_by_name(
     for change in CHANGES:
         data = tmp_path / change.__name__ / "data"
         shutil.copytree(filled[ended], data)
+        if kind in NOTES:
+            (data / kind).write_bytes(NOTES[kind])
         path = max(data.glob(kind))
         change(path)
         disk = Unreadable()

@@ -174,12 +174,15 @@ def failing(what: str, where_: str):
     )
 
 
-def test_what_can_not_be_told_apart_is_refused(fakes, disk, clock, manager):
+@pytest.mark.parametrize("note", [None, b"", b"cut0", b"\xa5garbage"])
+def test_what_can_not_be_told_apart_is_refused(fakes, disk, clock, manager, note):
     disk.fault = failing("rename", "/a/t-0")
     move(manager, 1)
     assert where(manager) == ["/b"]
     disk.fault = lambda action, path: None
     disk.unlink(f"/b/t-0/{names.MOVED_FROM}")
+    if note is not None:
+        disk.write_bytes(f"/b/t-0/{names.MOVED_FROM}", note)
     disk.files.process_died()
     with pytest.raises(OperatorError, match="t-0 is in two directories"):
         fakes.open_manager(disk, clock, directory=DIRS)
