@@ -1,4 +1,4 @@
-"""What readers of committed records get of a topic, by a client that is not ours."""
+"""What readers of committed records get of a topic, and others of its log, by a client that is not ours."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ def read_committed(servers: str, topic: str, count: int = 0) -> list[Any]:
             return found
 
 
-def _read(servers: str, topic: str, deadline: float) -> list[Any]:
+def read_appended(servers: str, topic: str) -> list[Any]:
+    """All messages of the log, those of aborted transactions too."""
+    return _read(servers, topic, time.monotonic() + WAIT_S, "read_uncommitted")
+
+
+def _read(servers: str, topic: str, deadline: float, isolation: str = "read_committed") -> list[Any]:
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": servers,
             "group.id": "committed",
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
         }

@@ -1,0 +1,113 @@
+"""kill -9 of Python's workers while they send the batches of a query to a topic: each row is there once.
+
+The query reads files, whose source is Spark's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+cloudpickle = pytest.importorskip("pyspark.cloudpickle", reason="needs the extra `pipeline`")
+
+from ottla.client.model import CommittedOffset, Position  # noqa: E402
+from ottla.client.transactional_producer import TransactionalProducer  # noqa: E402
+from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
+from ottla.pipeline.sinks.topic import TopicTarget  # noqa: E402
+from ottla.pipeline.stream.batches import BatchRunner  # noqa: E402
+from ottla.pipeline.stream.letters import DeadLetters  # noqa: E402
+from ottla.pipeline.stream.state import StreamState  # noqa: E402
+from ottla.pipeline.stream.topic_results import TopicResults  # noqa: E402
+
+from .. import deaths  # noqa: E402
+from ..committed import read_appended, read_committed  # noqa: E402
+from ..deaths import Deaths, graves, make_folder, steps  # noqa: E402
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(900)]
+
+ROWS = 12
+"""Of a batch."""
+DEATHS = ("0 sent", "1 stored", "2 committed")
+
+
+def doomed_target(told: Deaths) -> type[TopicTarget]:
+    """Tasks tell the steps of their transactions, "BATCH sent", "BATCH stored" and "BATCH committed", and die at some.
+
+    What was sent is with the broker by then.
+    """
+
+    class Producer(TransactionalProducer):
+        batch = -1
+
+        def send_offsets(self, group_id: str, offsets: Mapping[Position, CommittedOffset]) -> None:
+            (progress,) = offsets.values()
+            self.batch = progress.offset - 1
+            self.flush()
+            told.reach(f"{self.batch} sent")
+            super().send_offsets(group_id, offsets)
+
+        def commit(self) -> None:
+            self.flush()
+            told.reach(f"{self.batch} stored")
+            super().commit()
+            told.reach(f"{self.batch} committed")
+
+    class Target(TopicTarget):
+        def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
+            producer = super().transactional_producer(transactional_id)
+            producer.__class__ = Producer
+            return producer
+
+    return Target
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Iterator[Path]:
+    """What the tasks tell."""
+    folder = tmp_path / "told"
+    make_folder(folder)
+    cloudpickle.register_pickle_by_value(deaths)
+    yield folder
+    cloudpickle.unregister_pickle_by_value(deaths)
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """A directory with a file for each batch."""
+    folder = tmp_path / "lines"
+    folder.mkdir()
+    for batch in range(len(DEATHS)):
+        path = folder / f"{batch}.txt"
+        path.write_text("".join(f"{number}\n" for number in range(batch * ROWS, (batch + 1) * ROWS)))
+        os.utime(path, (batch + 1, batch + 1))  # the order in which the query takes them
+    return folder
+
+
+def numbers(messages: Sequence[Any]) -> Counter[int]:
+    return Counter(int(message.key()) for message in messages)
+
+
+def test_workers_that_die_while_they_send(
+    spark: Any, bootstrap: str, make_topic: Callable[[], str], lines: Path, told: Path, tmp_path: Path
+) -> None:
+    """The next attempt aborts what the dead one sent, or finds that it was committed, and the query goes on."""
+    topic, state = make_topic(), StreamState(tmp_path / "state")
+    doomed = doomed_target(Deaths(told, [{"step": step, "victim": "worker"} for step in DEATHS]))
+    results = TopicResults(doomed(bootstrap, topic), f"dying-{topic}", "value", state)
+    runner = BatchRunner(results, DeadLetters(state.letters, open_table(tmp_path / "dead-letters"), "dying"))
+    frame = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(lines))
+    query = frame.writeStream.foreachBatch(runner).option("checkpointLocation", str(state.checkpoint))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert runner.rows == dict.fromkeys(range(len(DEATHS)), ROWS)
+    assert graves(told) == list(DEATHS)
+    committed_batches = [line.split()[1] for line in steps(told) if line.endswith(" committed")]
+    assert committed_batches == ["0", "1", "2"]  # by one attempt each
+    committed = numbers(read_committed(bootstrap, topic, ROWS * len(DEATHS)))
+    assert committed == Counter(range(ROWS * len(DEATHS)))
+    appended = numbers(read_appended(bootstrap, topic))
+    assert appended - committed == Counter(range(2 * ROWS))  # aborted, of the two that died before they committed
