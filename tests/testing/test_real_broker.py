@@ -6,6 +6,8 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -14,6 +16,9 @@ from confluent_kafka import Producer
 from ottla.client.cluster import Cluster
 from ottla.client.model import EARLIEST_TIMESTAMP, ResourceType
 from ottla.testing import Broker, BrokerFailure
+
+MOST_TIMES = 20
+ATTEMPTS = 10
 
 
 def test_the_fixture_is_a_broker_that_answers(ottla_broker):
@@ -122,14 +127,25 @@ def test_a_broker_that_is_killed_behind_the_harness_is_reported():
         broker.close()
 
 
-def test_a_start_takes_a_fraction_of_a_second(ottla_broker_factory):
-    """Best of five, since the machine may be busy: start of the process to the first answer."""
-    times = []
-    for _ in range(5):
-        started = time.monotonic()
+def test_a_start_takes_a_few_times_what_the_interpreter_takes(ottla_broker_factory):
+    """From the start of the process to the first answer, ten times as long, on idle machines and on busy ones.
+
+    Both of one attempt meet the same machine; a moment that was busy for one of them only costs another attempt.
+    """
+
+    def attempt() -> float:
+        begin = time.monotonic()
+        subprocess.run([sys.executable, "-c", "import asyncio, json, logging, ssl"], check=True)
+        bare_s = time.monotonic() - begin
+        begin = time.monotonic()
         broker = ottla_broker_factory()
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.describe()
-        times.append(time.monotonic() - started)
+        start_s = time.monotonic() - begin
         broker.kill()
-    assert min(times) < 1.0
+        return start_s / bare_s
+
+    ratios: list[float] = []
+    while not any(ratio < MOST_TIMES for ratio in ratios):
+        assert len(ratios) < ATTEMPTS, ratios
+        ratios.append(attempt())
