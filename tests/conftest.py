@@ -6,11 +6,11 @@ import gc
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# An example that takes long says something about the machine, not about the code.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
+# An example that takes long to run, or to make, says something about the machine, not about the code.
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no clock")
 
 # Who ignores signals, as a shell does with SIGINT for a job in the background and nohup with SIGHUP, would hand this on
 # to each process of a test.

@@ -88,7 +88,7 @@ class Ledger:
         """Send until `count` more records are acknowledged, with others under way."""
         goal = len(self.acknowledged) + count
         deadline = time.monotonic() + timeout_s
-        while len(self.acknowledged) < goal:
+        while len(self.acknowledged) < goal or not self.in_flight:
             self.send()
             if time.monotonic() > deadline:
                 raise AssertionError(f"{goal - len(self.acknowledged)} records were not acknowledged in {timeout_s} s")

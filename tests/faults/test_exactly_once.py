@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,10 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.client.cluster import Cluster
+from ottla.client.model import LATEST_TIMESTAMP
+from ottla.common.errors import OttlaError
 
 from ..cluster.nodes import Nodes, eventually
 from .copier import EXIT_FATAL, STEPS
@@ -200,10 +204,24 @@ class Course:
             copied = self._copied()
         for copier in self._copiers:
             copier.finish()
+        self._until_settled()
         check(read(self._servers, "source"), count)
         check(read(self._servers, "target"), count)
         for node in self.nodes.nodes:
             assert "Traceback" not in node.log_text()
+
+    def _until_settled(self) -> None:
+        """Wait for the markers: the end of a transaction is answered before they are in every partition."""
+        places = dict.fromkeys((("target", partition) for partition in range(PARTITIONS)), LATEST_TIMESTAMP)
+
+        def settled() -> bool:
+            with suppress(OttlaError), Cluster(self._servers) as cluster:
+                stable = cluster.list_offsets(places, isolation="read_committed")
+                ends = cluster.list_offsets(places)
+                return all(stable[place].offset == ends[place].offset for place in places)
+            return False
+
+        eventually(settled, "every transaction has ended", WAIT_S)
 
     def close(self) -> None:
         self._feeder.end()
