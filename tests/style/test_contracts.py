@@ -110,7 +110,7 @@ def run_contracts(tree: Path) -> subprocess.CompletedProcess[str]:
     """The contracts of pyproject.toml over the copy at `tree`."""
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"]
     environment = {"PYTHONPATH": str(tree / "src"), "PATH": "/usr/bin:/bin", "COLUMNS": "1000"}
-    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=280, check=False)
 
 
 def copy_tree(folder: Path) -> Path:
