@@ -21,6 +21,7 @@ _CLIENT = {
     "ErrorCode": "common.errors",
     "Fetched": "api.simple_consumer",
     "KafkaError": "common.errors",
+    "LegacyConsumer": "api.legacy_consumer",
     "Producer": "api.producer",
     "ProducerFenced": "client.transactional_producer",
     "ProducerRecord": "api.records",

@@ -7,6 +7,7 @@ from ottla.api.consumer import Consumer as Consumer
 from ottla.api.consumer import UndecodableRecord as UndecodableRecord
 from ottla.api.errors import ClientClosed as ClientClosed
 from ottla.api.errors import TransactionAborted as TransactionAborted
+from ottla.api.legacy_consumer import LegacyConsumer as LegacyConsumer
 from ottla.api.producer import Producer as Producer
 from ottla.api.records import Delivery as Delivery
 from ottla.api.records import ProducerRecord as ProducerRecord

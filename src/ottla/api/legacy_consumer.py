@@ -1,0 +1,196 @@
+"""`LegacyConsumer`: the high-level consumer of Kafka 0.8 and 0.9, whose group lives in ZooKeeper.
+
+    with LegacyConsumer({"zookeeper.connect": "localhost:2181", "group.id": "readers"}) as consumer:
+        (stream,) = consumer.create_message_streams({"views": 1})["views"]
+        for record in stream:
+            ...
+
+For groups that still have consumers of then, and share partitions with them: same znodes, same assignment, same places
+for offsets. Properties have the names and defaults of Kafka 0.9. Needs the extra `zookeeper`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import TracebackType
+
+from ottla.api.errors import ClientClosed, one_family
+from ottla.api.settings import Config
+from ottla.api.topic_filter import TopicFilter
+from ottla.client.legacy.consumer import LegacyReader, ReaderSettings
+from ottla.client.legacy.offsets import offset_places
+from ottla.client.legacy.streams import Stream
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.client.zookeeper_session import KazooSession
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.protocol.znodes.consumers import BLACK_LIST, MAX_STREAMS, STATIC, WHITE_LIST
+
+_NUMBERS = {
+    # property: (default, lowest); milliseconds, bytes, chunks
+    "auto.commit.interval.ms": (60_000, 1),
+    "consumer.timeout.ms": (-1, -1),
+    "fetch.message.max.bytes": (1 << 20, 1),
+    "fetch.wait.max.ms": (100, 0),
+    "queued.max.message.chunks": (2, 1),
+    "rebalance.backoff.ms": (2000, 1),
+    "zookeeper.session.timeout.ms": (6000, 1),
+    "zookeeper.connection.timeout.ms": (6000, 1),
+}
+_TEXTS = {
+    "auto.commit.enable": "true",
+    "auto.offset.reset": "largest",
+    "client.id": "",
+    "dual.commit.enabled": "",
+    "group.id": "",
+    "offsets.storage": "zookeeper",
+    "zookeeper.connect": "",
+}
+_RESETS = {"smallest": EARLIEST_TIMESTAMP, "largest": LATEST_TIMESTAMP}
+_HIGHEST = 2**31 - 1
+_ALL = ".*"
+
+
+class LegacyConsumer:
+    """See the module. A context manager that leaves the group; its streams may be iterated by a thread each."""
+
+    def __init__(self, config: Config) -> None:
+        """Connects later. Raises KafkaError INVALID_CONFIG, also without the extra `zookeeper`."""
+        given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in config.items()}
+        for name in given:
+            if name not in _NUMBERS and name not in _TEXTS:
+                known = ", ".join(sorted([*_NUMBERS, *_TEXTS]))
+                raise _invalid(f"{name} has no effect on a legacy consumer, which knows {known}")
+        for name in ("zookeeper.connect", "group.id"):
+            if not given.get(name):
+                raise _invalid(f"a legacy consumer needs {name}")
+        with one_family():
+            settings = _settings(given)
+            servers = given["zookeeper.connect"]
+            self._reader = LegacyReader(
+                settings,
+                lambda post, pool: KazooSession(servers, settings.session_timeout_ms, post=post, pool=pool),
+            )
+        self._closed = False
+
+    def __enter__(self) -> LegacyConsumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and not self._closed:
+            self._reader.finish()
+        self.shutdown()
+
+    def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[Stream]]:
+        """Join the group for topics, each with so many streams; partitions belong to one stream each. Once.
+
+        A topic need not be there yet. Raises KafkaError INVALID_REQUEST, and NETWORK_EXCEPTION where ZooKeeper does not
+        answer.
+        """
+        for count in counts.values():
+            _check_count(count)
+        if not counts:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a legacy consumer reads one topic at least")
+        return self._start(counts, STATIC)
+
+    def create_message_streams_by_filter(self, topics: TopicFilter, count: int = 1) -> list[Stream]:
+        """Join the group for all topics that match, now or later, with `count` streams for all of them. Once.
+
+        All who share the group match by the same expression: RE2's, in which commas part alternatives. It allows or
+        denies; with both, or with flags, it can't be registered. Raises KafkaError, INVALID_REGULAR_EXPRESSION among
+        others.
+        """
+        _check_count(count)
+        allowed, denied = _expression(topics.allow), _expression(topics.deny)
+        if denied is not None and allowed != _ALL:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "the topics of a legacy consumer are filtered by allow or by deny, not both"
+            )
+        expression, pattern = (allowed or _ALL, WHITE_LIST) if denied is None else (denied, BLACK_LIST)
+        return self._start({expression: count}, pattern)[expression]
+
+    def _start(self, subscription: Mapping[str, int], pattern: str) -> dict[str, list[Stream]]:
+        self._require_open()
+        return self._reader.start_reading(subscription, pattern)
+
+    def commit_offsets(self) -> None:
+        """Commit all that was given out, of the partitions that are still read here; returns when it is written.
+
+        Raises KafkaError; then it may be written or not.
+        """
+        self._require_open()
+        self._reader.commit()
+
+    @property
+    def problem(self) -> Exception | None:
+        """What keeps it from reading its part just now, such as a registration in the group that can't be read."""
+        return self._reader.problem
+
+    def shutdown(self) -> None:
+        """End all streams, commit what is done (`auto.commit.enable`) and leave the group; a second time nothing."""
+        self._closed = True
+        self._reader.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("consumer")
+
+
+def _settings(given: Mapping[str, str]) -> ReaderSettings:
+    """Raises KafkaError INVALID_CONFIG, OperatorError."""
+    texts = {**_TEXTS, **given}
+    automatic, reset = texts["auto.commit.enable"].strip().lower(), texts["auto.offset.reset"].strip().lower()
+    if automatic not in ("true", "false"):
+        raise _invalid(f"auto.commit.enable is {automatic!r}, and has to be true or false")
+    if reset not in _RESETS:
+        raise _invalid(f"auto.offset.reset is {reset!r}, and has to be smallest or largest")
+    numbers = {
+        name: _number(name, given.get(name, str(default)), lowest) for name, (default, lowest) in _NUMBERS.items()
+    }
+    session_ms = numbers["zookeeper.session.timeout.ms"]
+    wait_ms = numbers["consumer.timeout.ms"]
+    return ReaderSettings(
+        group=texts["group.id"],
+        client_id=texts["client.id"] or texts["group.id"],
+        places=offset_places(given),
+        reset_to=_RESETS[reset],
+        auto_commit_ms=numbers["auto.commit.interval.ms"] if automatic == "true" else None,
+        stream_timeout_ms=None if wait_ms < 0 else wait_ms,
+        session_timeout_ms=session_ms,
+        connection_timeout_ms=numbers["zookeeper.connection.timeout.ms"]
+        if "zookeeper.connection.timeout.ms" in given
+        else session_ms,
+        backoff_ms=numbers["rebalance.backoff.ms"],
+        fetch_bytes=numbers["fetch.message.max.bytes"],
+        fetch_wait_ms=numbers["fetch.wait.max.ms"],
+        max_chunks=numbers["queued.max.message.chunks"],
+    )
+
+
+def _number(name: str, text: str, lowest: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = lowest - 1
+    if not lowest <= number <= _HIGHEST:
+        raise _invalid(f"{name} is a number from {lowest} to {_HIGHEST}, not {text!r}")
+    return number
+
+
+def _expression(wanted: str | re.Pattern[str] | None) -> str | None:
+    if isinstance(wanted, re.Pattern):
+        if wanted.flags != re.UNICODE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "an expression with flags can't be registered in ZooKeeper")
+        return wanted.pattern
+    return wanted
+
+
+def _check_count(count: int) -> None:
+    if not 1 <= count <= MAX_STREAMS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a number of streams is from 1 to {MAX_STREAMS}, not {count}")
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, message)

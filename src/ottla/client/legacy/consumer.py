@@ -1,0 +1,379 @@
+"""A legacy consumer that reads: its part in the group, its fetcher and its streams, put together.
+
+Three threads beside the caller's: a loop, on which its part in the group is decided (`Participation`) and commits are
+made; one that fetches; and one for calls that block, of Kafka's offsets. Streams are iterated in threads of the caller.
+
+Left out: TLS and logins, which the first consumers did not have: brokers are reached by their first listener without
+security; listeners of rebalances.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from ottla.client.connection import format_address
+from ottla.client.legacy.assignment import topics_of
+from ottla.client.legacy.fetcher import FAILURES, Brokers, Fetcher
+from ottla.client.legacy.membership import Membership, Owned
+from ottla.client.legacy.offsets import OffsetPlaces
+from ottla.client.legacy.participation import Done, Participation
+from ottla.client.legacy.streams import Shelf, Stream
+from ottla.client.model import Position
+from ottla.common.clock import BlockingPool
+from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.protocol.znodes import paths
+from ottla.protocol.znodes.brokers import decode_broker
+from ottla.protocol.znodes.consumers import STATIC, ConsumerRegistration
+from ottla.protocol.znodes.operations import Znode
+from ottla.protocol.znodes.session import ZooKeeperError, ZooKeeperSession
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Connect = Callable[[Callable[..., object], BlockingPool], ZooKeeperSession]
+"""Makes the session, of how a callback is brought to the loop by any thread, and where a call may block."""
+FIND_TIMEOUT_S = 10.0
+LOOK_AGAIN_S = 1.0
+"""Between two questions whether the loop is there yet, which answers."""
+
+
+class ReaderSettings(NamedTuple):
+    """Kafka 0.9's properties of a consumer, checked."""
+
+    group: str
+    client_id: str
+    places: OffsetPlaces
+    reset_to: int
+    """`auto.offset.reset`, as a timestamp of ListOffsets."""
+    auto_commit_ms: int | None
+    """`auto.commit.interval.ms`; None: `auto.commit.enable` is false."""
+    stream_timeout_ms: int | None
+    """`consumer.timeout.ms`; None waits for ever."""
+    session_timeout_ms: int
+    connection_timeout_ms: int
+    backoff_ms: int
+    """`rebalance.backoff.ms`."""
+    fetch_bytes: int
+    fetch_wait_ms: int
+    max_chunks: int
+    """`queued.max.message.chunks`."""
+
+
+class _Worker:
+    """A `BlockingPool` of one thread."""
+
+    def __init__(self, post: Callable[..., object]) -> None:
+        self._post = post
+        self._executor = ThreadPoolExecutor(1, "ottla-legacy-calls")
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        def run() -> None:
+            try:
+                result, error = work(), None
+            except BaseException as caught:
+                result, error = None, caught
+            self._post(done, result, error)
+
+        self._executor.submit(run)
+
+    def close(self) -> None:
+        self._executor.shutdown()
+
+
+class LegacyReader:
+    """See the module. Made by a thread of the caller, `start` once, then `close`."""
+
+    def __init__(self, settings: ReaderSettings, connect: Connect) -> None:
+        """Nothing is sent yet. Raises OperatorError for what the session can't be made of, KafkaError for the group."""
+        paths.consumer_ids(settings.group)
+        self._settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._broke)
+        self._worker = _Worker(self._post)
+        self._shelf = Shelf(lambda: self._part.may_read, settings.max_chunks)
+        self._offset_brokers = Brokers(self._find_brokers, settings.client_id)
+        self._fetcher = Fetcher(
+            self._shelf,
+            Brokers(self._find_brokers, settings.client_id),
+            settings.reset_to,
+            settings.fetch_bytes,
+            settings.fetch_wait_ms,
+        )
+        self._registration = ConsumerRegistration({}, STATIC, 0)
+        self._streams: Mapping[str, Sequence[Stream]] = {}
+        self._connected = threading.Event()
+        self._committing = self._leaving = self._closed = False
+        self._threads: list[threading.Thread] = []
+        try:
+            self._session = connect(self._post, self._worker)
+        except BaseException:
+            self._worker.close()
+            self._loop.close()
+            raise
+        self._part = Participation(
+            self._session, self, self._member, self._loop, time.monotonic, settings.session_timeout_ms
+        )
+
+    def start_reading(self, subscription: Mapping[str, int], pattern: str) -> dict[str, list[Stream]]:
+        """Join the group; the streams of each key of `subscription`: a topic, or an expression.
+
+        Raises KafkaError INVALID_REGULAR_EXPRESSION, INVALID_REQUEST for a topic that can't be and a second call, and
+        NETWORK_EXCEPTION where ZooKeeper does not answer within `zookeeper.connection.timeout.ms`.
+        """
+        if self._threads or self._closed:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the streams of a legacy consumer are made once")
+        registration = ConsumerRegistration(dict(subscription), pattern, 0)
+        for topic in topics_of(registration, ()):
+            paths.topic(topic)
+        timeout_ms = self._settings.stream_timeout_ms
+        timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        streams = {key: [self._shelf.stream(timeout_s) for _ in range(count)] for key, count in subscription.items()}
+        self._registration, self._streams = registration, streams
+        for name, work in (("loop", self._run), ("fetch", self._fetcher.run)):
+            thread = threading.Thread(target=work, name=f"ottla-legacy-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        if not self._connected.wait(self._settings.connection_timeout_ms / 1000):
+            self.close()
+            raise KafkaError(
+                ErrorCode.NETWORK_EXCEPTION,
+                "zookeeper.connect: no ZooKeeper answers there within zookeeper.connection.timeout.ms="
+                f"{self._settings.connection_timeout_ms}",
+            )
+        return streams
+
+    @property
+    def problem(self) -> Exception | None:
+        """What keeps it from its part in the group, if anything."""
+        return self._part.problem
+
+    def finish(self) -> None:
+        """What was given out is done with."""
+        self._shelf.positions(given=True)
+
+    def commit(self) -> None:
+        """Commit all that was given out of the partitions that are read here.
+
+        Raises KafkaError: NETWORK_EXCEPTION where it is not known what was written, ILLEGAL_GENERATION after a session
+        that is over, and what ZooKeeper, Kafka and `dual.commit.enabled` have against it.
+        """
+        committed: Future[None] = Future()
+        self._post(self._commit_given, committed)
+        while True:
+            try:
+                committed.result(LOOK_AGAIN_S)
+            except TimeoutError:
+                if self._loop.is_closed():
+                    raise _left() from None
+            else:
+                return
+
+    def close(self) -> None:
+        """Commit what is done, where commits are automatic, and leave the group; a second time it does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._shelf.end()
+        if not self._threads:
+            self._loop.close()
+        else:
+            left = threading.Event()
+            self._post(self._leave, left.set)
+            left.wait()
+            loop, fetcher = self._threads
+            fetcher.join()  # which may ask the loop for brokers yet
+            self._post(self._loop.stop)
+            loop.join()
+        self._worker.close()
+        self._offset_brokers.forget()
+
+    # The loop
+
+    def _run(self) -> None:
+        try:
+            self._part.start()
+            self._commit_later()
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def _post(self, callback: Callable[..., object], *args: Any) -> None:
+        """Run on the loop; nothing once that is closed, when nobody listens any more."""
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+    def _leave(self, done: Callable[[], None]) -> None:
+        self._leaving = True
+        self._part.leave(done)
+
+    def _broke(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """A callback failed by a defect: whoever iterates hears of it."""
+        self._shelf.fail(context.get("exception") or RuntimeError(context["message"]))
+
+    def _member(self, session: int) -> Membership:
+        """For a session, under a name as Kafka 0.9 makes it; raises nothing, as all of it was tried before."""
+        self._connected.set()
+        settings = self._settings
+        now_ms = time.time_ns() // 1_000_000
+        name = f"{settings.group}_{socket.gethostname()}-{now_ms}-{uuid.uuid4().hex[:8]}"
+        registration = self._registration._replace(timestamp_ms=now_ms)
+        return Membership(settings.group, name, registration, session, settings.places, settings.backoff_ms)
+
+    # Commits, on the loop
+
+    def _commit_later(self) -> None:
+        if self._settings.auto_commit_ms is not None:
+            self._loop.call_later(self._settings.auto_commit_ms / 1000, self._commit_done)
+
+    def _commit_done(self) -> None:
+        offsets = self._shelf.positions(given=False)
+        if offsets and not self._committing:
+            self._committing = True
+            self._part.commit(offsets, self._committed)
+        self._commit_later()
+
+    def _committed(self, error: KafkaError | None) -> None:
+        self._committing = False
+        if error is not None and error.code is not ErrorCode.ILLEGAL_GENERATION:
+            logger.warning("offsets of group %s were not committed: %s", self._settings.group, error)
+
+    def _commit_given(self, committed: Future[None]) -> None:
+        offsets = self._shelf.positions(given=True)
+
+        def done(error: KafkaError | None) -> None:
+            if error is None:
+                committed.set_result(None)
+            elif error.code is ErrorCode.ILLEGAL_GENERATION and self._part.may_read:
+                self._commit_given(committed)  # some went to others meanwhile
+            else:
+                committed.set_exception(error)
+
+        if self._leaving:
+            committed.set_exception(_left())
+        elif offsets:
+            self._part.commit(offsets, done)
+        else:
+            committed.set_result(None)
+
+    # What `Participation` asks, on the loop
+
+    def start(self, partitions: Mapping[Position, Owned]) -> None:
+        """See `Reader`."""
+        by_topic = self._registration.pattern == STATIC
+        (filtered, *_) = self._streams.values()
+        self._shelf.start(
+            {
+                key: ((self._streams[key[0]] if by_topic else filtered)[owned.thread.number], owned.offset)
+                for key, owned in partitions.items()
+            }
+        )
+
+    def stop(self, partitions: tuple[Position, ...]) -> Mapping[Position, int]:
+        """See `Reader`; nothing is committed on the way out where commits are the caller's."""
+        offsets = self._shelf.stop(partitions)
+        return {} if self._settings.auto_commit_ms is None else offsets
+
+    def lost(self) -> None:
+        """See `Reader`."""
+        self._shelf.lose()
+
+    def fetch_offsets(self, partitions: tuple[Position, ...], done: Done) -> None:
+        """See `Reader`."""
+
+        def fetch() -> dict[Position, int]:
+            found = self._offset_brokers.cluster().group_offsets(self._settings.group)
+            return {key: found[key].offset for key in partitions if key in found}
+
+        self._ask(fetch, done)
+
+    def commit_offsets(self, offsets: Mapping[Position, int], done: Done) -> None:
+        """See `Reader`."""
+        self._ask(lambda: self._offset_brokers.cluster().commit_group_offsets(self._settings.group, offsets), done)
+
+    def _ask(self, work: Callable[[], object], done: Done) -> None:
+        def ask() -> object:
+            try:
+                return work()
+            except FAILURES as error:
+                self._offset_brokers.forget()
+                if isinstance(error, KafkaError):
+                    raise
+                raise KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
+
+        def answered(answer: object, error: BaseException | None) -> None:
+            if error is None or isinstance(error, KafkaError):
+                done(answer, error)
+            else:
+                done(None, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"offsets in Kafka: {error!r}"))
+
+        self._worker.submit(ask, answered)
+
+    # Where the brokers are
+
+    def _find_brokers(self) -> str:
+        """As bootstrap servers; for threads other than the loop's. Raises KafkaError."""
+        found: Future[list[str]] = Future()
+        self._post(_BrokerSearch(self._session, found).begin)
+        try:
+            addresses = found.result(FIND_TIMEOUT_S)
+        except TimeoutError:
+            addresses = []
+        if not addresses:
+            raise KafkaError(
+                ErrorCode.BROKER_NOT_AVAILABLE,
+                f"ZooKeeper lists no broker below {paths.BROKER_IDS} that has a listener without security",
+            )
+        return ",".join(addresses)
+
+
+def _left() -> KafkaError:
+    return KafkaError(ErrorCode.ILLEGAL_GENERATION, "The consumer has left its group; nothing was committed any more.")
+
+
+class _BrokerSearch:
+    """Reads the registrations of all brokers, on the loop; an answer that is lost counts as no broker."""
+
+    def __init__(self, session: ZooKeeperSession, found: Future[list[str]]) -> None:
+        self._session = session
+        self._found = found
+        self._missing = 0
+        self._addresses: list[str] = []
+
+    def begin(self) -> None:
+        self._session.children(paths.BROKER_IDS, self._listed)
+
+    def _listed(self, names: list[str] | None, _error: ZooKeeperError | None) -> None:
+        self._missing = len(names or ())
+        for name in names or ():
+            path = f"{paths.BROKER_IDS}/{name}"
+            self._session.get(path, partial(self._read, path))
+        self._end()
+
+    def _read(self, path: str, node: Znode | None, _error: ZooKeeperError | None) -> None:
+        self._missing -= 1
+        try:
+            endpoints = () if node is None else decode_broker(path, node.data).endpoints
+        except ProtocolError as error:
+            logger.warning("a broker is passed over: %s", error)
+            endpoints = ()
+        plain = next((each for each in endpoints if each.security_protocol == "PLAINTEXT"), None)
+        if plain is not None:
+            self._addresses.append(format_address(plain.host, plain.port))
+        self._end()
+
+    def _end(self) -> None:
+        if not self._missing and not self._found.done():
+            self._found.set_result(self._addresses)

@@ -1,0 +1,149 @@
+"""Who fetches for a legacy consumer: one thread, which asks the leaders for what the streams have room for.
+
+It finds the cluster by the brokers that ZooKeeper lists, and again by those of then when the cluster can't be reached.
+Where there is no offset, or one that the log has no more, `auto.offset.reset` says where to begin; so also where the
+topic was deleted and created again. What may pass is tried again for as long as the partition is owned; what may not
+comes out of the partition's stream.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ottla.client.cluster import Cluster
+from ottla.client.connection import BrokerUnreachable
+from ottla.client.consumer import ConsumedRecord, read_batches
+from ottla.client.failure import TopicNotFound, TopicReplaced
+from ottla.client.legacy.streams import OwnedPartition, Shelf
+from ottla.client.model import FetchResult, Position
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OperatorError, ProtocolError
+from ottla.common.ids import Uuid
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+REQUEST_TIMEOUT_S = 10.0
+
+Failure = BrokerUnreachable | KafkaError | OperatorError | ProtocolError
+FAILURES = (BrokerUnreachable, KafkaError, OperatorError, ProtocolError)
+
+
+class Brokers:
+    """The cluster, by the brokers that there are when it is needed first; for one thread."""
+
+    def __init__(self, find: Callable[[], str], client_id: str) -> None:
+        """`find` gives addresses, as bootstrap servers; raises KafkaError where there are none."""
+        self._find = find
+        self._client_id = client_id
+        self._cluster: Cluster | None = None
+
+    def cluster(self) -> Cluster:
+        """Raises KafkaError."""
+        if self._cluster is None:
+            self._cluster = Cluster(self._find(), client_id=self._client_id, timeout_s=REQUEST_TIMEOUT_S)
+        return self._cluster
+
+    def forget(self) -> None:
+        """Close its connections; the brokers are looked up again."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+
+class Fetcher:
+    """See the module; `run` belongs to its thread."""
+
+    def __init__(self, shelf: Shelf, brokers: Brokers, reset_to: int, max_bytes: int, max_wait_ms: int) -> None:
+        """`reset_to` is the timestamp of `auto.offset.reset`: EARLIEST_TIMESTAMP or LATEST_TIMESTAMP."""
+        self._shelf = shelf
+        self._brokers = brokers
+        self._reset_to = reset_to
+        self._max_bytes = max_bytes
+        self._max_wait_ms = max_wait_ms
+        self._topic_ids: dict[str, Uuid] = {}
+
+    def run(self) -> None:
+        """Fetch until the shelf ends."""
+        try:
+            self._run()
+        except BaseException as failure:
+            self._shelf.fail(failure)
+            raise
+        finally:
+            self._brokers.forget()
+
+    def _run(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while (wanted := self._shelf.wanted()) is not None:
+            failure: Failure | None
+            try:
+                failure = self._round(self._brokers.cluster(), wanted)
+            except FAILURES as error:
+                failure = error
+                self._topic_ids.clear()
+                self._brokers.forget()
+            if failure is None:
+                pause_s = FIRST_PAUSE_S
+                continue
+            logger.debug("nothing comes of some partitions: %s", failure)
+            self._shelf.rest(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _round(self, cluster: Cluster, wanted: list[OwnedPartition]) -> Failure | None:
+        """One fetch of all; the latest failure that is to be tried again after a pause."""
+        failure: Failure | None = None
+        asked: dict[Position, OwnedPartition] = {}
+        offsets: dict[Position, int] = {}
+        for owned in wanted:
+            try:
+                offset = self._begin(cluster, owned)
+            except KafkaError as error:
+                failure = self._refused(owned, owned.fetched, error) or failure
+            else:
+                asked[owned.key], offsets[owned.key] = owned, offset
+        if not offsets:
+            return failure
+        answers = cluster.fetch_several(
+            offsets, max_bytes=self._max_bytes, max_wait_ms=self._max_wait_ms, topic_ids=self._topic_ids
+        )
+        for key, answer in answers.items():
+            if isinstance(answer, KafkaError):
+                failure = self._refused(asked[key], offsets[key], answer) or failure
+            elif answer.records:
+                self._deliver(asked[key], offsets[key], answer)
+        return failure
+
+    def _begin(self, cluster: Cluster, owned: OwnedPartition) -> int:
+        """Where to fetch from."""
+        topic = owned.key[0]
+        if topic not in self._topic_ids:
+            self._topic_ids[topic] = cluster.topic(topic).topic_id
+        if owned.fetched is None:
+            found = cluster.list_offsets({owned.key: self._reset_to})[owned.key].offset
+            self._shelf.put(owned, (), found)
+            return found
+        return owned.fetched
+
+    def _refused(self, owned: OwnedPartition, offset: int | None, error: KafkaError) -> KafkaError | None:
+        """Begin anew, tell the stream, or give the error, which may pass."""
+        if isinstance(error, TopicReplaced) or error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            logger.warning("%s-%d is read from where auto.offset.reset says: %s", *owned.key, error)
+            self._topic_ids.pop(owned.key[0], None)
+            owned.fetched = None
+        elif not isinstance(error, TopicNotFound) and error.code not in RETRIABLE_ERRORS:
+            self._shelf.put(owned, (), offset, error)
+            return None
+        return error
+
+    def _deliver(self, owned: OwnedPartition, offset: int, result: FetchResult) -> None:
+        records: list[ConsumedRecord] = []
+        following, failure = offset, None
+        try:
+            for position, seen in read_batches(owned.key, result, offset):
+                records += seen
+                following = position
+        except KafkaError as error:
+            failure = error
+        self._shelf.put(owned, records, following, failure)

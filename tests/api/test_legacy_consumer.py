@@ -1,0 +1,60 @@
+"""What `LegacyConsumer` is made of; what it does is in `tests/clients/`."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from ottla import ErrorCode, KafkaError, LegacyConsumer, TopicFilter
+
+NEEDED = {"zookeeper.connect": "localhost:2181", "group.id": "g"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"group.id": ""}, "needs group.id"),
+        ({"zookeeper.connect": ""}, "needs zookeeper.connect"),
+        ({"zookeeper.connect": "h:port"}, "zookeeper.connect 'h:port' names no servers"),
+        ({"bootstrap.servers": "x:1"}, "bootstrap.servers has no effect on a legacy consumer"),
+        ({"auto.offset.reset": "earliest"}, "has to be smallest or largest"),
+        ({"auto.commit.enable": "yes"}, "has to be true or false"),
+        ({"auto.commit.interval.ms": 0}, "auto.commit.interval.ms is a number from 1"),
+        ({"consumer.timeout.ms": "soon"}, "consumer.timeout.ms is a number from -1"),
+        ({"zookeeper.session.timeout.ms": 2**31}, "zookeeper.session.timeout.ms is a number"),
+        ({"offsets.storage": "file"}, "has to be zookeeper or kafka"),
+        ({"dual.commit.enabled": "maybe"}, "has to be true or false"),
+    ],
+)
+def test_a_setting_that_can_not_be_is_told(settings: dict[str, object], told: str) -> None:
+    with pytest.raises(KafkaError, match=told) as refused:
+        LegacyConsumer(NEEDED | settings)
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_without_the_extra_the_caller_hears_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kazoo.client", None)
+    with pytest.raises(KafkaError, match=r"pip install 'ottla\[zookeeper\]'") as refused:
+        LegacyConsumer(NEEDED)
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_streams_that_can_not_be_are_refused_before_anything_is_sent() -> None:
+    with LegacyConsumer(NEEDED) as consumer:
+        for counts in ({}, {"t": 0}, {"t": 10_001}, {"a/b": 1}):
+            with pytest.raises(KafkaError) as refused:
+                consumer.create_message_streams(counts)
+            assert refused.value.code is ErrorCode.INVALID_REQUEST
+        with pytest.raises(KafkaError, match="by allow or by deny"):
+            consumer.create_message_streams_by_filter(TopicFilter("a.*", deny="ab"))
+
+
+def test_a_zookeeper_that_does_not_answer_is_told() -> None:
+    settings = {"zookeeper.connect": "127.0.0.1:1", "zookeeper.connection.timeout.ms": 1}
+    with (
+        LegacyConsumer(NEEDED | settings) as consumer,
+        pytest.raises(KafkaError, match=r"^zookeeper\.connect") as refused,
+    ):
+        consumer.create_message_streams({"t": 1})
+    assert refused.value.code is ErrorCode.NETWORK_EXCEPTION

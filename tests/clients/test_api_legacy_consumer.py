@@ -1,0 +1,267 @@
+"""`ottla.LegacyConsumer` on a real broker and a simulated ZooKeeper, in which the tests register broker and topics."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+
+import pytest
+from simulated_zookeeper import SimulatedZooKeeper
+
+import ottla.api.legacy_consumer
+from ottla import Admin, ErrorCode, KafkaError, LegacyConsumer, Producer, TopicFilter
+from ottla.protocol.znodes import paths
+
+NUMBERS = itertools.count(1)
+WITHIN_S = 240
+"""Nothing takes that long, nor waits for a session to time out."""
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def zookeeper(ottla_broker):
+    with SimulatedZooKeeper() as running:
+        running.register(ottla_broker.bootstrap_servers)
+        yield running
+
+
+@pytest.fixture
+def group():
+    return f"legacy-group-{next(NUMBERS)}"
+
+
+@pytest.fixture
+def make(zookeeper, group, monkeypatch):
+    """A consumer of a group of its own, which reads from the beginning and does not wait for others for long."""
+    monkeypatch.setattr(ottla.api.legacy_consumer, "KazooSession", zookeeper.connect)
+    settings = {
+        "zookeeper.connect": "simulated",
+        "group.id": group,
+        "auto.offset.reset": "smallest",
+        "auto.commit.interval.ms": 50,
+        "rebalance.backoff.ms": 50,
+        "zookeeper.session.timeout.ms": 1000 * WITHIN_S,
+    }
+    return lambda more=None: LegacyConsumer(settings | (more or {}))
+
+
+@pytest.fixture
+def admin(servers):
+    with Admin(servers) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(servers, admin, zookeeper):
+    """A topic of its own with ten records in each partition."""
+    name = f"legacy-{next(NUMBERS)}"
+    made(admin, zookeeper, name)
+    fill(servers, name)
+    return name
+
+
+def made(admin, zookeeper, name):
+    admin.create_topic(name, partitions=PARTITIONS, replication_factor=1)
+    zookeeper.set_topic(name, PARTITIONS)
+
+
+def fill(servers, name, count=10):
+    with Producer(servers) as producer:
+        for number in range(count * PARTITIONS):
+            producer.send(name, f"{number}", partition=number % PARTITIONS)
+
+
+def until(condition):
+    """Its first true result."""
+    deadline = time.monotonic() + WITHIN_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.01)
+    return found
+
+
+def committed(zookeeper, group):
+    """What ZooKeeper has, by partition."""
+    folder = f"{paths.CONSUMERS}/{group}/offsets/"
+    found = {path.removeprefix(folder): data for path, data in zookeeper.tree().items() if path.startswith(folder)}
+    return {place(path): int(data) for path, data in found.items() if "/" in path}
+
+
+def owners(zookeeper, group):
+    """Which thread ZooKeeper says reads which partition."""
+    folder = f"{paths.CONSUMERS}/{group}/owners/"
+    found = {path.removeprefix(folder): data for path, data in zookeeper.tree().items() if path.startswith(folder)}
+    return {place(path): data.decode() for path, data in found.items() if "/" in path}
+
+
+def place(path):
+    topic, _, number = path.rpartition("/")
+    return topic, int(number)
+
+
+class Reading:
+    """A thread for each stream, which take what comes and say who took it, until the consumer is shut down."""
+
+    def __init__(self, streams):
+        self.taken = []
+        self.errors = []
+        self._threads = [threading.Thread(target=self._read, args=(each,), daemon=True) for each in streams]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self, stream):
+        try:
+            for record in stream:
+                self.taken.append((record.topic, record.partition, record.offset))
+        except Exception as error:
+            self.errors.append(error)
+
+    def ended(self):
+        """Wait for the threads."""
+        for thread in self._threads:
+            thread.join(WITHIN_S)
+            assert not thread.is_alive()
+        assert not self.errors
+
+
+def all_of(topic, count=10):
+    return {(topic, partition, offset) for partition in range(PARTITIONS) for offset in range(count)}
+
+
+PLACES = [
+    {"offsets.storage": "zookeeper"},
+    {"offsets.storage": "kafka"},
+    {"offsets.storage": "kafka", "dual.commit.enabled": False},
+]
+
+
+@pytest.mark.parametrize("places", PLACES, ids=["zookeeper", "both", "kafka"])
+def test_a_group_goes_on_exactly_where_it_was(make, admin, zookeeper, group, topic, places):
+    with make(places) as consumer:
+        (stream,) = consumer.create_message_streams({topic: 1})[topic]
+        first = [(record.topic, record.partition, record.offset) for record in itertools.islice(stream, 23)]
+    known = {(topic, partition): 0 for partition in range(PARTITIONS)}
+    for _, partition, offset in first:
+        known[topic, partition] = offset + 1
+    in_kafka = {key: offset.offset for key, offset in admin.group_offsets(group).items()}
+    in_zookeeper = committed(zookeeper, group)
+    assert in_zookeeper == ({} if places is PLACES[2] else known)
+    assert in_kafka == ({} if places is PLACES[0] else known)
+    with make(places) as consumer:
+        (stream,) = consumer.create_message_streams({topic: 1})[topic]
+        second = [(record.topic, record.partition, record.offset) for record in itertools.islice(stream, 17)]
+    assert set(first) | set(second) == all_of(topic)
+
+
+def test_who_comes_takes_partitions_over_and_who_goes_leaves_them(make, servers, zookeeper, group, topic):
+    keys = {(topic, partition) for partition in range(PARTITIONS)}
+    one, two = make(), make()
+    first = Reading(one.create_message_streams({topic: 2})[topic])
+    until(lambda: set(first.taken) == all_of(topic))
+    second = Reading(two.create_message_streams({topic: 1})[topic])
+    until(lambda: owners(zookeeper, group).keys() == keys and len(set(owners(zookeeper, group).values())) == 3)
+    fill(servers, topic)
+    until(lambda: {*first.taken, *second.taken} == all_of(topic, 20))
+    one.shutdown()
+    first.ended()
+    fill(servers, topic)
+    until(lambda: {*first.taken, *second.taken} == all_of(topic, 30))
+    two.shutdown()
+    second.ended()
+    assert second.taken
+    assert committed(zookeeper, group) == dict.fromkeys(keys, 30)
+    assert not owners(zookeeper, group)
+
+
+def test_what_was_not_done_is_read_again(make, zookeeper, group, topic):
+    with contextlib.suppress(ZeroDivisionError), make() as consumer:
+        (stream,) = consumer.create_message_streams({topic: 1})[topic]
+        for number, record in enumerate(stream):
+            failed = record
+            1 // (11 - number)
+    with make() as consumer:
+        (stream,) = consumer.create_message_streams({topic: 1})[topic]
+        again = list(itertools.islice(stream, 40 - 11))
+    assert (failed.partition, failed.offset) in {(record.partition, record.offset) for record in again}
+
+
+def test_without_automatic_commits_only_the_callers_count(make, zookeeper, group, topic):
+    manual = {"auto.commit.enable": False}
+    with make(manual) as consumer:
+        (stream,) = consumer.create_message_streams({topic: 1})[topic]
+        given = list(itertools.islice(stream, 5))
+        consumer.commit_offsets()
+        then = committed(zookeeper, group)
+        list(itertools.islice(stream, 20))
+    assert committed(zookeeper, group) == then
+    assert sum(then.values()) == len(given)
+
+
+def test_the_largest_offset_is_where_a_new_group_begins(make, servers, zookeeper, group, topic):
+    ends = {(topic, partition): 10 for partition in range(PARTITIONS)}
+    with make({"auto.offset.reset": "largest"}) as consumer:
+        (stream,) = consumer.create_message_streams({topic: 1})[topic]
+        until(lambda: committed(zookeeper, group) == ends)
+        fill(servers, topic, 1)
+        found = {(record.partition, record.offset) for record in itertools.islice(stream, PARTITIONS)}
+    assert found == {(partition, 10) for partition in range(PARTITIONS)}
+
+
+def test_an_offset_that_the_log_has_no_more_is_reset(make, zookeeper, group, topic):
+    zookeeper.write(paths.consumer_offset(group, topic, 2), b"11")
+    with make() as consumer:
+        (stream,) = consumer.create_message_streams({topic: 1})[topic]
+        found = {(record.topic, record.partition, record.offset) for record in itertools.islice(stream, 40)}
+    assert found == all_of(topic)
+
+
+def test_a_session_that_expires_is_followed_by_another(make, servers, zookeeper, group, topic):
+    consumer = make()
+    reading = Reading(consumer.create_message_streams({topic: 1})[topic])
+    until(lambda: set(reading.taken) == all_of(topic))
+    (before,) = set(owners(zookeeper, group).values())
+    zookeeper.call(zookeeper.sessions[-1].expire)
+    zookeeper.call(zookeeper.sessions[-1].cut)
+    until(lambda: set(owners(zookeeper, group).values()) - {before})
+    fill(servers, topic)
+    until(lambda: set(reading.taken) == all_of(topic, 20))
+    consumer.shutdown()
+    reading.ended()
+
+
+def test_a_filter_reads_what_is_there_and_what_comes(make, servers, admin, zookeeper, group):
+    name = f"filtered-{next(NUMBERS)}"
+    consumer = make()
+    reading = Reading(consumer.create_message_streams_by_filter(TopicFilter(f"{name}-.*"), 2))
+    made(admin, zookeeper, f"{name}-a")
+    fill(servers, f"{name}-a")
+    until(lambda: set(reading.taken) == all_of(f"{name}-a"))
+    assert {owner.rpartition("-")[2] for owner in owners(zookeeper, group).values()} == {"0", "1"}
+    consumer.shutdown()
+    reading.ended()
+
+
+def test_a_stream_ends_after_its_time_and_can_go_on(make, servers, topic):
+    with make({"consumer.timeout.ms": 1}) as consumer:
+        (stream,) = consumer.create_message_streams({topic: 1})[topic]
+        found = []
+        while len(found) < 40:
+            found += stream
+        assert {(each.topic, each.partition, each.offset) for each in found} == all_of(topic)
+        assert list(stream) == []
+
+
+def test_what_a_consumer_can_not_do_is_told(make, topic):
+    consumer = make()
+    with pytest.raises(KafkaError) as refused:
+        consumer.create_message_streams_by_filter(TopicFilter("a(?=b)"))
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    consumer.create_message_streams({topic: 1})
+    with pytest.raises(KafkaError, match="made once"):
+        consumer.create_message_streams({topic: 1})
+    consumer.shutdown()
+    consumer.shutdown()
+    with pytest.raises(KafkaError, match="closed"):
+        consumer.commit_offsets()
