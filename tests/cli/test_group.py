@@ -20,7 +20,7 @@ from ottla.cli.produce import produce
 from ottla.cli.topic import topic
 
 NUMBERS = itertools.count(int(time.time()) % 100_000 * 100)
-WAIT_S = 30.0
+WAIT_S = 90.0
 CONFIGS = {"group.initial.rebalance.delay.ms": 0, "group.consumer.heartbeat.interval.ms": 5000}
 
 

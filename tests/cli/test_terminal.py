@@ -46,7 +46,7 @@ def member(ottla_broker: Broker, environment: dict[str, str], topic: str) -> Ite
         assert process.stdout.readline().startswith(EVIL.encode())
         yield group_id
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(90)
 
 
 def ottla(*arguments: str) -> list[str]:
@@ -54,7 +54,7 @@ def ottla(*arguments: str) -> list[str]:
 
 
 def piped(environment: dict[str, str], *arguments: str, stdin: bytes = b"") -> bytes:
-    done = subprocess.run(ottla(*arguments), input=stdin, capture_output=True, env=environment, timeout=60, check=False)
+    done = subprocess.run(ottla(*arguments), input=stdin, capture_output=True, env=environment, timeout=90, check=False)
     return done.stdout + done.stderr
 
 
@@ -71,7 +71,7 @@ def on_terminal(environment: dict[str, str], *arguments: str) -> bytes:
                 output += data
         except OSError:  # the terminal's other end is closed
             pass
-        process.wait(30)
+        process.wait(90)
     os.close(primary)
     return output
 

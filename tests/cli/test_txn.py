@@ -30,7 +30,7 @@ from ottla.record.builder import RecordData, build_batch
 
 NUMBERS = itertools.count(int(time.time()) % 100_000 * 100)
 CONFIGS = {"transaction.partition.verification.enable": False}
-WAIT_S = 30.0
+WAIT_S = 90.0
 LAST_PRODUCE_BY_NAME = 11
 """Before the version that adds partitions to transactions by itself."""
 

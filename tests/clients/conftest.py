@@ -17,7 +17,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that the tests here share
 
-TIMEOUT_S = 20
+TIMEOUT_S = 90
 FETCH_WAIT_MS = 50
 """Some clients can't close while a fetch is parked; their half second for each test adds up."""
 Headers = list[tuple[str, bytes | None]]

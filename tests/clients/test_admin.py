@@ -9,7 +9,7 @@ import pytest
 from ottla.client.cluster import Cluster
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ResourceType
 
-TIMEOUT_S = 20
+TIMEOUT_S = 90
 
 
 def configs_of(servers: str, topic: str) -> dict[str, str | None]:

@@ -23,7 +23,7 @@ from ottla import (
 from ottla.api import async_consumer
 
 NUMBERS = itertools.count(1)
-WAIT_S = 20.0
+WAIT_S = 90.0
 
 
 @pytest.fixture

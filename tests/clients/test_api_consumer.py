@@ -25,7 +25,7 @@ from ottla import (
 )
 
 NUMBERS = itertools.count(1)
-WAIT_S = 20.0
+WAIT_S = 90.0
 
 
 @pytest.fixture

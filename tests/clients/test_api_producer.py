@@ -24,7 +24,7 @@ from ottla.common.key_hash import hash_partition
 from ottla.record.batch import iter_batches
 
 NUMBERS = itertools.count(1)
-WAIT_S = 20.0
+WAIT_S = 90.0
 
 
 @pytest.fixture

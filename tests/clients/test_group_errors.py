@@ -42,13 +42,12 @@ from ottla.protocol.registry import ApiKey
 from ottla.testing import Broker
 
 NUMBERS = itertools.count(int(time.time()) % 100_000 * 100)
-WAIT_S = 30.0
+WAIT_S = 90.0
 CONFIGS = {
     "group.initial.rebalance.delay.ms": 100,
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.min.heartbeat.interval.ms": 500,
-    "group.consumer.session.timeout.ms": 6000,
-    "group.consumer.min.session.timeout.ms": 3000,
+    "group.consumer.session.timeout.ms": 60_000,
 }
 ASSIGNMENT = b"\0\0\0\0\0\0\0\0\0\0"
 
@@ -115,8 +114,8 @@ class Classic:
     def join(self, version: int | None = None, **changes: Any) -> Any:
         values: dict[str, Any] = {
             "group_id": self.group,
-            "session_timeout_ms": 10_000,
-            "rebalance_timeout_ms": 10_000,
+            "session_timeout_ms": 60_000,
+            "rebalance_timeout_ms": 60_000,
             "member_id": "",
             "protocol_type": "consumer",
             "protocols": [JoinGroupRequestProtocol(name="range", metadata=self.metadata)],

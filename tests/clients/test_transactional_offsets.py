@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
-WAIT_S = 30
+WAIT_S = 90
 RECORDS = 60
 BATCH = 10
 PROTOCOLS = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 TIMEOUT_S = 60
-TRANSACTION_TIMEOUT_MS = 30_000
+TRANSACTION_TIMEOUT_MS = 300_000
 
 
 class Fenced(Exception):

@@ -7,7 +7,7 @@ from typing import Any
 
 import confluent_kafka
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 def read_committed(servers: str, topic: str, count: int = 0) -> list[Any]:

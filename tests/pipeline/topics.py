@@ -12,7 +12,7 @@ confluent_kafka = pytest.importorskip("confluent_kafka")
 
 from ottla.client.cluster import Cluster  # noqa: E402
 
-FLUSH_S = 30.0
+FLUSH_S = 90.0
 _numbers = itertools.count()
 
 
