@@ -410,7 +410,8 @@ def incremental_alter_configs(pair: Pair, versions: list[int]) -> None:
             ask(f"topic {name[:20]!r}", ("retention.ms", SET, "1"), name=name, validate_only=True)
         for name in ("2", "-1", "one", "01"):
             ask(f"broker {name!r}", ("log.retention.ms", SET, "1"), name=name, kind=BROKER, validate_only=True)
-        _broker_changes(ask, pair)
+        if version == versions[-1]:  # some thousand questions, whose answers no version changes
+            _broker_changes(ask, pair)
         for kind in (0, 1, LOGGER, GROUP, 64, -1):
             ask(f"type {kind}", ("retention.ms", SET, "1"), name="1", kind=kind, validate_only=True)
         row = {"name": "retention.ms", "config_operation": SET, "value": "9"}
