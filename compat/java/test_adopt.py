@@ -45,8 +45,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 400
 KEYS = 10
 TIMEOUT_S = 180.0
-REJOIN_S = 60.0
-"""Within which a member of before has a record again, or will never."""
+REJOIN_S = 20.0
+"""So long a member of before is waited for until another takes its place, whether it would have come or not."""
 HELD_BACK_MS = "86400000"
 CONFIGS = {
     "node.id": "1",
