@@ -107,7 +107,7 @@ def test_a_killed_load_and_the_next(
     catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster, step: str
 ) -> None:
     command = [sys.executable, str(KILLED_LOAD), catalog.url, name, step]
-    killed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    killed = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     left = landed(catalog, name)
     assert left

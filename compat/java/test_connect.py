@@ -38,6 +38,7 @@ def worker_properties(servers: str, port: int) -> str:
         "key.converter=org.apache.kafka.connect.storage.StringConverter\n"
         "value.converter=org.apache.kafka.connect.storage.StringConverter\n"
         "offset.flush.interval.ms=500\nconsumer.metadata.max.age.ms=1000\nconsumer.auto.offset.reset=earliest\n"
+        "task.shutdown.graceful.timeout.ms=60000\n"  # a sink that is given up before has not said what it wrote
     )
 
 
