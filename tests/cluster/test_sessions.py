@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -47,7 +48,10 @@ def epochs(node: Node) -> list[int]:
     return [int(epoch) for epoch in found]
 
 
-def test_brokers_that_a_stranger_had_let_go_serve_again_by_themselves(nodes: Nodes) -> None:
+def test_brokers_that_a_stranger_had_let_go_serve_again_by_themselves(make_nodes: Callable[..., Nodes]) -> None:
+    # Nobody else ends a session here, however busy the machine is.
+    nodes = make_nodes(broker_session_timeout_ms="60000")
+    nodes.start()
     client = admin(*nodes.nodes)
     create(client, "t", min_insync_replicas="2")
     eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
@@ -115,8 +119,13 @@ def test_a_cluster_that_was_stopped_does_not_wait_for_its_own_sessions(tmp_path:
     assert REFUSED not in log.read_text()
 
 
-def test_two_that_live_with_one_id_are_told_apart(nodes: Nodes) -> None:
-    """The second runs from a copy of the directory of the first, with all that this one noted of itself."""
+def test_two_that_live_with_one_id_are_told_apart(make_nodes: Callable[..., Nodes]) -> None:
+    """The second runs from a copy of the directory of the first, with all that this one noted of itself.
+
+    It asks for longer than a session of the first would last that is not renewed.
+    """
+    nodes = make_nodes(broker_session_timeout_ms="4000")
+    nodes.start()
     client = admin(*nodes.nodes)
     first = nodes.add()
     eventually(lambda: len(client.list_topics(timeout=10).brokers) == 4, "four brokers")
@@ -124,7 +133,7 @@ def test_two_that_live_with_one_id_are_told_apart(nodes: Nodes) -> None:
     shutil.copytree(first.data_dir, copy)
     config = first.config.with_name("copy.properties")
     text = first.config.read_text().replace(first.address, f"{HOST}:{free_ports(1)[0]}")
-    config.write_text(text.replace(str(first.data_dir), str(copy)) + "initial.broker.registration.timeout.ms=4000\n")
+    config.write_text(text.replace(str(first.data_dir), str(copy)) + "initial.broker.registration.timeout.ms=8000\n")
     command = [first.place.python, "-m", "ottla", "start", "--config", str(config)]
     second = subprocess.run(command, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
     assert second.returncode == 2, second.stderr
