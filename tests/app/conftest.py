@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-READY_TIMEOUT_S = 30
+READY_TIMEOUT_S = 60
 
 
 class Started:
@@ -34,7 +34,7 @@ class Started:
 
     def api_versions(self) -> bytes:
         """The answer to ApiVersions version 0, without its size."""
-        with socket.create_connection(self.address, timeout=10) as client:
+        with socket.create_connection(self.address, timeout=60) as client:
             client.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
             with client.makefile("rb") as stream:
                 (size,) = struct.unpack(">i", stream.read(4))
@@ -42,7 +42,7 @@ class Started:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(READY_TIMEOUT_S)
 
 
 class Ottla:

@@ -87,7 +87,7 @@ def test_broken_invariant_ends_the_process_without_the_marker(ottla):
         "from ottla.app.main import main\nmain()\n"
     )
     started = ottla.start(command=("-c", code))
-    assert started.process.wait(20) == 1
+    assert started.process.wait(60) == 1
     assert "its state contradicts itself: planted" in started.log.read_text()
     assert not Path(started.ready["data_dir"], ".kafka_cleanshutdown").exists()
 
@@ -96,10 +96,10 @@ def test_metrics_and_health_are_served(ottla):
     started = ottla.start("--metrics-port", "0", "--log-format", "json")
     started.api_versions()
     address = started.ready["metrics"]
-    text = urllib.request.urlopen(f"http://{address}/metrics", timeout=10).read().decode()
+    text = urllib.request.urlopen(f"http://{address}/metrics", timeout=60).read().decode()
     assert "kafka_server_socket_server_metrics_incoming_byte_total 14" in text
     assert "process_resident_memory_bytes" in text
-    assert urllib.request.urlopen(f"http://{address}/healthz", timeout=10).read() == b"ok\n"
+    assert urllib.request.urlopen(f"http://{address}/healthz", timeout=60).read() == b"ok\n"
     assert started.stop() == 0
     lines = [json.loads(line) for line in started.log.read_text().splitlines()]
     assert lines[-1]["message"] == "stopped"
@@ -114,12 +114,12 @@ def test_metrics_are_for_who_may_describe_the_cluster(ottla, tmp_path):
     )
     address = started.ready["metrics"]
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(f"http://{address}/metrics", timeout=10)
+        urllib.request.urlopen(f"http://{address}/metrics", timeout=60)
     asked = urllib.request.Request(
         f"http://{address}/metrics", headers={"Authorization": f"Bearer {token.read_text().strip()}"}
     )
-    assert b"process_resident_memory_bytes" in urllib.request.urlopen(asked, timeout=10).read()
-    assert urllib.request.urlopen(f"http://{address}/healthz", timeout=10).read() == b"ok\n"
+    assert b"process_resident_memory_bytes" in urllib.request.urlopen(asked, timeout=60).read()
+    assert urllib.request.urlopen(f"http://{address}/healthz", timeout=60).read() == b"ok\n"
     assert token.read_text().strip() not in started.log.read_text()
 
 
@@ -251,7 +251,7 @@ def test_full_disk(ottla, room):
         f"exec {sys.executable} -m ottla start --port 0 --data-dir {mounted}/data"
     )
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=30, check=False
+        ["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
     if "unshare" in done.stderr or "mount:" in done.stderr:
         pytest.skip("mounts are not allowed here")
@@ -268,7 +268,7 @@ def test_the_collector_rests_during_the_import_only():
         "cli(['start', '--config', '/no/such/file'], standalone_mode=False)\n"
         "print(gc.isenabled(), gc.get_freeze_count() > 0, gc.get_threshold()[0])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == f"True True {COLLECT_AFTER}\n", done.stderr
 
 

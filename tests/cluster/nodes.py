@@ -39,7 +39,7 @@ def on_loopback(count: int) -> list[Place]:
     return [Place(port, controller_port) for port, controller_port in zip(ports[::2], ports[1::2], strict=True)]
 
 
-def eventually(probe: Callable[[], T | None], what: str, timeout_s: float = 30.0) -> T:
+def eventually(probe: Callable[[], T | None], what: str, timeout_s: float = 60.0) -> T:
     """The first true value of `probe`; waits for the condition, not for the time."""
     until = time.monotonic() + timeout_s
     while True:

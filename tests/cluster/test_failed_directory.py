@@ -113,7 +113,7 @@ def test_without_the_directory_of_the_metadata_log_the_node_ends(metadata: Nodes
     disk.fail()
     produce(metadata, TOPIC, values("second"))
     create(admin(*others(metadata)), "a-change", 1, 2)  # a record of metadata to store
-    assert process.wait(30) == 1
+    assert process.wait(60) == 1
     (sentence,) = [line for line in victim.log_text()[before:].splitlines() if " CRITICAL " in line]
     assert "this node ends, since the disk of log.dirs failed: " in sentence
     assert "Traceback" not in victim.log_text()

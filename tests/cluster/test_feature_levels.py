@@ -27,7 +27,7 @@ from ottla.protocol.registry import ApiKey
 from .nodes import Nodes, eventually
 from .test_three_nodes import admin, consume, create, in_sync
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 class Writer:

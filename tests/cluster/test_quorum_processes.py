@@ -161,6 +161,11 @@ def all_caught_up(nodes: dict[int, Node], through: Node) -> bool:
     )
 
 
+def has_caught_up(found: DescribeQuorumPartitionResponse) -> bool:
+    """Whether there is an observer, and it has all that the leader has."""
+    return bool(found.observers) and found.observers[0].log_end_offset >= found.high_watermark
+
+
 def test_the_leader_is_killed_and_comes_back(nodes: dict[int, Node]) -> None:
     assert until(lambda: nodes[1].create_topic("before"))
     before = until(nodes[2].quorum)
@@ -202,7 +207,7 @@ def test_a_voter_that_lost_its_directory_comes_back_as_observer_and_is_voted_in(
     found = until(lambda: (found := lost.quorum()).observers and found)
     assert [each.replica_id for each in found.observers] == [lost.node_id]
     assert bytes(found.observers[0].replica_directory_id) == uuid_from_string(directory_id)
-    until(lambda: (found := lost.quorum()).observers[0].log_end_offset >= found.high_watermark)
+    until(lambda: has_caught_up(lost.quorum()))
     old = RemoveRaftVoterRequest(
         cluster_id=CLUSTER_ID,
         voter_id=lost.node_id,

@@ -33,7 +33,7 @@ from ottla.storage.names import METADATA_TOPIC
 
 from .nodes import SETTINGS, eventually
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 CLUSTER_ID = "2v6DyEs_QqqMYFjaPzw5Ow"
 
 

@@ -22,7 +22,7 @@ from ottla.client.connection import Connection
 
 from .nodes import Node, Nodes, eventually
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 def admin(*nodes: Node) -> AdminClient:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-START_S = 30
+START_S = 120
 
 
 def start(*arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:

@@ -114,4 +114,4 @@ class FailingDisk(SmallDisk):
         """Mount it anew, as after a visit to the data centre; nothing may have it in use."""
         again = 'umount "$1" && mount -o loop "$1.img" "$1"'
         enter = ["nsenter", "--target", str(self._holder.pid), "--mount", "--"]
-        subprocess.run([*enter, "sh", "-c", again, "sh", str(self.path)], check=True, timeout=30)
+        subprocess.run([*enter, "sh", "-c", again, "sh", str(self.path)], check=True, timeout=60)

@@ -268,7 +268,7 @@ def test_brokers_may_go_while_it_runs(brokers, servers, topic) -> None:
             copied((8 + 4 * number) * 16 * PARTITIONS)
     finally:
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=30)
+        _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
     assert content(source, topic) == content(target, topic)
 
@@ -334,7 +334,7 @@ def test_several_share_the_work_and_one_that_is_gone_leaves_it_to_the_others(ser
             until_equal(source, target, topic)
             assert gone.poll() is None
         members.processes[0].send_signal(signal.SIGINT)
-        members.processes[0].wait(30)
+        members.processes[0].wait(60)
         fill(source, topic, range(8, 9))
         if number == signal.SIGSTOP:
             until_equal(source, target, topic)

@@ -182,7 +182,7 @@ def test_formatting_where_a_cluster_is(cluster: Path) -> None:
     for place in (cluster, cluster / "broker-2"):
         command = [sys.executable, "-m", "ottla", "format", "--data-dir", str(place), "--no-initial-controllers"]
         command += ["--cluster-id", "AAAAAAAAAAAAAAAAAAAAAw", "--set", "node.id=2"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 2, done.stderr
         assert "--brokers" in done.stderr
     assert kept(cluster) == before
