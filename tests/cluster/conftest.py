@@ -27,6 +27,14 @@ def make_nodes(tmp_path: Path) -> Iterator[Callable[..., Nodes]]:
 
 
 @pytest.fixture
+def steady(make_nodes: Callable[..., Nodes]) -> Nodes:
+    """Three running nodes whose sessions last, however busy the machine is: nothing moves that no test moves."""
+    nodes = make_nodes(broker_session_timeout_ms="60000")
+    nodes.start()
+    return nodes
+
+
+@pytest.fixture
 def nodes(make_nodes: Callable[..., Nodes]) -> Nodes:
     """Three running nodes."""
     nodes = make_nodes()

@@ -48,10 +48,8 @@ def epochs(node: Node) -> list[int]:
     return [int(epoch) for epoch in found]
 
 
-def test_brokers_that_a_stranger_had_let_go_serve_again_by_themselves(make_nodes: Callable[..., Nodes]) -> None:
-    # Nobody else ends a session here, however busy the machine is.
-    nodes = make_nodes(broker_session_timeout_ms="60000")
-    nodes.start()
+def test_brokers_that_a_stranger_had_let_go_serve_again_by_themselves(steady: Nodes) -> None:
+    nodes = steady
     client = admin(*nodes.nodes)
     create(client, "t", min_insync_replicas="2")
     eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -97,8 +96,8 @@ def knows_three(client: AdminClient) -> bool:
     return len(client.list_topics(timeout=TIMEOUT_S).brokers) == 3
 
 
-def test_the_cluster_forms_and_any_node_serves_admin_requests(nodes: Nodes) -> None:
-    clients = [admin(node) for node in nodes.nodes]
+def test_the_cluster_forms_and_any_node_serves_admin_requests(steady: Nodes) -> None:
+    clients = [admin(node) for node in steady.nodes]
     for client in clients:
         eventually(partial(knows_three, client), "three brokers")
     for number, client in enumerate(clients):
@@ -132,10 +131,9 @@ def test_a_killed_node_costs_retries_only_and_comes_back(nodes: Nodes) -> None:
     assert sorted(consume(nodes, "t", 200)) == expected
 
 
-def test_a_rolling_restart_by_controlled_shutdown(make_nodes: Callable[..., Nodes]) -> None:
-    # Long sessions: leaderships move because a node that stops asks for it, and not since it was silent.
-    nodes = make_nodes(broker_session_timeout_ms="60000")
-    nodes.start()
+def test_a_rolling_restart_by_controlled_shutdown(steady: Nodes) -> None:
+    """Leaderships move because a node that stops asks for it, and not since it was silent."""
+    nodes = steady
     client = admin(*nodes.nodes)
     create(client, "t", min_insync_replicas="2")
     expected: list[str] = []

@@ -34,12 +34,12 @@ AGAIN = frozenset(
 
 
 @pytest.fixture
-def cluster(nodes: Nodes) -> Nodes:
-    client = admin(*nodes.nodes)
+def cluster(steady: Nodes) -> Nodes:
+    client = admin(*steady.nodes)
     create(client, "t", partitions=3)
     eventually(lambda: in_sync(client, "t", 3), "all replicas in sync")
     assert {part.leader for part in partitions(client, "t").values()} == {1, 2, 3}
-    return nodes
+    return steady
 
 
 def committed(nodes: Nodes, count: int) -> list[bytes]:
