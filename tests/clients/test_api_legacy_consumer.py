@@ -168,6 +168,7 @@ def test_who_comes_takes_partitions_over_and_who_goes_leaves_them(make, servers,
     first.ended()
     fill(servers, topic)
     until(lambda: {*first.taken, *second.taken} == all_of(topic, 30))
+    until(lambda: committed(zookeeper, group) == dict.fromkeys(keys, 30))  # the last record is done with, too
     two.shutdown()
     second.ended()
     assert second.taken
