@@ -141,7 +141,11 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
         ),
         ({"allow.everyone.if.no.acl.found": "perhaps"}, "allow.everyone.if.no.acl.found"),
         ({"password.encoder.secret": "s"}, "password.encoder.secret"),
-        ({"zookeeper.connect": "h:2181"}, "zookeeper.connect"),
+        ({"zookeeper.connect": "h:2181"}, "broker.id"),
+        ({"zookeeper.connect": "h:2181", "broker.id": "-1"}, "broker.id"),
+        ({"zookeeper.connect": "h:2181", "broker.id": "1", "log.dirs": "/a,/b"}, "log.dirs"),
+        ({"zookeeper.connect": "h:2181", "broker.id": "1", "metadata.log.dir": "/m"}, "metadata.log.dir"),
+        ({"zookeeper.connect": "h", "broker.id": "1", "controller.quorum.voters": "1@h:1"}, "controller.quorum.voters"),
         ({"zookeeper.metadata.migration.enable": "true"}, "zookeeper.metadata.migration.enable"),
     ],
 )
@@ -150,6 +154,15 @@ def test_operators_mistake_is_named(properties: dict[str, str], named: str) -> N
         BrokerConfig.parse(properties)
     assert named in str(caught.value)
     assert "Traceback" not in str(caught.value)
+
+
+def test_zookeeper_keeps_the_cluster_of_who_has_no_roles() -> None:
+    properties = {"zookeeper.connect": "h:2181/k", "broker.id": "3"}
+    config, warnings = BrokerConfig.parse(properties)
+    assert (config.on_zookeeper, config.clustered, config.node_id, warnings) == (True, False, 3, [])
+    config, warnings = BrokerConfig.parse({**properties, "process.roles": "broker,controller"})
+    assert not config.on_zookeeper
+    assert [warning.split()[0] for warning in warnings] == ["zookeeper.connect"]
 
 
 def test_secret_is_not_repeated() -> None:

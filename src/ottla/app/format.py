@@ -61,6 +61,11 @@ def run_format(options: FormatOptions) -> dict[str, MetaProperties]:
     """Format the directories that the config names; their `meta.properties`, by path. Raises OperatorError."""
     settings = read_settings(options.config, options.settings, options.data_dir)
     config, _ = BrokerConfig.parse(settings)
+    if config.on_zookeeper:
+        raise OperatorError(
+            "zookeeper.connect says that ZooKeeper keeps the cluster, whose brokers format nothing: start this one, or "
+            "set process.roles"
+        )
     disk, rng = RealDisk(), SystemRng()
     paths = list(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
     for path in paths:

@@ -28,6 +28,7 @@ from ottla.app.pool import ThreadPool
 from ottla.app.process_metrics import register_process_metrics
 from ottla.app.tls import tls_of_listeners
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config_keys_zookeeper import ZOOKEEPER_CONNECT
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, OperatorError
@@ -47,6 +48,7 @@ from ottla.storage.log_manager import DEFAULT_OPEN_FILES
 
 if TYPE_CHECKING:
     from ottla.app.sasl import SaslOfListeners
+    from ottla.client.zookeeper_session import KazooSession
     from ottla.common.delegation_token import DelegationToken
     from ottla.net.tls import TlsRoom
     from ottla.security.listener_tls import ListenerTls
@@ -156,6 +158,7 @@ class BrokerProcess:
             hostname=hostname,
             max_open_files=budget.files,
             cleaner_worker=lambda: _cleaner_process(loop, pool),
+            zookeeper=self._zookeeper_session(loop, pool),
         )
         controllers: ConnectionSet | None = None
         try:
@@ -170,6 +173,7 @@ class BrokerProcess:
                     self.halt,
                 )
                 self._accept(self._of_controller(bound), controllers)
+            if self._config.clustered or self._config.on_zookeeper:
                 await self._join(broker)
             else:
                 await broker.start()
@@ -222,6 +226,15 @@ class BrokerProcess:
         )
         return Peers(brokers, controllers)
 
+    def _zookeeper_session(self, loop: asyncio.AbstractEventLoop, pool: ThreadPool) -> KazooSession | None:
+        if not self._config.on_zookeeper:
+            return None
+        from ottla.client.zookeeper_session import KazooSession  # here, since a node with a quorum needs none
+
+        servers = self._config.get_str(ZOOKEEPER_CONNECT) or ""
+        timeout_ms = self._config.get_int("zookeeper.session.timeout.ms")
+        return KazooSession(servers, timeout_ms, post=loop.call_soon_threadsafe, pool=pool)
+
     def _make_sasl(self, machine: Machine) -> SaslOfListeners | None:
         if not any(listener.authenticates for listener in self._config.spoken_listeners):
             return None
@@ -236,7 +249,7 @@ class BrokerProcess:
         return SaslOfListeners(self._config, machine, find, find_token)
 
     async def _join(self, broker: Broker) -> None:
-        """Start a broker of a cluster, which may wait for others; a signal ends that at once."""
+        """Start a broker that may wait for others, or for ZooKeeper; a signal ends that at once."""
         self._watch_for_the_end()
         start = asyncio.ensure_future(broker.start())
         stop = asyncio.ensure_future(self._stop.wait())
@@ -486,7 +499,12 @@ def _cleaner_process(loop: asyncio.AbstractEventLoop, pool: ThreadPool) -> Worke
 
 def _end_of_node(error: BaseException) -> None:
     """A node of a cluster that can't follow the metadata, or take records in, ends: others take over meanwhile."""
-    logger.critical("this node ends, since the disk of log.dirs failed: %s; mend it and start the node again", error)
+    if isinstance(error, OperatorError):
+        logger.critical("this node ends: %s", error)
+    else:
+        logger.critical(
+            "this node ends, since the disk of log.dirs failed: %s; mend it and start the node again", error
+        )
     _exit_at_once(EXIT_BROKEN)
 
 

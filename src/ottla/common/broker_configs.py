@@ -32,6 +32,7 @@ from ottla.common.config_keys_inert import (
     SECURITY_PREFIXES,
     STORED_CONFIGS,
 )
+from ottla.common.config_keys_zookeeper import ZOOKEEPER_CONNECT
 from ottla.common.controller_addresses import parse_servers, parse_voters
 from ottla.common.endpoint import Endpoint, ListenerInfo
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
@@ -115,8 +116,8 @@ class BrokerConfig:
     def parse(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
         """The config of a `server.properties`, and one warning for each setting without effect.
 
-        Raises OperatorError, which names the setting, for a bad value, for a contradiction, for a security setting that
-        is not implemented, and for a node that is to be coordinated by ZooKeeper.
+        Raises OperatorError, which names the setting, for a bad value, for a contradiction, and for a security setting
+        that is not implemented.
         """
         known: dict[str, str] = {}
         warnings: list[str] = []
@@ -146,8 +147,12 @@ class BrokerConfig:
             else:
                 hint = did_you_mean(base, BROKER_CONFIGS)
                 warnings.append(f"{name} is not a known setting and has no effect{hint}")
-        _refuse_zookeeper(properties)
+        _refuse_migration(properties)
         config = cls(known)
+        if config.on_zookeeper:
+            _check_zookeeper(config, known)
+        elif config.get_str(ZOOKEEPER_CONNECT):
+            warnings.append(f"{ZOOKEEPER_CONNECT} has no effect: process.roles says that this node has a quorum")
         _check_roles(config)
         _check_group_timeouts(config)
         _check_authorizer(config, known)
@@ -281,6 +286,13 @@ class BrokerConfig:
     @property
     def _roles(self) -> tuple[str, ...]:
         return self.get_list("process.roles") or ("broker", "controller")
+
+    @property
+    def on_zookeeper(self) -> bool:
+        """Whether ZooKeeper keeps the cluster; beside process.roles, a node that migrated has the setting left over."""
+        return bool(self.get_str(ZOOKEEPER_CONNECT)) and not (
+            self.is_set("process.roles") and self.get_list("process.roles")
+        )
 
     @property
     def names_other_controllers(self) -> bool:
@@ -510,20 +522,34 @@ def _check_group_timeouts(config: BrokerConfig) -> None:
         )
 
 
-def _refuse_zookeeper(properties: Mapping[str, str]) -> None:
-    """Brokers that ZooKeeper coordinates would start as clusters of one, each with topics of its own.
-
-    With process.roles beside it, zookeeper.connect is what a node that migrated has left in its file.
-    """
+def _refuse_migration(properties: Mapping[str, str]) -> None:
     if properties.get("zookeeper.metadata.migration.enable", "").strip().lower() == "true":
         raise OperatorError(
             "zookeeper.metadata.migration.enable asks for a migration from ZooKeeper, which is not implemented yet; "
             "remove it, and migrate with Apache Kafka before `ottla adopt`"
         )
-    if properties.get("zookeeper.connect", "").strip() and not properties.get("process.roles", "").strip():
+
+
+def _check_zookeeper(config: BrokerConfig, given: Mapping[str, str]) -> None:
+    """What else the file of a broker on ZooKeeper may say."""
+    if "node.id" not in given and int(given.get("broker.id", -1)) < 0:
         raise OperatorError(
-            "zookeeper.connect asks for a cluster that ZooKeeper coordinates, which is not implemented yet; remove it, "
-            "and name the nodes of a cluster by process.roles and controller.quorum.voters"
+            f"{ZOOKEEPER_CONNECT} is set and broker.id is not: give this broker the id by which it is to be registered"
+        )
+    if config.configured_voters or config.bootstrap_controllers:
+        raise OperatorError(
+            f"{ZOOKEEPER_CONNECT} and controller.quorum.voters or controller.quorum.bootstrap.servers name two places "
+            "that keep the cluster; remove one, and with a quorum set process.roles"
+        )
+    # ZooKeeper has no place for where a replica lies, nor is there a metadata log of this node's.
+    if len(config.log_dirs) > 1:
+        raise OperatorError(
+            f"log.dirs names several directories, and with {ZOOKEEPER_CONNECT} a broker keeps its data in one so far; "
+            "name one"
+        )
+    if config.metadata_log_dir != config.log_dirs[0]:
+        raise OperatorError(
+            f"metadata.log.dir is set, and with {ZOOKEEPER_CONNECT} there is no metadata log in a directory; remove it"
         )
 
 

@@ -37,6 +37,7 @@ from ottla.common.config_keys_stored import STORED_KEYS
 from ottla.common.config_keys_tls import TLS_CONFIGS
 from ottla.common.config_keys_tokens import TOKEN_CONFIGS
 from ottla.common.config_keys_transactions import TRANSACTION_CONFIGS
+from ottla.common.config_keys_zookeeper import ZOOKEEPER_CONFIGS
 from ottla.common.ids import MIN_NODE_ID
 from ottla.common.topic_configs import CLEANUP_POLICIES, COMPRESSION_TYPES, HOUR_MS, TIMESTAMP_TYPES, WEEK_MS
 
@@ -784,6 +785,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
         *TLS_CONFIGS,
         *SASL_CONFIGS,
         *TOKEN_CONFIGS,
+        *ZOOKEEPER_CONFIGS,
     ]
 )
 

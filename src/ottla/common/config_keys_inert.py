@@ -123,9 +123,12 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     ("there is no client telemetry yet", "telemetry.max.bytes"),
     (
-        "ZooKeeper is not supported yet",
-        "zookeeper.clientCnxnSocket zookeeper.connect zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests "
-        "zookeeper.metadata.migration.enable zookeeper.session.timeout.ms",
+        "the client of ZooKeeper has no such part here",
+        "zookeeper.clientCnxnSocket zookeeper.max.in.flight.requests",
+    ),
+    (
+        "there is no migration from ZooKeeper yet",
+        "zookeeper.metadata.migration.enable",
     ),
     (
         "Apache Kafka 4 removed it",

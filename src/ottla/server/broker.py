@@ -6,6 +6,9 @@ what was replayed; from then on the controller's listener may be served (`open`)
 controller, wait for the metadata of that, bring up the partitions, and be unfenced. A controller makes itself known
 too, and is up with that where it is no broker.
 
+A broker on ZooKeeper learns first which cluster it enters, and then opens its data directory. Once it is the controller
+it opens its logs, and registers; only what is published after that it follows.
+
 Stop: in a cluster hand the leaderships over first. Refuse new requests, answer what is parked, make everything durable,
 write checkpoints and the clean-shutdown marker; last of all leave the quorum.
 
@@ -63,11 +66,14 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
 from ottla.storage.log_scrubber import LogScrubber
-from ottla.storage.meta_properties import random_id
+from ottla.storage.meta_properties import ZOOKEEPER, random_id
 
 if TYPE_CHECKING:
+    from ottla.protocol.znodes.session import ZooKeeperSession
     from ottla.server.controller_lifecycle import ControllerLifecycle
     from ottla.server.lifecycle import BrokerLifecycle
+    from ottla.server.zookeeper_node import ZooKeeperNode
+    from ottla.zookeeper.registration import BrokerRegistration
 
 FLUSH_CHECK_INTERVAL_MS = 1000
 """Longest time from a roll, or from the end of a log's flush.ms, to its flush."""
@@ -91,14 +97,17 @@ class Broker:
         peers: Peers | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
         cleaner_worker: Callable[[], Worker] | None = None,
+        zookeeper: ZooKeeperSession | None = None,
     ) -> None:
         """`hostname` is advertised for listeners that are bound to all addresses.
 
         `max_open_files` bounds the descriptors of segments and indexes. `peers` is the way to other nodes; a cluster of
-        one needs none. `cleaner_worker` makes workers of the log cleaner; without it nothing is cleaned.
+        one needs none. `cleaner_worker` makes workers of the log cleaner; without it nothing is cleaned. `zookeeper` is
+        given where that keeps the cluster (`config.on_zookeeper`), and not started yet.
         """
         self._peers = peers if config.clustered else None
-        self._on_fatal = on_fatal if config.clustered else None
+        self._on_fatal = on_fatal if config.clustered or config.on_zookeeper else None
+        self._zookeeper = None if zookeeper is None else self._make_zookeeper(config, machine, zookeeper)
         self._cleaner_worker = cleaner_worker
         self._cleaning: LogCleaning | None = None
         self._scrubbing: LogScrubbing | None = None
@@ -127,6 +136,7 @@ class Broker:
         self._parts: BrokerParts | None = None
         self._contexts: Contexts | None = None
         self._lifecycle: BrokerLifecycle | None = None
+        self._registration: BrokerRegistration | None = None
         self._controller_lifecycle: ControllerLifecycle | None = None
         self._dispatcher: RequestDispatcher | None = None
         self._within_quotas: QuotaDispatcher | None = None
@@ -185,7 +195,8 @@ class Broker:
         """Open the data directory and, in a cluster, take part in the metadata quorum; blocks while reading.
 
         `listeners` as they were bound, with real ports, the controller's among them. From now on a listener of the
-        controller may be served, and has to be before `start` can succeed. Raises OperatorError.
+        controller may be served, and has to be before `start` can succeed. On ZooKeeper nothing is opened before
+        `start`. Raises OperatorError.
         """
         config = self._static_config
         controllers = config.controller_listener_names
@@ -194,6 +205,8 @@ class Broker:
         own = self.advertised_controllers = config.advertise(
             [endpoint for endpoint in listeners if endpoint.listener_name in controllers], self._hostname
         )
+        if config.on_zookeeper:
+            return
         if config.clustered:
             format_or_refuse(self._machine.disk, self._machine.clock, self._machine.rng, config, own)
         self._logs.open(node_id=config.node_id)
@@ -221,6 +234,8 @@ class Broker:
         """
         if listeners:
             self.open(listeners)
+        if self._zookeeper is not None:
+            await self._enter(self._zookeeper)
         if self._control is None:
             raise InvariantError("the node was not opened")
         control, config = self._control, self._static_config
@@ -234,7 +249,10 @@ class Broker:
             return
         if self._controller_lifecycle is not None:
             self._controller_lifecycle.start(_nothing)
-        await (self._join(control) if config.clustered else self._start_alone(control))
+        if self._zookeeper is not None:
+            await self._start_on(self._zookeeper, control)
+        else:
+            await (self._join(control) if config.clustered else self._start_alone(control))
         self._dispatcher = RequestDispatcher(
             self.contexts.dispatcher, broker_apis(self.contexts), authorizer=self.authorizer
         )
@@ -282,10 +300,34 @@ class Broker:
 
     async def _join(self, control: Control) -> None:
         """Into the cluster: registered, caught up, with every partition at work, unfenced."""
-        parts = self.parts
         lifecycle = self._lifecycle = self._make_lifecycle(control)
         await outcome(lifecycle.start)
-        self._logs.note_running(lifecycle.broker_epoch)
+        await self._bring_up(lifecycle.broker_epoch)
+        await outcome(lifecycle.serve)
+
+    async def _enter(self, zookeeper: ZooKeeperNode) -> None:
+        """Learn from ZooKeeper which cluster this is, then open the data directory."""
+        config = self._static_config
+        cluster_id = await zookeeper.enter()
+        self._logs.open(node_id=config.node_id, cluster_id=cluster_id, version=ZOOKEEPER)
+        self._control = self._make_control(config)
+
+    async def _start_on(self, zookeeper: ZooKeeperNode, control: Control) -> None:
+        """Become the controller of what ZooKeeper keeps, register, and follow what comes of that."""
+        registration = self._registration = zookeeper.take_part(
+            control, self.advertised_listeners, self._publisher, self._metadata_log_failed
+        )
+        await outcome(registration.rule)
+        image = self._publisher.image
+        self._open_logs(image)
+        self._make_parts(control, image)
+        await outcome(registration.start)
+        await self._bring_up(registration.broker_epoch)
+
+    async def _bring_up(self, broker_epoch: int) -> None:
+        """Follow the metadata from here on, with every partition at work."""
+        parts = self.parts
+        self._logs.note_running(broker_epoch)
         image = self._publisher.image
         self._config.use(image)
         parts.replicas.set_strays_aside(image)
@@ -293,7 +335,6 @@ class Broker:
         self._publisher.register(follower.image_published)
         follower.image_published(image, all_changes(image))
         await outcome(lambda done: parts.replicas.when_opened(lambda: done(None)))
-        await outcome(lifecycle.serve)
 
     def _open_logs(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
         """Open every log with its topic's settings; the newest leader epoch of each. Raises OperatorError."""
@@ -323,6 +364,7 @@ class Broker:
                 peers=controllers,
                 publisher=self._publisher,
                 on_failure=self._metadata_log_failed,
+                zookeeper=None if self._zookeeper is None else self._zookeeper.session,
             )
         )
         controller = Controller(
@@ -344,6 +386,12 @@ class Broker:
             scheduler=self._machine.scheduler,
         )
         return Control(metadata, controller, channel)
+
+    @staticmethod
+    def _make_zookeeper(config: BrokerConfig, machine: Machine, session: ZooKeeperSession) -> ZooKeeperNode:
+        from ottla.server.zookeeper_node import ZooKeeperNode  # here, since a node with a quorum needs none
+
+        return ZooKeeperNode(config, machine, session)
 
     def _make_controller_lifecycle(self, control: Control) -> ControllerLifecycle:
         from ottla.server.controller_lifecycle import ControllerLifecycle  # here, since a single node needs none
@@ -425,6 +473,8 @@ class Broker:
         """Of the registration that holds; -1 before."""
         if self._lifecycle is not None:
             return self._lifecycle.broker_epoch
+        if self._registration is not None:
+            return self._registration.broker_epoch
         return UNKNOWN_BROKER_EPOCH if self._control is None else self._control.controller.broker_epoch
 
     def _make_parts(self, control: Control, image: MetadataImage) -> None:
@@ -548,10 +598,9 @@ class Broker:
             self._scrubbing.scrubber.stop()
         if self._cleaning is not None:
             self._cleaning.cleaner.stop()
-        if self._lifecycle is not None:
-            self._lifecycle.end()
-        if self._controller_lifecycle is not None:
-            self._controller_lifecycle.end()
+        for life in (self._lifecycle, self._registration, self._controller_lifecycle):
+            if life is not None:
+                life.end()
         if self._dispatcher is not None:
             self._dispatcher.stop()
         parts = self._parts

@@ -178,10 +178,10 @@ class LogDirectory:
         except FileNotFoundError:
             return False
 
-    def identify(self, *, node_id: int, cluster_id: str | None) -> MetaProperties:
+    def identify(self, *, node_id: int, cluster_id: str | None, version: int) -> MetaProperties:
         """Read `meta.properties`, or write it in a directory that was not used yet. Raises OperatorError."""
         self.meta = meta_properties.load_or_create(
-            self._disk, self._rng, self.path, node_id=node_id, cluster_id=cluster_id
+            self._disk, self._rng, self.path, node_id=node_id, cluster_id=cluster_id, version=version
         )
         return self.meta
 

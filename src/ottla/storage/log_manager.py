@@ -38,7 +38,7 @@ from ottla.storage.log_directory import (
     LogDefaults,
     LogDirectory,
 )
-from ottla.storage.meta_properties import MetaProperties
+from ottla.storage.meta_properties import QUORUM, MetaProperties
 
 logger = logging.getLogger(__name__)
 DEFAULT_OPEN_FILES = 16_384
@@ -94,15 +94,16 @@ class LogManager:
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
-    def open(self, *, node_id: int, cluster_id: str | None = None) -> MetaProperties:
+    def open(self, *, node_id: int, cluster_id: str | None = None, version: int = QUORUM) -> MetaProperties:
         """Make and lock the directories, read or write their `meta.properties`; that of the metadata log is returned.
 
-        A directory that is new beside others of the cluster is taken in. Raises OperatorError.
+        `version` is that of the file, by what keeps the metadata (`meta_properties`). A directory that is new beside
+        others of the cluster is taken in. Raises OperatorError.
         """
         try:
             for directory in self._all:
                 self._lock(directory)
-            self._identify(node_id, cluster_id)
+            self._identify(node_id, cluster_id, version)
         except OperatorError:
             self._release()
             raise
@@ -129,7 +130,7 @@ class LogManager:
     def _setting(self, directory: LogDirectory) -> str:
         return "log.dirs (--data-dir)" if directory in self.directories else "metadata.log.dir"
 
-    def _identify(self, node_id: int, cluster_id: str | None) -> None:
+    def _identify(self, node_id: int, cluster_id: str | None, version: int) -> None:
         """First those that say whose they are: a new one is of the same cluster."""
         there = [each for each in self._all if each.offline is None]
         formatted = [each for each in there if self._is_formatted(each)]
@@ -139,7 +140,7 @@ class LogManager:
         found: dict[str, LogDirectory] = {}
         # The metadata log's is the first: it says what the others have to fit.
         for directory in sorted(there, key=lambda each: (each is not metadata, each not in formatted)):
-            meta = directory.identify(node_id=node_id, cluster_id=cluster_id)
+            meta = directory.identify(node_id=node_id, cluster_id=cluster_id, version=version)
             cluster_id = meta.cluster_id
             other = found.setdefault(meta.directory_id, directory)
             if other is not directory:

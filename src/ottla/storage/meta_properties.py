@@ -1,14 +1,17 @@
-"""`meta.properties`: which cluster, node and directory the data belongs to (version 1, as in KRaft).
+"""`meta.properties`: which cluster, node and directory the data belongs to.
+
+Version 1 is that of a node with a quorum (KRaft), version 0 that of a broker on ZooKeeper; neither is taken for the
+other, since what the files beside it mean is decided elsewhere.
 
 Invariant: the file is written once, when the directory is formatted, and never changed afterwards; data of another
 node or cluster is never touched.
 
-Left out: version 0 files of ZooKeeper times, which are refused.
+Left out: version 0 as Apache Kafka writes it without `directory.id`, which is refused.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.common.clock import Rng
 from ottla.common.disk import Disk
@@ -17,6 +20,12 @@ from ottla.common.errors import OperatorError
 from ottla.common.ids import RESERVED_UUIDS, new_uuid, uuid_from_string, uuid_to_string
 from ottla.storage.directories import require_unused
 from ottla.storage.names import META_PROPERTIES
+
+QUORUM: Final = 1
+ZOOKEEPER: Final = 0
+"""Versions of the file, by what keeps the metadata of the cluster."""
+
+_NODE_ID = {QUORUM: "node.id", ZOOKEEPER: "broker.id"}
 
 
 class MetaProperties(NamedTuple):
@@ -28,7 +37,7 @@ class MetaProperties(NamedTuple):
 
 
 def load_or_create(
-    disk: Disk, rng: Rng, directory: str, *, node_id: int, cluster_id: str | None = None
+    disk: Disk, rng: Rng, directory: str, *, node_id: int, cluster_id: str | None = None, version: int = QUORUM
 ) -> MetaProperties:
     """Read and verify the file, or write it in a directory that was not used yet.
 
@@ -36,19 +45,20 @@ def load_or_create(
     when the file is unreadable, damaged, or of another node or cluster, and where it is lost.
     """
     path = f"{directory}/{META_PROPERTIES}"
-    meta = read_meta_properties(disk, directory)
+    meta = read_meta_properties(disk, directory, version)
     if meta is None:
         try:
             require_unused(disk, directory)
         except OSError as error:
             raise disk_refusal(error, directory) from error
         meta = MetaProperties(cluster_id or random_id(rng), node_id, random_id(rng))
-        write_meta_properties(disk, directory, meta)
+        write_meta_properties(disk, directory, meta, version)
         return meta
     if meta.node_id != node_id:
+        setting = _NODE_ID[version]
         raise OperatorError(
-            f"{path} belongs to node.id {meta.node_id}, but the configuration says node.id {node_id}: "
-            "use the node's own data directory or set node.id"
+            f"{path} belongs to {setting} {meta.node_id}, but the configuration says {setting} {node_id}: "
+            f"use the node's own data directory or set {setting}"
         )
     if cluster_id is not None and meta.cluster_id != cluster_id:
         raise OperatorError(
@@ -58,8 +68,9 @@ def load_or_create(
     return meta
 
 
-def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
-    """The file's contents, None without it. Raises OperatorError when it is unreadable or damaged."""
+def read_meta_properties(disk: Disk, directory: str, version: int = QUORUM) -> MetaProperties | None:
+    """The file's contents, None without it. Raises OperatorError when it is unreadable, damaged or of the other
+    version."""
     path = f"{directory}/{META_PROPERTIES}"
     try:
         data = disk.read_bytes(path)
@@ -67,7 +78,7 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
         return None
     except OSError as error:
         raise disk_refusal(error, path) from error
-    return _parse(path, data)
+    return _parse(path, data, version)
 
 
 def random_id(rng: Rng) -> str:
@@ -79,15 +90,15 @@ def random_id(rng: Rng) -> str:
             return text
 
 
-def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties) -> None:
+def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties, version: int = QUORUM) -> None:
     """Write the file of a new directory, durably; with it the directory is formatted. Raises OperatorError."""
     path = f"{directory}/{META_PROPERTIES}"
     lines = [
         "#",
         f"cluster.id={meta.cluster_id}",
         f"directory.id={meta.directory_id}",
-        f"node.id={meta.node_id}",
-        "version=1",
+        f"{_NODE_ID[version]}={meta.node_id}",
+        f"version={version}",
     ]
     try:
         disk.write_atomic(path, ("\n".join(lines) + "\n").encode())
@@ -95,7 +106,7 @@ def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties) -> N
         raise disk_refusal(error, path) from error
 
 
-def _parse(path: str, data: bytes) -> MetaProperties:
+def _parse(path: str, data: bytes, version: int) -> MetaProperties:
     fields: dict[str, str] = {}
     for line in data.decode("utf-8", "replace").splitlines():
         stripped = line.strip()
@@ -103,26 +114,36 @@ def _parse(path: str, data: bytes) -> MetaProperties:
             name, _, value = stripped.partition("=")
             # java.util.Properties escapes `:`, `=`, `#` and `!` in values that it stores.
             fields[name.strip()] = value.strip().replace("\\", "")
-    if fields.get("version") == "0":
+    if fields.get("version") == str(QUORUM) and version == ZOOKEEPER:
+        raise OperatorError(
+            f"{path} has version 1, of a node with a quorum, and zookeeper.connect is set: set process.roles, or set "
+            "log.dirs (--data-dir) to another directory"
+        )
+    if fields.get("version") == str(ZOOKEEPER) and version == QUORUM:
         raise OperatorError(
             f"{path} has version 0, of a node in ZooKeeper mode: migrate its cluster to KRaft with Apache Kafka 3.9, "
             "or set log.dirs (--data-dir) to another directory"
         )
-    if fields.get("version") != "1":
+    if fields.get("version") != str(version):
         raise OperatorError(
-            f"{path} has version {fields.get('version', 'none')}, and this release reads version 1: start the release "
-            "that wrote it, or set log.dirs (--data-dir) to another directory"
+            f"{path} has version {fields.get('version', 'none')}, and this release reads version {version}: start the "
+            "release that wrote it, or set log.dirs (--data-dir) to another directory"
         )
     cluster_id = fields.get("cluster.id", "")
     if not cluster_id:
         raise OperatorError(f"{path} names no cluster.id")
     if "directory.id" not in fields:
+        if version == ZOOKEEPER:
+            raise OperatorError(
+                f"{path} names no directory.id, as of a broker of Apache Kafka on ZooKeeper, whose data is not taken "
+                "over: set log.dirs (--data-dir) to another directory"
+            )
         raise OperatorError(
             f"{path} names no directory.id: where Apache Kafka before 3.7 wrote it, a start of a later one gives it one"
         )
     try:
-        node_id = int(fields.get("node.id", ""))
+        node_id = int(fields.get(_NODE_ID[version], ""))
         uuid_from_string(fields.get("directory.id", ""))
     except ValueError as error:
-        raise OperatorError(f"{path} is damaged (node.id or directory.id): {error}") from error
+        raise OperatorError(f"{path} is damaged ({_NODE_ID[version]} or directory.id): {error}") from error
     return MetaProperties(cluster_id, node_id, fields["directory.id"])

@@ -169,6 +169,11 @@ class ZooKeeperLog:
         return self._latest.offset + 1
 
     @property
+    def session_id(self) -> int:
+        """Of the session that is connected; 0 while none is."""
+        return self._session_id
+
+    @property
     def leader(self) -> LeaderAndEpoch:
         """Who has `/controller`, as last read."""
         return self._known[0]

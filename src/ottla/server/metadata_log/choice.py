@@ -7,5 +7,9 @@ from ottla.server.metadata_log.node import MetadataLogContext, NodeMetadataLog
 
 
 def make_metadata_log(context: MetadataLogContext) -> NodeMetadataLog:
-    """The one that the settings name: KRaft, the only one so far."""
-    return kraft(context)
+    """KRaft's, or ZooKeeper's where the node has a session there."""
+    if context.zookeeper is None:
+        return kraft(context)
+    from ottla.server.metadata_log.zookeeper import zookeeper  # here, since a node with a quorum needs none
+
+    return zookeeper(context, context.zookeeper)

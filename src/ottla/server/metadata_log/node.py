@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.ids import Uuid
@@ -13,6 +13,10 @@ from ottla.metadata.log import MetadataLog
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.driver import QuorumDriver
+
+if TYPE_CHECKING:
+    from ottla.protocol.znodes.session import ZooKeeperSession
+    from ottla.zookeeper.log import ZooKeeperLog
 
 
 class MetadataLogContext(NamedTuple):
@@ -29,6 +33,8 @@ class MetadataLogContext(NamedTuple):
     """Takes the committed images."""
     on_failure: Callable[[BaseException], None]
     """Told when this node can take no more part."""
+    zookeeper: ZooKeeperSession | None = None
+    """Where ZooKeeper keeps the cluster."""
 
 
 class NodeMetadataLog(NamedTuple):
@@ -38,3 +44,5 @@ class NodeMetadataLog(NamedTuple):
     quorum: QuorumDriver | None
     """KRaft's, for who asks it and who administers it; None where there is no quorum."""
     register_gauges: Callable[[MetricsRegistry], None]
+    zookeeper: ZooKeeperLog | None = None
+    """ZooKeeper's, for who follows its tree; None where a quorum keeps the cluster."""
