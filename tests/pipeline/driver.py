@@ -3,8 +3,9 @@
 SETTINGS is JSON: table (its directory), folder and deaths as `deaths.Deaths` takes them. The steps are those of a load
 or a snapshot, in its driver ("planned", "landing", "landed", "merging", "merged", "committed") and in the workers
 ("reading" before a task has anything, "written" when its files are there), or those of each batch of a stream
-("planned", "files", "letters", "committed"). "N committing" is the one before the Nth step of the commit, or of all
-that a command without Spark does; "log committing" the moment in which another process sees that the table changes.
+("planned", "files", "letters", "committed") and of the workers that send it to a topic ("sending" when they have read
+its rows, "sent" behind the commit). "N committing" is the one before the Nth step of the commit, or of all that a
+command without Spark does; "log committing" the moment in which another process sees that the table changes.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pyarrow as pa
 from pyspark import cloudpickle
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -30,10 +32,13 @@ from ottla.client.cluster import Cluster
 from ottla.pipeline import load as loading
 from ottla.pipeline.land import Counters, Landed
 from ottla.pipeline.plan import LoadPlan
+from ottla.pipeline.sinks.epochs import EpochTask, write_epoch
 from ottla.pipeline.sinks.open_table import found_format
+from ottla.pipeline.sinks.topic import TopicTarget
 from ottla.pipeline.snapshot import run as snapshots
 from ottla.pipeline.snapshot.run import SnapshotObserver
 from ottla.pipeline.stores.local_store import LocalStore
+from ottla.pipeline.stream import topic_results
 from ottla.pipeline.stream.table_results import TableResults
 from ottla.pipeline.stream.topic_results import TopicResults
 
@@ -99,7 +104,17 @@ def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
                 told.reach("written")
             super().__exit__(kind, error, trace)
 
+    def write_told_epoch(target: TopicTarget, task: EpochTask, batches: Iterable[pa.RecordBatch]) -> int:
+        def told_batches() -> Iterator[pa.RecordBatch]:
+            yield from batches
+            told.reach("sending")
+
+        rows = write_epoch(target, task, told_batches())
+        told.reach("sent")
+        return rows
+
     cloudpickle.register_pickle_by_value(deaths)
+    vars(topic_results).update(write_epoch=write_told_epoch)
     vars(loading).update(Observer=Teller, Cluster=TaskCluster)
     vars(snapshots).update(SnapshotObserver=Teller, Cluster=TaskCluster)
     for results in (TableResults, TopicResults):

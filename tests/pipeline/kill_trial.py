@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,9 @@ from .trial_jobs import JOBS, TOPIC, Job, Row
 
 DRIVER = Path(__file__).with_name("driver.py")
 WAIT_S = 600.0
-"""Of a machine that has much else to do."""
+"""For the next step, on a machine that has much else to do."""
+ROUND_RUNS = 3
+"""At most: the one of the round, and two beside it."""
 COMMIT_STEPS = {"delta": 1, "iceberg": 7, "parquet": 4}
 """Of a commit of a table, in Python."""
 REFUSALS = ("in the meantime", "there is no", "runs in another process", "was fenced")
@@ -40,6 +43,8 @@ UPKEEP_STEPS = 6
 RACE, BESIDE, UNHARMED, BURIED, AGED = 0.3, 0.6, 0.3, 0.5, 0.7
 """How often a second loader runs, a compaction or vacuum does, either is left in peace, the workers of a dead driver
 are ended with it and not left to end by themselves, and the leases of the dead are taken to be old."""
+LOSS = 0.5
+"""How often a run loses a worker at a step of its tasks besides, which costs no start of Spark."""
 
 
 class Kill(NamedTuple):
@@ -65,15 +70,17 @@ RANDOM_KILLS = [Kill(victim) for victim in ("driver", "worker", "java", "all", "
 class Run:
     """One command of `ottla pipeline` in a session of its own, whose processes can be told."""
 
-    def __init__(self, folder: Path, arguments: Sequence[str], table: Path, death: Kill | None, scratch: Path) -> None:
+    def __init__(
+        self, folder: Path, arguments: Sequence[str], table: Path, deaths: Sequence[Kill], scratch: Path
+    ) -> None:
         make_folder(folder)
         self.folder = folder
         self.command = arguments[0]
-        self.harmed = death is not None
-        """Whether somebody of it was killed, or was to be."""
-        self.planned = death
-        deaths = [] if death is None else [{"step": death.step, "victim": death.victim}]
-        settings = json.dumps({"folder": str(folder), "table": str(table), "deaths": deaths})
+        self.harmed = any(death.victim == "driver" for death in deaths)
+        """Whether it was killed, or was to be: a worker that dies at a step is replaced, and the run ends well."""
+        self._planned = deaths
+        told = [death._asdict() for death in deaths]
+        settings = json.dumps({"folder": str(folder), "table": str(table), "deaths": told})
         command = [sys.executable, str(DRIVER), settings, *arguments]
         (folder / "command").write_text("\n".join(command))
         with (folder / "output").open("wb") as output, (folder / "errors").open("wb") as errors:
@@ -89,9 +96,10 @@ class Run:
     def ended(self) -> bool:
         return self.process.poll() is not None
 
-    def fell(self) -> bool:
-        """A planned death happened."""
-        return self.process.poll() == -signal.SIGKILL or bool(graves(self.folder))
+    def fallen(self) -> list[Kill]:
+        """The planned deaths that happened. Who dies while it commits leaves no grave."""
+        dug, died = graves(self.folder), self.process.poll() == -signal.SIGKILL
+        return [one for one in self._planned if one.step in dug or (died and one.step.endswith(" committing"))]
 
     def errors(self) -> str:
         return (self.folder / "errors").read_text(errors="replace")
@@ -192,24 +200,29 @@ class Trial:
         """One run, one kill, and who is beside."""
         self._wait_for_news()
         chance = self._random.random
-        runs = [first := self._start(self._job.command, kill if kill.step else None)]
+        runs = [first := self._start(self._job.command, self._deaths(kill))]
         if self._job.has_table and chance() < BESIDE:
             steps = [*(f"{number} committing" for number in range(UPKEEP_STEPS)), "log committing"]
-            death = None if chance() < UNHARMED else Kill("driver", self._random.choice(steps))
+            deaths = [] if chance() < UNHARMED else [Kill("driver", self._random.choice(steps))]
             self._until(lambda: first.reached(self._job.under_way) or first.ended(), "a run that is under way")
-            runs.append(self._start(self._random.choice(UPKEEP), death))
+            runs.append(self._start(self._random.choice(UPKEEP), deaths))
         if chance() < RACE:
-            death = None if chance() < UNHARMED else self._random.choice(self._planned_kills())
-            runs.append(self._start(self._job.command, death))
+            deaths = [] if chance() < UNHARMED else self._deaths(self._random.choice(self._planned_kills()))
+            runs.append(self._start(self._job.command, deaths))
         if not kill.step:
             self.kills[kill] += self._strike(kill.victim, first)
         self._until(lambda: all(run.ended() for run in runs), "all commands of a round end")
         for run in runs:
-            if run.planned is not None and run.fell():
-                victim = run.command if run.command in UPKEEP else run.planned.victim
-                self.kills[Kill(victim, run.planned.step)] += 1
+            for fallen in run.fallen():
+                victim = run.command if run.command in UPKEEP else fallen.victim
+                self.kills[Kill(victim, fallen.step)] += 1
             self._judge(run, broker_killed=kill.victim == "broker")
         self._bury(runs)
+
+    def _deaths(self, kill: Kill) -> list[Kill]:
+        """Those of a run: the kill where it has a step, and workers on the way to it."""
+        lost = [Kill("worker", step) for step in self._job.worker_steps if self._random.random() < LOSS]
+        return [kill, *(one for one in lost if one.step != kill.step)] if kill.step else lost
 
     def _strike(self, victim: str, run: Run) -> bool:
         """Kill somebody somewhere on the way of a run; False when nobody was left."""
@@ -229,12 +242,12 @@ class Trial:
         found = run.members(victim)
         return run.kill([self._random.choice(found)] if found else [])
 
-    def _start(self, command: str, death: Kill | None = None, retention_hours: str = "") -> Run:
+    def _start(self, command: str, deaths: Sequence[Kill] = (), retention_hours: str = "") -> Run:
         arguments = [command, "--json"]
         arguments += self._job.arguments() if command == self._job.command else ["--table", str(self._table)]
         if command == "vacuum":
             arguments += ["--retention-hours", retention_hours or self._random.choice(["0", "168"])]
-        run = Run(self._folder / f"run-{len(self._runs):04d}", arguments, self._table, death, self._scratch)
+        run = Run(self._folder / f"run-{len(self._runs):04d}", arguments, self._table, deaths, self._scratch)
         self._runs.append(run)
         return run
 
@@ -271,7 +284,16 @@ class Trial:
         self._seen = len(self._feeder.committed)
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
-        eventually(condition, what, WAIT_S)
+        """Wait for it as long as a run of this round tells of a step now and then."""
+
+        def went_on(told: int) -> bool:
+            return condition() or self._told() > told
+
+        while not condition():
+            eventually(partial(went_on, self._told()), f"{what}, or a step", WAIT_S)
+
+    def _told(self) -> int:
+        return sum(len(steps(run.folder)) for run in self._runs[-ROUND_RUNS:])
 
     # The end
 

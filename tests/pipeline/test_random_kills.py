@@ -19,7 +19,7 @@ pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
 
 from ottla.testing import Broker
 
-from .kill_trial import Trial
+from .kill_trial import WAIT_S, Trial
 from .trial_jobs import TOPIC_KIND
 
 pytestmark = pytest.mark.pipeline
@@ -45,7 +45,7 @@ def cases() -> list[str]:
 @pytest.mark.parametrize("case", cases())
 def test_through_kills(case: str, tmp_path: Path, ottla_broker_factory: Callable[..., Broker]) -> None:
     job, kind = case.split("-")
-    broker = ottla_broker_factory(data_dir=tmp_path / "broker")
+    broker = ottla_broker_factory(data_dir=tmp_path / "broker", start_timeout_s=WAIT_S)
     trial = Trial(broker, tmp_path, job, kind, SEED)
     try:
         trial.run(KILLS, MINUTES)

@@ -42,8 +42,8 @@ ROWS = 100
 """Of a file; three files are an epoch, each a task."""
 WAIT_S = 600.0
 """For the next step, on a machine that has much else to do."""
-STEPS_APART = 25
-"""The most steps of tasks from one kill to the next: an epoch has nine."""
+EPOCH_STEPS = 9
+"""Of the three tasks of an epoch; so many are at most between two kills."""
 PAUSE_S = 0.2
 """Between two transactions of who writes the source: what a query that is killed all the time can follow."""
 
@@ -172,7 +172,7 @@ class Course:
         """Until all of the input is written, with so many kills at random points on the way."""
         self.start()
         for _ in range(kills):
-            self.progress(self._random.randrange(STEPS_APART))
+            self.progress(self._random.randrange(EPOCH_STEPS))
             self._kill_somebody()
         self.finish()
 
@@ -241,7 +241,7 @@ def begin(tmp_path: Path, ottla_broker_factory: Callable[..., Broker]) -> Iterat
     with ExitStack() as stack:
 
         def begin(epochs: int, deaths: list[dict[str, str]], *, topic: bool = False) -> Course:
-            broker = ottla_broker_factory()
+            broker = ottla_broker_factory(start_timeout_s=WAIT_S)
             source: Input = Topic(broker.bootstrap_servers) if topic else Files(tmp_path, epochs)
             course = Course(broker, tmp_path, source, deaths)
             stack.callback(course.close)
@@ -282,7 +282,7 @@ def test_the_broker_may_go_at_any_step(begin: Callable[..., Course]) -> None:
 @pytest.mark.timeout(700 + 120 * KILLS)
 @pytest.mark.parametrize("source", ["files", "topic"] if IS_LONG else ["topic"])
 def test_through_kills(begin: Callable[..., Course], source: str) -> None:
-    course = begin(KILLS * STEPS_APART // 9, [], topic=source == "topic")
+    course = begin(KILLS, [], topic=source == "topic")
     course.run(KILLS)
     course.check()
     killed = ", ".join(f"{count} of {victim}" for victim, count in sorted(course.kills.items()))

@@ -116,7 +116,7 @@ class Stream(Job):
     command = "stream"
     steps = ("planned", "files", "letters", "committed")
     under_way = "planned"
-    worker_steps = ()
+    worker_steps: tuple[str, ...] = ()
 
     def __init__(self, servers: str, folder: Path, kind: str, choice: random.Random) -> None:
         super().__init__(servers, folder, kind, choice)
@@ -124,6 +124,7 @@ class Stream(Job):
         if self.has_table:
             result = f'table = "{self.table}"\nformat = "{kind}"'
         else:
+            self.worker_steps = ("sending", "sent")
             with Cluster(servers) as cluster:
                 cluster.create_topic(TARGET, 3)
         (folder / "stream.toml").write_text(STREAM.format(source=TOPIC, result=result))
