@@ -13,11 +13,14 @@ from ottla.common.broker_configs import BrokerConfig
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import OperatorError
 from ottla.common.machine import Machine
+from ottla.controller import tree_intake
+from ottla.metadata.image import NO_LEADER
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import ControllerClaim, decode_cluster_id, encode_controller
 from ottla.protocol.znodes.operations import Create, Delete, Znode
+from ottla.protocol.znodes.topics import decode_state
 from ottla.server.broker import Broker
 from ottla.sim.disk import Mount, SimDisk
 from ottla.sim.loop import Process, SimClock, SimLoop
@@ -201,6 +204,20 @@ def test_who_was_killed_is_succeeded_when_its_session_is_over(world: World) -> N
     assert life.epoch > epoch
     assert life.leader_epoch() > first, "what was lost of a leader epoch may be written again in it"
     assert high_watermark(life.connect(), topic_id) == 1
+
+
+def test_no_life_leads_on_in_an_epoch_of_one_before(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_intake, "SLICE", 1)
+    machine = Machines(world)
+    life = machine.up()
+    life.connect().create_topic("t", 6)
+    life.stop()
+    life = machine.begin()
+    world.until(lambda: world.node(paths.broker(1)))
+    tree = world.server.tree()
+    assert {decode_state("", tree[paths.state("t", number)].data).leader for number in range(6)} == {NO_LEADER}
+    life.serves()
+    assert {partition.leader for partition in life.broker.image.topics["t"].partitions.values()} == {1}
 
 
 @pytest.mark.parametrize(
