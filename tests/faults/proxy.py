@@ -31,8 +31,8 @@ class Proxy:
         self._random = random.Random()
         self._broker_port = 0
         self._connections: set[asyncio.StreamWriter] = set()
-        self.troubled = True
-        """Whether answers are made late and lost."""
+        self.troubled = False
+        """Whether answers are made late and lost; whoever creates topics would have to ask again."""
         self.late = self.lost = 0
 
     def __enter__(self) -> Proxy:

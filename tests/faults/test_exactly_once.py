@@ -189,6 +189,7 @@ class Course:
 
     def run_behind(self, proxy: Proxy, lost: int) -> None:
         """Until so many answers were lost, then compare."""
+        proxy.troubled = True
         self._feeder.start()
         self._until(lambda: proxy.lost >= lost, f"{lost} answers are lost")
         proxy.troubled = False
