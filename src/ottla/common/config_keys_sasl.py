@@ -7,24 +7,20 @@ Left out: to change them while the broker runs.
 
 from __future__ import annotations
 
-from ottla.common.config_def import ConfigKey, ConfigType, ConfigValue, Importance, Range, UpdateMode, Validator
+from ottla.common.config_def import ConfigKey, ConfigType, Range
 
 KIBIBYTE = 1024
 
 
-def _sasl(name: str, kind: ConfigType, default: ConfigValue, doc: str, validator: Validator | None = None) -> ConfigKey:
-    return ConfigKey(name, kind, default, doc, validator, Importance.MEDIUM, UpdateMode.READ_ONLY)
-
-
 SASL_CONFIGS = [
-    _sasl(
+    ConfigKey(
         "sasl.enabled.mechanisms",
         ConfigType.LIST,
         ("GSSAPI",),
         "Mechanisms by which clients may say who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, "
         "GSSAPI (Kerberos), which is for clients only and needs the extra gssapi.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.jaas.config",
         ConfigType.PASSWORD,
         None,
@@ -33,137 +29,137 @@ SASL_CONFIGS = [
         "ssl.truststore.location and its like whom a connection to an issuer trusts, as in Apache Kafka. That of "
         "GSSAPI has useKeyTab=true, keyTab and principal.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.mechanism.inter.broker.protocol",
         ConfigType.STRING,
         "GSSAPI",
         "The mechanism by which this broker says to others who it is.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.mechanism.controller.protocol",
         ConfigType.STRING,
         "GSSAPI",
         "The mechanism by which this node says to controllers who it is.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.kerberos.service.name",
         ConfigType.STRING,
         None,
         "The service that clients ask for tickets of, by their setting of this name; another one than in the principal "
         "of the login module is refused.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.kerberos.principal.to.local.rules",
         ConfigType.LIST,
         ("DEFAULT",),
         "How a principal of Kerberos becomes the name of a user: DEFAULT, which takes the first component in the "
         "default realm, or a RULE: as Apache Kafka has them. The first that fits counts.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.server.max.receive.size",
         ConfigType.INT,
         16 * KIBIBYTE,
         "Largest request of a client that has not said who it is, in bytes; 524288 in Apache Kafka.",
         Range(KIBIBYTE, 2**31 - 1),
     ),
-    _sasl(
+    ConfigKey(
         "connections.max.reauth.ms",
         ConfigType.LONG,
         0,
         "After this time a client has to authenticate again, or its connection is closed; 0 is never.",
         Range(0, 2**63 - 1),
     ),
-    _sasl(
+    ConfigKey(
         "connection.failed.authentication.delay.ms",
         ConfigType.INT,
         100,
         "How late a client hears that its authentication failed.",
         Range(0, 2**31 - 1),
     ),
-    _sasl(
+    ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.url",
         ConfigType.STRING,
         None,
         "Where the public keys are that sign tokens: a JWKS document behind file: or https:.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         ConfigType.LONG,
         3_600_000,
         "How often those keys are read anew; also when a token names one that is not there, at most once a minute.",
         Range(1_000, 2**63 - 1),
     ),
-    _sasl(
+    ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         ConfigType.LONG,
         100,
         "How soon they are read again where that failed; then doubled each time.",
         Range(1, 2**63 - 1),
     ),
-    _sasl(
+    ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         ConfigType.LONG,
         10_000,
         "The longest of those waits.",
         Range(1, 2**63 - 1),
     ),
-    _sasl(
+    ConfigKey(
         "sasl.oauthbearer.expected.audience",
         ConfigType.LIST,
         (),
         "For whom a token has to be, one of these; none is refused with OAUTHBEARER.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.oauthbearer.expected.issuer",
         ConfigType.STRING,
         None,
         "From whom a token has to be; none is refused with OAUTHBEARER.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.oauthbearer.clock.skew.seconds",
         ConfigType.INT,
         30,
         "By how much the clock of the issuer may differ from this one.",
         Range(0, 86_400),
     ),
-    _sasl(
+    ConfigKey(
         "sasl.oauthbearer.token.endpoint.url",
         ConfigType.STRING,
         None,
         "Where the token is by which this node says to others who it is: a file: URL, read at each login, or the "
         "https: URL of an issuer, who is asked for the next one after four fifths of a token's life.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.oauthbearer.client.credentials.client.id",
         ConfigType.STRING,
         None,
         "As whom this node asks an issuer for a token; else clientId of the login module.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.oauthbearer.client.credentials.client.secret",
         ConfigType.PASSWORD,
         None,
         "The secret by which it does; else clientSecret of the login module.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.oauthbearer.scope",
         ConfigType.STRING,
         None,
         "What it asks for, where the issuer wants to know; else scope of the login module.",
     ),
-    _sasl(
+    ConfigKey(
         "sasl.login.retry.backoff.ms",
         ConfigType.LONG,
         100,
         "How soon an issuer that gave no new token is asked again; then doubled each time.",
         Range(1, 2**63 - 1),
     ),
-    _sasl(
+    ConfigKey(
         "sasl.login.retry.backoff.max.ms",
         ConfigType.LONG,
         10_000,
         "The longest of those waits.",
         Range(1, 2**63 - 1),
     ),
-    _sasl("sasl.oauthbearer.sub.claim.name", ConfigType.STRING, "sub", "The claim that says who it is."),
+    ConfigKey("sasl.oauthbearer.sub.claim.name", ConfigType.STRING, "sub", "The claim that says who it is."),
 ]

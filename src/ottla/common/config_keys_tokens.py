@@ -7,43 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.common.config_def import ConfigKey, ConfigType, ConfigValue, Importance, Range, UpdateMode, Validator
+from ottla.common.config_def import ConfigKey, ConfigType, Range
 
 SECRET_KEY, OLD_SECRET_KEY = "delegation.token.secret.key", "delegation.token.master.key"
 _HOUR_MS = 3_600_000
 _TIME = Range(1, 2**63 - 1)
 
 
-def _token(
-    name: str, kind: ConfigType, default: ConfigValue, doc: str, validator: Validator | None = None
-) -> ConfigKey:
-    return ConfigKey(name, kind, default, doc, validator, Importance.MEDIUM, UpdateMode.READ_ONLY)
-
-
 TOKEN_CONFIGS = [
-    _token(
+    ConfigKey(
         SECRET_KEY,
         ConfigType.PASSWORD,
         None,
         "Out of it, which all nodes of the cluster have, the passwords of delegation tokens are made; without it there "
         "are no tokens.",
     ),
-    _token(OLD_SECRET_KEY, ConfigType.PASSWORD, None, f"Older name of {SECRET_KEY}."),
-    _token(
+    ConfigKey(OLD_SECRET_KEY, ConfigType.PASSWORD, None, f"Older name of {SECRET_KEY}."),
+    ConfigKey(
         "delegation.token.max.lifetime.ms",
         ConfigType.LONG,
         7 * 24 * _HOUR_MS,
         "How long a delegation token lasts at most, however often it is renewed.",
         _TIME,
     ),
-    _token(
+    ConfigKey(
         "delegation.token.expiry.time.ms",
         ConfigType.LONG,
         24 * _HOUR_MS,
         "How long a delegation token lasts unless it is renewed.",
         _TIME,
     ),
-    _token(
+    ConfigKey(
         "delegation.token.expiry.check.interval.ms",
         ConfigType.LONG,
         _HOUR_MS,

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from ottla.common.config_def import ConfigKey, ConfigType, ConfigValue, Importance, UpdateMode, Validator, at_least
+from ottla.common.config_def import ConfigKey, ConfigType, Importance, at_least
 
 ZOOKEEPER_CONNECT = "zookeeper.connect"
 
-
-def _fixed(
-    name: str, kind: ConfigType, default: ConfigValue, doc: str, validator: Validator | None = None
-) -> ConfigKey:
-    return ConfigKey(name, kind, default, doc, validator, Importance.HIGH, UpdateMode.READ_ONLY)
-
-
 ZOOKEEPER_CONFIGS = [
-    _fixed(
+    ConfigKey(
         ZOOKEEPER_CONNECT,
         ConfigType.STRING,
         None,
         "Servers of ZooKeeper as host:port, separated by commas, and perhaps a path at the end below which all lies. "
         "Without process.roles the cluster is kept there; with it this has no effect.",
+        importance=Importance.HIGH,
     ),
-    _fixed(
+    ConfigKey(
         "zookeeper.session.timeout.ms",
         ConfigType.INT,
         18_000,
         "How long ZooKeeper waits for a broker that it does not hear of, before it counts as gone.",
         at_least(1),
+        Importance.HIGH,
     ),
-    _fixed(
+    ConfigKey(
         "zookeeper.connection.timeout.ms",
         ConfigType.INT,
         None,
         "How long a start waits for a server of ZooKeeper; without it zookeeper.session.timeout.ms.",
         at_least(1),
+        Importance.HIGH,
     ),
 ]
