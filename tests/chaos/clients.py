@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from ottla.client.rdkafka import leave_group
 
 from .book import Book
 
@@ -272,7 +275,12 @@ class Member(Client):
         if self.protocol == "classic":
             more |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
         settings = self.round.settings(
-            self.name, group_id=self.group, auto_offset_reset="earliest", auto_commit_interval_ms=500, **more
+            self.name,
+            group_id=self.group,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=500,
+            enable_auto_offset_store=False,
+            **more,
         )
         while not self.stopping.is_set():
             consumer = Consumer(settings)
@@ -282,7 +290,10 @@ class Member(Client):
             while not self.stopping.is_set() and time.monotonic() < until:
                 for message in consumer.consume(500, 0.1):
                     self._take(message)
-            consumer.close()
+                    if message.error() is None:
+                        with contextlib.suppress(KafkaException):  # its partition was given up meanwhile
+                            consumer.store_offsets(message)
+            leave_group(consumer)
 
     def _take(self, message: Message) -> None:
         error = message.error()

@@ -14,6 +14,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from ottla.client.rdkafka import leave_group
+
 from .book import Book
 from .clients import FLUSH_TIMEOUT_S, Client, Round, value_of
 
@@ -230,7 +232,7 @@ class Copying(Transacting):
     def _leave(self) -> None:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            consumer.close()
+            leave_group(consumer)
         self._messages = []
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:

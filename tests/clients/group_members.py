@@ -14,6 +14,8 @@ from typing import Any
 
 from group_history import Description, History
 
+from ottla.client.rdkafka import leave_group
+
 JOIN_S = 120.0
 WATCH_S = 0.1
 COMMIT_EVERY = 40
@@ -155,7 +157,7 @@ class ConfluentMember(Member):
         try:
             self._poll(consumer, commit)
         finally:
-            consumer.close()
+            leave_group(consumer, instance_id=self.settings.get("group.instance.id"))
 
     def _poll(self, consumer: Any, commit: Callable[[], None]) -> None:
         uncommitted = 0

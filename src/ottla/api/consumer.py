@@ -21,6 +21,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Generic
@@ -31,6 +32,7 @@ from ottla.api.records import RK, RV, Deserializer, Record
 from ottla.api.settings import Config, read_settings
 from ottla.api.topic_filter import TopicFilter
 from ottla.client.model import Position
+from ottla.client.rdkafka import leave_group
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -116,6 +118,7 @@ class Consumer(Generic[RK, RV]):
         self._refresh_at = 0.0
         self._owned: set[Position] = set()
         self._owned_anew = False
+        self._subscribed = False
         self._assigning: dict[Position, int] | None = None
         self._batch: list[Record[RK, RV]] = []
         self._current = self._next = 0
@@ -166,6 +169,7 @@ class Consumer(Generic[RK, RV]):
                 raise KafkaError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic; subscribe to a TopicFilter instead"
                 )
+        self._subscribed = bool(names)
         if not names:
             self._consumer.unsubscribe()
             return
@@ -193,6 +197,7 @@ class Consumer(Generic[RK, RV]):
         starts = dict(positions) if isinstance(positions, Mapping) else dict.fromkeys(positions)
         self._forget_all()
         self._owned = set(starts)
+        self._subscribed = False
         self._consumer.assign([self._start(key, offset) for key, offset in starts.items()])
 
     def _start(self, key: Position, offset: int | None) -> Any:
@@ -595,7 +600,11 @@ class Consumer(Generic[RK, RV]):
 
     def _go(self, limit_s: float) -> None:
         self._closed = True
-        leaving = threading.Thread(target=self._consumer.close, name="leaving-the-group", daemon=True)
+        close = self._consumer.close
+        if self._subscribed:
+            instance_id = self._settings.library.get("group.instance.id")
+            close = partial(leave_group, self._consumer, instance_id=instance_id)
+        leaving = threading.Thread(target=close, name="leaving-the-group", daemon=True)
         leaving.start()
         leaving.join(limit_s)
 

@@ -19,7 +19,7 @@ from typing import Any
 from ottla.client.consumer import TIMESTAMP_TYPES, ConsumedRecord
 from ottla.client.model import Position
 from ottla.client.outage import Tell
-from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, LibraryOutage, kafka_error, require_group_id
+from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, LibraryOutage, kafka_error, leave_group, require_group_id
 from ottla.common.errors import ErrorCode, KafkaError
 
 BATCH_RECORDS = 500
@@ -74,6 +74,7 @@ class GroupConsumer:
             **(properties or {}),
         }
         require_group_id(settings["group.id"])
+        self._instance_id = settings.get("group.instance.id")
         self._outage = LibraryOutage(tell)
         self._ends = dict(ends) if ends is not None else None
         self._owned: set[Position] = set()
@@ -102,7 +103,8 @@ class GroupConsumer:
 
     def _leave(self) -> None:
         self._commit(wait=True)
-        self._consumer.close()  # waits for every answer that is still due, and can't be told for how long
+        # Waits for every answer that is still due, and can't be told for how long.
+        leave_group(self._consumer, instance_id=self._instance_id)
 
     def batches(
         self, *, max_records: int | None = None, idle_timeout_s: float | None = None

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ottla.client.model import Position
-from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, kafka_error, require_group_id
+from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, kafka_error, leave_group, require_group_id
 from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError
 
@@ -83,7 +83,7 @@ class Membership:
         """Give all partitions back; from a cluster that does not answer in time the session ends by itself."""
         consumer, self._consumer, self.assignment = self._consumer, None, None
         if consumer is not None:
-            leaving = threading.Thread(target=consumer.close, name="leaving-the-group", daemon=True)
+            leaving = threading.Thread(target=leave_group, args=(consumer,), name="leaving-the-group", daemon=True)
             leaving.start()
             leaving.join(LEAVE_LIMIT_S)
 

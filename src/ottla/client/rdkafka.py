@@ -13,7 +13,8 @@ PROBE_TIMEOUT_S = 0.5
 PROBE_INTERVAL_S = 1.0
 RECONNECT_BACKOFF_MAX_MS = 1000
 """The library's own ten seconds are long for somebody who looks on."""
-
+GIVE_UP_LIMIT_S = 5.0
+_DRAINED, _DRAIN_WAIT_S = 500, 0.05
 
 _STATE = re.compile(r" \(after .*\)$")
 
@@ -29,6 +30,21 @@ def require_group_id(group_id: str) -> None:
     """Raises KafkaError INVALID_GROUP_ID for an empty one, on which the library ends the process."""
     if not group_id.partition("\0")[0]:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the id of a group can't be empty")
+
+
+def leave_group(consumer: Any, *, instance_id: str | None = None) -> None:
+    """Close a consumer that has subscribed; it commits what was stored and waits for answers that are due.
+
+    Its partitions are given up first. In its closing the library may call back for a rebalance when nobody is left who
+    answers what its Python side then asks, with Python's lock held: the whole process stands still. A static member
+    (`group.instance.id`, KIP-345) keeps them for its next life, so it just closes.
+    """
+    if not instance_id:
+        consumer.unsubscribe()
+        until = time.monotonic() + GIVE_UP_LIMIT_S
+        while (consumer.consume(_DRAINED, _DRAIN_WAIT_S) or consumer.assignment()) and time.monotonic() < until:
+            pass
+    consumer.close()
 
 
 class LibraryOutage:
