@@ -2,156 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from tests.server.harness import Connection, MemoryChannel, fetch_request, fetched
+from tests.server.harness import Connection, fetch_request, fetched
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.endpoint import Endpoint
-from ottla.common.errors import OperatorError
-from ottla.common.machine import Machine
 from ottla.controller import tree_intake
-from ottla.metadata.image import NO_LEADER
-from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import ControllerClaim, decode_cluster_id, encode_controller
-from ottla.protocol.znodes.operations import Create, Delete, Znode
-from ottla.protocol.znodes.topics import decode_state
-from ottla.server.broker import Broker
-from ottla.sim.disk import Mount, SimDisk
-from ottla.sim.loop import Process, SimClock, SimLoop
-from ottla.sim.rng import SimRng
-from ottla.sim.zookeeper_session import Ensemble, SimSession
+from ottla.protocol.znodes.operations import Create, Delete
 from ottla.zookeeper.registration import LATE_MS
 
-TIMEOUT_MS = 2_000
+from .brokers import TIMEOUT_MS, Life, Machines, World
+
 WAIT_S = (TIMEOUT_MS + LATE_MS) / 1000
-FOREVER_MS = 10**9
-
-
-class World:
-    """The loop, the servers, and what tools do there."""
-
-    def __init__(self, seed: int = 1) -> None:
-        self.loop = SimLoop()
-        self.rng = SimRng(seed)
-        self.ensemble = Ensemble(self.loop)
-        self.server = self.ensemble.server
-        self.tool = self.server.connect(FOREVER_MS)
-
-    def until(self, condition: Callable[[], object], within_s: float = 60.0) -> None:
-        assert self.loop.run_until(self.loop.time() + within_s, lambda: bool(condition())), "it never came to be"
-
-    def run(self, seconds: float) -> None:
-        self.loop.run_until(self.loop.time() + seconds)
-
-    def write(self, *operations: Any) -> None:
-        self.server.multi(self.tool, operations)
-        self.ensemble.tell()
-
-    def node(self, path: str) -> Znode | None:
-        return self.server.tree().get(path)
-
-
-class Machines:
-    """The disk of a broker; its lives come and go."""
-
-    def __init__(self, world: World, broker_id: int = 1) -> None:
-        self.world = world
-        self.broker_id = broker_id
-        self.disk = SimDisk(SimClock(world.loop), world.rng.fork("disk"))
-        self.lives = 0
-
-    def begin(self, **settings: str) -> Life:
-        self.lives += 1
-        return Life(self, {name.replace("_", "."): value for name, value in settings.items()})
-
-    def up(self) -> Life:
-        life = self.begin()
-        life.serves()
-        return life
-
-
-class Life:
-    """One process of a broker."""
-
-    def __init__(self, machine: Machines, settings: dict[str, str]) -> None:
-        world = self.world = machine.world
-        self._machine = machine
-        rng = world.rng.fork(f"life {machine.broker_id} {machine.lives}")
-        process = self.process = Process(world.loop, rng.fork("pool"))
-        self.session = SimSession(world.ensemble, process, rng.fork("session"), TIMEOUT_MS)
-        self.fatal: list[BaseException] = []
-        own = {
-            "zookeeper.connect": "z:2181",
-            "zookeeper.session.timeout.ms": str(TIMEOUT_MS),
-            "broker.id": str(machine.broker_id),
-            "log.dirs": "/data",
-            "offsets.topic.num.partitions": "1",
-            "transaction.state.log.num.partitions": "1",
-            **settings,
-        }
-        config, _ = BrokerConfig.parse(own)
-        self.broker = Broker(
-            config,
-            Machine(Mount(machine.disk, process), SimClock(world.loop), rng.fork("broker"), process, process),
-            MetricsRegistry(),
-            on_fatal=self.fatal.append,
-            zookeeper=self.session,
-        )
-        endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)
-        self.start: asyncio.Task[None] = world.loop.create_task(self.broker.start([endpoint]))
-
-    def serves(self) -> None:
-        self.world.until(self.start.done)
-        self.start.result()
-
-    def refusal(self) -> str:
-        self.world.until(self.start.done)
-        with pytest.raises(OperatorError) as caught:
-            self.start.result()
-        self.kill()
-        return str(caught.value)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self._machine.disk.process_died()
-
-    def stop(self) -> None:
-        stop = self.world.loop.create_task(self.broker.stop())
-        self.world.until(stop.done)
-        stop.result()
-        self.process.kill()
-
-    def connect(self) -> Connection:
-        return Connection(self, MemoryChannel(2))  # type: ignore[arg-type]
-
-    def run_until(self, condition: Callable[[], bool]) -> None:
-        """What a connection waits by."""
-        self.world.until(condition)
-
-    @property
-    def epoch(self) -> int:
-        return self.broker.broker_epoch()
-
-    def leader_epoch(self, topic: str = "t") -> int:
-        partition = self.broker.image.topics[topic].partitions[0]
-        assert partition.leader == self._machine.broker_id
-        return partition.leader_epoch
-
-    def leads_again(self, epoch: int) -> None:
-        """Registered with a higher epoch than that, and a leader by it."""
-
-        def leads() -> bool:
-            own = self.broker.image.brokers.get(self._machine.broker_id)
-            known = own is not None and own.broker_epoch == self.epoch > epoch
-            return known and self.broker.image.topics["t"].partitions[0].leader == self._machine.broker_id
-
-        self.world.until(leads)
 
 
 @pytest.fixture
@@ -211,13 +74,19 @@ def test_no_life_leads_on_in_an_epoch_of_one_before(world: World, monkeypatch: p
     machine = Machines(world)
     life = machine.up()
     life.connect().create_topic("t", 6)
+    before = leader_epochs(life)
     life.stop()
     life = machine.begin()
-    world.until(lambda: world.node(paths.broker(1)))
-    tree = world.server.tree()
-    assert {decode_state("", tree[paths.state("t", number)].data).leader for number in range(6)} == {NO_LEADER}
+    world.until(lambda: 1 in life.broker.image.brokers)
+    assert not leader_epochs(life).items() & before.items()
     life.serves()
     assert {partition.leader for partition in life.broker.image.topics["t"].partitions.values()} == {1}
+
+
+def leader_epochs(life: Life) -> dict[int, int]:
+    """By partition, of those that the broker leads."""
+    partitions = life.broker.image.topics["t"].partitions.items()
+    return {number: each.leader_epoch for number, each in partitions if each.leader == 1}
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,31 @@ class TestBrokers:
         world.until(lambda: world.partition("t").leader == 2)
         assert world.partition("t").isr == (2,)
 
+    def test_one_that_no_controller_took_in_has_too_though_states_were_written_since(self) -> None:
+        """By a controller that had not heard of it yet, and then died."""
+        world = cluster(1, 2, nodes=1)
+        made(world, "t", (1, 2))
+        world.nodes[1].kill()
+        world.leave(1)
+        world.join(1)
+        path = paths.state("t", 0)
+        world.write(SetData(path, world.server.tree()[path].data))
+        first = world.partition("t").leader_epoch
+        world.start(2)
+        world.until(lambda: world.partition("t").leader == 2)
+        assert world.partition("t").isr == (2,)
+        assert world.partition("t").leader_epoch > first
+
+    def test_one_that_was_taken_in_is_not_taken_in_again(self) -> None:
+        world = cluster(1, 2, nodes=1)
+        made(world, "t", (1, 2))
+        before = world.server.tree()[paths.state("t", 0)]
+        world.nodes[1].kill()
+        world.start(2)
+        world.until(lambda: world.active)
+        world.settled()
+        assert world.server.tree()[paths.state("t", 0)] == before
+
     def test_one_that_stayed_keeps_what_it_leads_through_a_change_of_the_controller(self) -> None:
         world = cluster(1, 2)
         made(world, "t", (1, 2))

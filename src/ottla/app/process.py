@@ -93,7 +93,7 @@ class DescriptorBudget(NamedTuple):
     def of(cls, config: BrokerConfig, limit: int) -> DescriptorBudget:
         """`limit` is how many this process may have open."""
         files = min(DEFAULT_OPEN_FILES, limit // 4)
-        outgoing = limit // OUTGOING_SHARE if config.clustered else 0
+        outgoing = limit // OUTGOING_SHARE if config.clustered or config.on_zookeeper else 0
         incoming = limit - files - outgoing - RESERVED_DESCRIPTORS
         controllers = 0
         if config.clustered and config.is_controller:
@@ -206,12 +206,14 @@ class BrokerProcess:
         _exit_at_once(0)
 
     def _peers(self, loop: asyncio.AbstractEventLoop) -> Peers | None:
-        if not self._config.clustered:
+        config, sasl = self._config, self._sasl
+        if not (config.clustered or config.on_zookeeper):
             return None
         from ottla.net.peer import SocketPeerNetwork  # here, since a single node needs none and starts faster
 
-        config, sasl = self._config, self._sasl
         own = [each.listener for each in config.listeners if each.listener_name == config.inter_broker_listener]
+        controller = (config.controller_listener, "controller")
+        broker = (own[0], "inter.broker") if own else controller
         brokers, controllers = (
             SocketPeerNetwork(
                 loop,
@@ -219,10 +221,7 @@ class BrokerProcess:
                 self._tls.get(listener.name),
                 None if sasl is None else sasl.login(listener, f"sasl.mechanism.{whom}.protocol"),
             )
-            for listener, whom in (
-                (own[0] if own else config.controller_listener, "inter.broker" if own else "controller"),
-                (config.controller_listener, "controller"),
-            )
+            for listener, whom in (broker, broker if config.on_zookeeper else controller)
         )
         return Peers(brokers, controllers)
 

@@ -35,7 +35,7 @@ from ottla.controller.registration import SLICE, check_directories, fence_silent
 from ottla.controller.replication import led_by_anyone
 from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult
 from ottla.controller.statistics import ControllerStatistics
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.log import LeaderAndEpoch, MetadataLog
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.metrics.registry import MetricsRegistry
@@ -191,7 +191,7 @@ class Controller:
         if not active:
             return
         self._statistics.new_active_controllers.value += 1
-        self._heartbeats.reset(self.image, self._now_ms())
+        self._heartbeats.reset(EMPTY_IMAGE if self._metadata_log.brokers_have_sessions else self.image, self._now_ms())
         missing = self._missing_records()
         if missing:
             self.submit(lambda _image, _context: ControllerResult(missing, None), _forgotten)

@@ -4,9 +4,10 @@ Brokers come and go by their registrations, and tools ask by znodes for deletion
 Each is looked at when this node becomes active, and whenever its watch tells of a change; what is found goes through
 the same handlers as requests of clients. A wish that is done with is removed, granted or not, as Apache Kafka does it.
 
-- A broker without a znode is none, and what it led is led by others. One that comes back, as another process, has lost
-  what it had not flushed: it leaves the ISR first. So do those who came back while there was no controller, and those
-  that are in an ISR and not there.
+- A broker without a znode is none, and what it led is led by others. A registration is another process, which may lack
+  what the one before had not flushed: before it is taken in, that id leaves every ISR that has another member and leads
+  nothing, so each life leads in leader epochs of its own. Then the registration is written again as it is: its version
+  tells the next controller that this was done, whoever registers while there is none.
 - A reassignment that was asked for by a znode is not there any more once it has begun: the topic says that it goes on.
 
 Left out: notices of settings that tools changed, of ISRs (no broker writes those itself) and of data directories.
@@ -14,6 +15,7 @@ Left out: notices of settings that tools changed, of ISRs (no broker writes thos
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -42,11 +44,12 @@ from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTop
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersTopic
 from ottla.protocol.messages.metadata_records import RegisterBrokerRecord, UnregisterBrokerRecord
 from ottla.protocol.znodes import paths
-from ottla.protocol.znodes.operations import Delete, Znode
+from ottla.protocol.znodes.operations import Delete, SetData, Znode
 from ottla.protocol.znodes.session import ZooKeeperError, ZooKeeperSession
 from ottla.protocol.znodes.topics import decode_partitions, decode_reassignment
+from ottla.zookeeper.batches import batches
 from ottla.zookeeper.log import ZooKeeperLog
-from ottla.zookeeper.reading import broker_record
+from ottla.zookeeper.reading import NEW, broker_record
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +85,7 @@ class TreeIntake:
             return
         image = self._log.latest
         in_sync = {each for topic in image.topics.values() for one in topic.partitions.values() for each in one.isr}
-        for broker_id in sorted((in_sync - set(image.brokers)) | self._log.returned):
+        for broker_id in sorted(in_sync - set(image.brokers)):
             self._run(partial(_without, broker_id=broker_id))
         self._run(_elect)
         self._look_at_brokers()
@@ -122,8 +125,17 @@ class TreeIntake:
             except ProtocolError as failure:
                 logger.error("a broker is left out: %s", failure)
                 return
-            self._run(partial(_registered, record=record))
+            taken_in = self._during(partial(self._note_taken_in, f"{paths.BROKER_IDS}/{name}", node))
+            self._controller.submit(partial(_registered, record=record), lambda _, error: taken_in(error))
             self._run(_elect)
+
+    def _note_taken_in(self, path: str, node: Znode, error: BaseException | None) -> None:
+        """For the next controller; a broker that has gone meanwhile is looked at again anyway."""
+        if error is not None:
+            _told(None, error)
+        elif node.version == NEW:
+            for call in batches([[SetData(path, node.data, node.version)]], self._log.epoch_version):
+                self._session.multi(call, lambda _paths, _error: None)
 
     # -- wishes ----------------------------------------------------------------------------------------------------
 
@@ -227,13 +239,16 @@ def _told(_response: object, error: BaseException | None) -> None:
 def _registered(
     image: MetadataImage, context: ControllerContext, record: RegisterBrokerRecord
 ) -> ControllerResult[None]:
-    """A broker is there, or says something else of itself."""
+    """A broker is there, which leads nothing that a life before led, or says something else of itself."""
     existing = image.brokers.get(record.broker_id)
-    if existing is not None and existing.broker_epoch != record.broker_epoch:
-        if existing.broker_epoch > record.broker_epoch:
-            return ControllerResult([], None)
+    if existing is None or existing.broker_epoch < record.broker_epoch:
         without = _without(image, context, record.broker_id)
+        context.heartbeats.forget(record.broker_id)
         return without._replace(records=[*without.records, *([] if without.again else [versioned(record)])])
+    if existing.broker_epoch > record.broker_epoch:
+        return ControllerResult([], None)
+    record = copy.copy(record)  # no znode says who is about to stop
+    record.fenced, record.in_controlled_shutdown = existing.fenced, existing.in_controlled_shutdown
     delta = MetadataDelta(image)
     delta.replay(record)
     known = delta.apply(image.offset, image.epoch)[0].brokers[record.broker_id] == existing
@@ -252,6 +267,7 @@ def _gone(image: MetadataImage, context: ControllerContext, broker_id: int) -> C
     if broker is None:
         return ControllerResult([], None)
     without = _without(image, context, broker_id)
+    context.heartbeats.forget(broker_id)
     record = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.broker_epoch)
     return without._replace(records=[*without.records, *([] if without.again else [versioned(record)])])
 

@@ -7,6 +7,7 @@ what a listener serves. A handler gets the context of its room, which is the typ
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from enum import Flag, auto
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -100,7 +101,7 @@ class DeclaredApi(Api[ContextT_contra]):
     remembered (`response_cache`).
     """
 
-    __slots__ = ("basis", "error_response", "forwarded", "guard", "handle", "screen")
+    __slots__ = ("basis", "error_response", "forwarded", "guard", "handle", "only_on", "screen")
 
     def __init__(
         self,
@@ -123,6 +124,14 @@ class DeclaredApi(Api[ContextT_contra]):
         self.screen = None if isinstance(forwarded, bool) else forwarded
         self.guard = guard
         self.basis = basis
+        self.only_on: str | None = None
+        """The listener that serves it; None for each of its kind."""
+
+    def served_only_on(self, listener_name: str) -> DeclaredApi[ContextT_contra]:
+        """The row for one listener: on others of the same node there is no such API."""
+        row = copy.copy(self)
+        row.only_on = listener_name
+        return row
 
 
 class Served(NamedTuple):

@@ -22,6 +22,10 @@ def broker_apis(contexts: Contexts) -> list[Served]:
     ]
     if contexts.quorum is not None:
         served += served_on(listener, QUORUM_ADMIN_APIS, contexts.quorum)
+    if contexts.zookeeper is not None:
+        from ottla.server.handlers.quorum.on_zookeeper import served_between_brokers  # here, as below
+
+        served += served_between_brokers(contexts.zookeeper)
     return served
 
 

@@ -6,8 +6,8 @@ what was replayed; from then on the controller's listener may be served (`open`)
 controller, wait for the metadata of that, bring up the partitions, and be unfenced. A controller makes itself known
 too, and is up with that where it is no broker.
 
-A broker on ZooKeeper learns first which cluster it enters, and then opens its data directory. Once it is the controller
-it opens its logs, and registers; only what is published after that it follows.
+A broker on ZooKeeper learns first which cluster it enters, and then opens its data directory. Once it has the cluster's
+metadata it opens its logs, and registers; only what is published after that it follows.
 
 Stop: in a cluster hand the leaderships over first. Refuse new requests, answer what is parked, make everything durable,
 write checkpoints and the clean-shutdown marker; last of all leave the quorum.
@@ -40,6 +40,7 @@ from ottla.replica.membership import Membership, alone
 from ottla.server.apis import broker_apis, controller_apis
 from ottla.server.authorization import make_authorizer
 from ottla.server.background import PeriodicSteps, PoolWriter
+from ottla.server.broker_life import BrokerLife
 from ottla.server.cleaner_gauges import register_cleaner_gauges
 from ottla.server.closing_flush import flush_all
 from ottla.server.contexts import Contexts
@@ -71,9 +72,7 @@ from ottla.storage.meta_properties import ZOOKEEPER, random_id
 if TYPE_CHECKING:
     from ottla.protocol.znodes.session import ZooKeeperSession
     from ottla.server.controller_lifecycle import ControllerLifecycle
-    from ottla.server.lifecycle import BrokerLifecycle
     from ottla.server.zookeeper_node import ZooKeeperNode
-    from ottla.zookeeper.registration import BrokerRegistration
 
 FLUSH_CHECK_INTERVAL_MS = 1000
 """Longest time from a roll, or from the end of a log's flush.ms, to its flush."""
@@ -105,7 +104,7 @@ class Broker:
         one needs none. `cleaner_worker` makes workers of the log cleaner; without it nothing is cleaned. `zookeeper` is
         given where that keeps the cluster (`config.on_zookeeper`), and not started yet.
         """
-        self._peers = peers if config.clustered else None
+        self._peers = peers if config.clustered or config.on_zookeeper else None
         self._on_fatal = on_fatal if config.clustered or config.on_zookeeper else None
         self._zookeeper = None if zookeeper is None else self._make_zookeeper(config, machine, zookeeper)
         self._cleaner_worker = cleaner_worker
@@ -135,8 +134,7 @@ class Broker:
         self._control: Control | None = None
         self._parts: BrokerParts | None = None
         self._contexts: Contexts | None = None
-        self._lifecycle: BrokerLifecycle | None = None
-        self._registration: BrokerRegistration | None = None
+        self._life: BrokerLife | None = None
         self._controller_lifecycle: ControllerLifecycle | None = None
         self._dispatcher: RequestDispatcher | None = None
         self._within_quotas: QuotaDispatcher | None = None
@@ -252,7 +250,7 @@ class Broker:
         if self._zookeeper is not None:
             await self._start_on(self._zookeeper, control)
         else:
-            await (self._join(control) if config.clustered else self._start_alone(control))
+            await (self._join(self._make_lifecycle(control)) if config.clustered else self._start_alone(control))
         self._dispatcher = RequestDispatcher(
             self.contexts.dispatcher, broker_apis(self.contexts), authorizer=self.authorizer
         )
@@ -298,12 +296,12 @@ class Broker:
             ) from error
         await outcome(lambda done: parts.replicas.when_opened(lambda: done(None)))
 
-    async def _join(self, control: Control) -> None:
-        """Into the cluster: registered, caught up, with every partition at work, unfenced."""
-        lifecycle = self._lifecycle = self._make_lifecycle(control)
-        await outcome(lifecycle.start)
-        await self._bring_up(lifecycle.broker_epoch)
-        await outcome(lifecycle.serve)
+    async def _join(self, life: BrokerLife) -> None:
+        """Into the cluster: registered, caught up, with every partition at work, counted on."""
+        self._life = life
+        await outcome(life.start)
+        await self._bring_up(life.broker_epoch)
+        await outcome(life.serve)
 
     async def _enter(self, zookeeper: ZooKeeperNode) -> None:
         """Learn from ZooKeeper which cluster this is, then open the data directory."""
@@ -313,16 +311,13 @@ class Broker:
         self._control = self._make_control(config)
 
     async def _start_on(self, zookeeper: ZooKeeperNode, control: Control) -> None:
-        """Become the controller of what ZooKeeper keeps, register, and follow what comes of that."""
-        registration = self._registration = zookeeper.take_part(
-            control, self.advertised_listeners, self._publisher, self._metadata_log_failed
-        )
-        await outcome(registration.rule)
+        """Into a cluster that ZooKeeper keeps: its metadata first, which says what there is to open."""
+        life = zookeeper.take_part(control, self.advertised_listeners, self._publisher, self._metadata_log_failed)
+        await outcome(life.follow)
         image = self._publisher.image
         self._open_logs(image)
         self._make_parts(control, image)
-        await outcome(registration.start)
-        await self._bring_up(registration.broker_epoch)
+        await self._join(life)
 
     async def _bring_up(self, broker_epoch: int) -> None:
         """Follow the metadata from here on, with every partition at work."""
@@ -405,7 +400,7 @@ class Broker:
             self._machine.scheduler,
         )
 
-    def _make_lifecycle(self, control: Control) -> BrokerLifecycle:
+    def _make_lifecycle(self, control: Control) -> BrokerLife:
         from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle  # here, since a single node needs none
 
         config = self._static_config
@@ -461,8 +456,8 @@ class Broker:
         if self._parts is not None:
             self._parts.replicas.give_up(directory)
         directory.abandon()
-        if self._lifecycle is not None:
-            self._lifecycle.directory_failed(directory.directory_id)
+        if self._life is not None:
+            self._life.directory_failed(directory.directory_id)
 
     def _end_of_disk(self, error: BaseException) -> None:
         """A single node goes on serving reads; in a cluster others can lead what this one can't append to."""
@@ -471,10 +466,8 @@ class Broker:
 
     def broker_epoch(self) -> int:
         """Of the registration that holds; -1 before."""
-        if self._lifecycle is not None:
-            return self._lifecycle.broker_epoch
-        if self._registration is not None:
-            return self._registration.broker_epoch
+        if self._life is not None:
+            return self._life.broker_epoch
         return UNKNOWN_BROKER_EPOCH if self._control is None else self._control.controller.broker_epoch
 
     def _make_parts(self, control: Control, image: MetadataImage) -> None:
@@ -588,8 +581,8 @@ class Broker:
 
     async def hand_over(self) -> None:
         """Before `stop`, while everything is served: let other brokers lead what this one leads."""
-        if self._lifecycle is not None:
-            await outcome(self._lifecycle.shut_down)
+        if self._life is not None:
+            await outcome(self._life.shut_down)
 
     async def stop(self) -> None:
         """Answer what is parked, make everything durable, write checkpoints and the clean-shutdown marker."""
@@ -598,7 +591,7 @@ class Broker:
             self._scrubbing.scrubber.stop()
         if self._cleaning is not None:
             self._cleaning.cleaner.stop()
-        for life in (self._lifecycle, self._registration, self._controller_lifecycle):
+        for life in (self._life, self._controller_lifecycle):
             if life is not None:
                 life.end()
         if self._dispatcher is not None:
@@ -618,7 +611,7 @@ class Broker:
             parts.purgatory.expire_all()
         if self._control is not None:
             await self._leave(self._control)
-        self._logs.shutdown(NO_BROKER_EPOCH if self._lifecycle is None else self._lifecycle.broker_epoch)
+        self._logs.shutdown(NO_BROKER_EPOCH if self._life is None else self._life.broker_epoch)
 
     async def _leave(self, control: Control) -> None:
         """The metadata log, last of all."""

@@ -14,7 +14,7 @@ from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.limited_fetch import limited_fetch
 from ottla.server.handlers.data.produce_transactions import TransactionGate
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.quorum.context import QuorumContext
+from ottla.server.handlers.quorum.context import QuorumContext, ZooKeeperContext
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.off_loop_work import OffLoopWork
@@ -27,7 +27,7 @@ from ottla.server.topic_creation import TopicCreation
 class Contexts:
     """One for each room, made once."""
 
-    __slots__ = ("admin", "data", "dispatcher", "groups", "quorum", "topics", "transactions")
+    __slots__ = ("admin", "data", "dispatcher", "groups", "quorum", "topics", "transactions", "zookeeper")
 
     def __init__(self, config: BrokerConfig, parts: BrokerParts) -> None:
         control, machine = parts.control, parts.machine
@@ -83,6 +83,9 @@ class Contexts:
         )
         quorum = control.metadata.quorum
         self.quorum = None if quorum is None else QuorumContext(quorum.service, decisions)
+        self.zookeeper = (
+            None if control.metadata.zookeeper is None else ZooKeeperContext(config.inter_broker_listener, decisions)
+        )
 
     def use_limits(self, *, limited: bool) -> None:
         """Whether any client has limits that a fetch must ask for."""

@@ -196,9 +196,13 @@ class RequestDispatcher:
         """The keys of what no quota may slow down."""
         return frozenset(key for key, entry in self._entries.items() if not entry.throttled)
 
-    def apis(self) -> list[ApiSpec]:
-        """Everything that is served, by key."""
-        return [self._entries[key].spec for key in sorted(self._entries)]
+    def apis(self, listener_name: str) -> list[ApiSpec]:
+        """Everything that is served on a listener, by key."""
+        return [
+            entry.spec
+            for _, entry in sorted(self._entries.items())
+            if entry.declared is None or entry.declared.only_on in (None, listener_name)
+        ]
 
     # --- for Request -----------------------------------------------------------------------------------------------
 
@@ -243,6 +247,8 @@ class RequestDispatcher:
         api = entry.declared
         if api is None:
             raise InvariantError(f"{entry.name} has no handler")
+        if api.only_on is not None and request.listener_name != api.only_on:
+            raise ProtocolError(f"{entry.name} is served on listener {api.only_on} alone")
         cached: Key | None = None
         if api.basis is not None and self.authorizer is None:
             cached = (request.api_version, request.listener_name, bytes(buffer[body_start:end]))

@@ -34,8 +34,8 @@ class RequestOwner(Protocol):
         """Nothing long may begin any more."""
         ...
 
-    def apis(self) -> list[ApiSpec]:
-        """Everything that is served here, by key."""
+    def apis(self, listener_name: str) -> list[ApiSpec]:
+        """Everything that is served here on a listener, by key."""
         ...
 
     def may_be_forwarded(self, data: bytearray) -> bool:

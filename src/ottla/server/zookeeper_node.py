@@ -1,26 +1,36 @@
-"""What a broker on ZooKeeper has in place of a quorum: which cluster it enters, its log, its registration.
+"""What a broker on ZooKeeper has in place of a quorum: which cluster it enters, its log, its registration, its end.
 
-Made by `server.broker`, and only there where ZooKeeper keeps the cluster.
+Made by `server.broker`, and only there where ZooKeeper keeps the cluster. There are no heartbeats, since sessions stand
+for them, but for those by which a broker asks to be let go: the controller then moves its leaderships, as on a quorum.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.clock import Clock, Scheduler
 from ottla.common.endpoint import Endpoint
-from ottla.common.errors import InvariantError
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.ids import Uuid
 from ottla.common.machine import Machine
+from ottla.common.peer import ControllerRequests
 from ottla.controller.tree_intake import TreeIntake
 from ottla.metadata.image import BrokerImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.znodes.session import ZooKeeperSession
+from ottla.server.broker_life import LifeDone
 from ottla.server.control import Control
+from ottla.server.lifecycle import MAX_REQUEST_TIMEOUT_S, RETRY_S, SHUTDOWN_SILENCE_S, SHUTDOWN_TIMEOUT_S
 from ottla.storage.meta_properties import ZOOKEEPER, random_id, read_meta_properties
 from ottla.zookeeper.entrance import Entrance
 from ottla.zookeeper.registration import BrokerRegistration
+
+logger = logging.getLogger(__name__)
 
 
 class ZooKeeperNode:
@@ -57,7 +67,7 @@ class ZooKeeperNode:
         endpoints: Sequence[Endpoint],
         publisher: MetadataPublisher,
         on_failure: Callable[[BaseException], None],
-    ) -> BrokerRegistration:
+    ) -> ZooKeeperLife:
         """Begin to claim and to follow, for the broker at `endpoints`, as advertised; its registration is next."""
         log = control.metadata.zookeeper
         if log is None:
@@ -75,10 +85,8 @@ class ZooKeeperNode:
             in_controlled_shutdown=False,
             log_dirs=(),
         )
-        log.start(endpoints)
-        return BrokerRegistration(
+        registration = BrokerRegistration(
             session=self.session,
-            log=log,
             broker=broker,
             publisher=publisher,
             clock=self._machine.clock,
@@ -86,3 +94,107 @@ class ZooKeeperNode:
             session_timeout_ms=self._session_timeout_ms,
             on_failure=on_failure,
         )
+        log.listen(registration)
+        log.start(endpoints)
+        self.session.start(registration)
+        return ZooKeeperLife(
+            self._config.node_id, registration, control.channel, publisher, self._machine.clock, self._machine.scheduler
+        )
+
+
+class ZooKeeperLife:
+    """One broker's life in a cluster that ZooKeeper keeps. Implements `BrokerLife`."""
+
+    __slots__ = (
+        "_clock",
+        "_controller",
+        "_deadline_s",
+        "_done",
+        "_heard_s",
+        "_node_id",
+        "_publisher",
+        "_registration",
+        "_scheduler",
+        "follow",
+        "start",
+    )
+
+    def __init__(
+        self,
+        node_id: int,
+        registration: BrokerRegistration,
+        controller: ControllerRequests,
+        publisher: MetadataPublisher,
+        clock: Clock,
+        scheduler: Scheduler,
+    ) -> None:
+        """`controller` is the way to the active one, which may be in this process."""
+        self._node_id = node_id
+        self._registration = registration
+        self._controller = controller
+        self._publisher = publisher
+        self._clock = clock
+        self._scheduler = scheduler
+        self._done: LifeDone | None = None
+        self._heard_s = 0.0
+        self._deadline_s = 0.0
+        self.follow = registration.follow
+        self.start = registration.start
+
+    @property
+    def broker_epoch(self) -> int:
+        """See `BrokerLife`."""
+        return self._registration.broker_epoch
+
+    def serve(self, done: LifeDone) -> None:
+        """See `BrokerLife`: whoever is registered is counted on."""
+        self._scheduler.call_soon(done, None)
+
+    def directory_failed(self, directory_id: Uuid) -> None:
+        """Nothing: there is one directory, and with it the broker ends."""
+
+    def end(self) -> None:
+        """See `BrokerLife`."""
+        self._done = None
+        self._registration.end()
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def shut_down(self, done: LifeDone) -> None:
+        """See `BrokerLife`; a broker without others goes as it is. From now on it does not register again."""
+        self._registration.end()
+        others = [broker for broker in self._publisher.image.active_brokers() if broker.broker_id != self._node_id]
+        if self.broker_epoch < 0 or not others:
+            self._scheduler.call_soon(done, None)
+            return
+        self._done = done
+        self._heard_s = self._clock.monotonic()
+        self._deadline_s = self._heard_s + SHUTDOWN_TIMEOUT_S
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._done is None:
+            return
+        request = BrokerHeartbeatRequest(
+            broker_id=self._node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._publisher.image.offset,
+            want_shut_down=True,
+        )
+        self._controller.send(request, self._heard, MAX_REQUEST_TIMEOUT_S)
+
+    def _heard(self, response: BrokerHeartbeatResponse | None, error: BaseException | None) -> None:
+        now_s = self._clock.monotonic()
+        gone = isinstance(error, KafkaError) and error.code is ErrorCode.STALE_BROKER_EPOCH
+        if response is not None:
+            self._heard_s = now_s
+            gone = response.should_shut_down
+        elif now_s - self._heard_s >= SHUTDOWN_SILENCE_S and not gone:
+            logger.warning("no controller is there to move the leaderships of this broker, which stops without that")
+            gone = True
+        if not gone and now_s < self._deadline_s:
+            self._scheduler.call_later(RETRY_S, self._ask)
+            return
+        done, self._done = self._done, None
+        if done is not None:
+            done(None)

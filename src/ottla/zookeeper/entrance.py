@@ -1,7 +1,7 @@
 """The first that a broker asks of ZooKeeper: which cluster this is (`/cluster/id`); only then does it take part in it.
 
 A data directory belongs to one cluster, so the id has to be known before the directory is opened, and the directory
-before anything is claimed or written. Both go by one session, which two listeners follow one after the other.
+before anything is claimed or written. Both go by one session, which first this one follows, and then others.
 
 Invariant: a broker whose data belongs to a cluster neither gives that id to a tree without one nor enters another.
 """
@@ -29,7 +29,7 @@ class Entrance:
 
     __slots__ = (
         "_done",
-        "_listener",
+        "_listeners",
         "_new_id",
         "_owned_by",
         "_scheduler",
@@ -43,7 +43,7 @@ class Entrance:
         self._session = session
         self._scheduler = scheduler
         self._session_id = 0
-        self._listener: SessionListener | None = None
+        self._listeners: list[SessionListener] = []
         self._done: EnterDone | None = None
         self._timer: TimerHandle | None = None
         self._new_id: Callable[[], str] = str
@@ -64,13 +64,13 @@ class Entrance:
     # -- the session -----------------------------------------------------------------------------------------------
 
     def start(self, listener: SessionListener) -> None:
-        """See `ZooKeeperSession`; after `enter` succeeded."""
-        self._listener = listener
-        self._scheduler.call_soon(self._introduce)
+        """See `ZooKeeperSession`; after `enter` succeeded. There may be several, told in the order of their coming."""
+        self._listeners.append(listener)
+        self._scheduler.call_soon(self._introduce, listener)
 
-    def _introduce(self) -> None:
-        if self._listener is not None and self._session_id:
-            self._listener.on_connected(self._session_id)
+    def _introduce(self, listener: SessionListener) -> None:
+        if listener in self._listeners and self._session_id:
+            listener.on_connected(self._session_id)
 
     def get(self, path: str, done: Done[Znode], watch: Watch | None = None) -> None:
         """See `ZooKeeperSession`."""
@@ -86,28 +86,28 @@ class Entrance:
 
     def close(self, done: Callable[[], None]) -> None:
         """See `ZooKeeperSession`."""
-        self._listener = None
+        self._listeners.clear()
         self._answer(None, None)
         self._session.close(done)
 
     def on_connected(self, session: int) -> None:
         """See `SessionListener`."""
         self._session_id = session
-        if self._listener is not None:
-            self._listener.on_connected(session)
-        elif self._done is not None:
+        for listener in self._listeners:
+            listener.on_connected(session)
+        if self._done is not None:
             self._look()
 
     def on_disconnected(self) -> None:
         """See `SessionListener`."""
         self._session_id = 0
-        if self._listener is not None:
-            self._listener.on_disconnected()
+        for listener in self._listeners:
+            listener.on_disconnected()
 
     def on_expired(self) -> None:
         """See `SessionListener`."""
-        if self._listener is not None:
-            self._listener.on_expired()
+        for listener in self._listeners:
+            listener.on_expired()
 
     # -- the id ----------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,6 @@ class ZooKeeperLog:
         "_session_id",
         "_stopped",
         "_writer",
-        "returned",
     )
 
     def __init__(
@@ -128,8 +127,6 @@ class ZooKeeperLog:
         self._stopped = False
         self._listeners: list[LeadershipListener] = []
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
-        self.returned: frozenset[int] = frozenset()
-        """Of the tree with which this reign began: see `Cluster.returned`."""
 
     # -- facts -----------------------------------------------------------------------------------------------------
 
@@ -181,6 +178,11 @@ class ZooKeeperLog:
     def leader_endpoint(self) -> Endpoint | None:
         """This node's while it is active; another's is in its registration, which only the active one reads here."""
         return self._endpoint if self._active else None
+
+    @property
+    def epoch_version(self) -> int:
+        """Of `/controller_epoch`: what every write of this reign checks."""
+        return self._reign.epoch_version
 
     # -- start and end ---------------------------------------------------------------------------------------------
 
@@ -299,7 +301,7 @@ class ZooKeeperLog:
         try:
             cluster = read_cluster(tree, lambda: new_uuid(self._rng.random_bytes(16)))
             delta = MetadataDelta(EMPTY_IMAGE)
-            for record in cluster.records:
+            for record in cluster.known:
                 delta.replay(record.message)
         except (ProtocolError, InvariantError) as failure:
             self.begin_anew(failure)
@@ -309,7 +311,6 @@ class ZooKeeperLog:
         known = set(tree)
         repairs = [*_missing(known), *cluster.repairs]
         known -= {operation.path for group in repairs for operation in group if isinstance(operation, Delete)}
-        self.returned = frozenset(cluster.returned)
         self._latest = image
         self._writer = TreeWriter(known, self._broker_id, controller_epoch)
         before = self._publisher.image

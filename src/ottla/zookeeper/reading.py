@@ -8,6 +8,7 @@ A tree may be that of a controller that died in the middle of a change, or of a 
   nothing that they could lack), and its epoch is `NO_STATE`, so that the first change of it makes the state, whose
   version is then 0.
 - Partition epochs are versions of states, broker epochs the transactions that made the registrations.
+- A registration of version 0 is that of a broker that no controller has taken in (`NEW`).
 
 What records have and znodes don't: data directories, eligible leaders, who is fenced or about to stop, ids of ACLs
 (here made from their content, so that all nodes agree). What znodes have and records don't: who wrote them, and when.
@@ -66,6 +67,8 @@ Tree = Mapping[str, Znode]
 """Every znode by its path, as one reader saw them."""
 
 NO_STATE = -1
+NEW = 0
+"""The version of a registration until a controller has taken it in, and writes it again as it is."""
 
 ROOTS = (
     "/brokers",
@@ -90,10 +93,17 @@ class Cluster:
 
     records: list[ApiMessageAndVersion] = field(default_factory=list)
     """All that there is, for the empty image."""
-    returned: set[int] = field(default_factory=set)
-    """Brokers that registered after they were last written into an ISR: they may lack what they had when they died."""
+    newcomers: set[int] = field(default_factory=set)
+    """Brokers whose registration no controller has taken in: what a life before had, such a broker may lack."""
     repairs: list[Group] = field(default_factory=list)
     """What whoever becomes the controller does before anything else: the rest of deletions, ids of old topics."""
+
+    @property
+    def known(self) -> Iterator[ApiMessageAndVersion]:
+        """The records without newcomers, whom the controller takes in when others lead what they led."""
+        for record in self.records:
+            if not (isinstance(record.message, RegisterBrokerRecord) and record.message.broker_id in self.newcomers):
+                yield record
 
 
 def read_cluster(tree: Tree, new_uuid: Callable[[], Uuid]) -> Cluster:
@@ -128,8 +138,6 @@ class _Reader:
             parent, _, name = path.rpartition("/")
             self._children.setdefault(parent, []).append(name)
         self._deleted = set(self._below(paths.DELETE_TOPICS))
-        self._born: dict[int, int] = {}
-        """By broker, the transaction that registered it."""
         self.cluster = Cluster()
 
     def _below(self, path: str) -> list[str]:
@@ -149,7 +157,8 @@ class _Reader:
         for name in self._below(paths.BROKER_IDS):
             node = self._tree[f"{paths.BROKER_IDS}/{name}"]
             record = broker_record(name, node)
-            self._born[record.broker_id] = node.created
+            if node.version == NEW:
+                self.cluster.newcomers.add(record.broker_id)
             yield record
 
     def topics(self) -> Iterator[object]:
@@ -205,7 +214,6 @@ class _Reader:
         state = decode_state(path, node.data)
         if not set(state.isr) <= set(assignment.replicas):
             raise ProtocolError(f"znode {path} has an ISR with brokers that are no replicas")
-        self.cluster.returned.update(each for each in state.isr if self._born.get(each, -1) > node.modified)
         return PartitionImage(
             assignment.replicas,
             isr=state.isr,

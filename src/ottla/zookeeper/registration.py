@@ -1,19 +1,18 @@
-"""One broker's place in the cluster: the controller's claim, then its own znode in `/brokers/ids`, again and again.
+"""One broker's own znode in `/brokers/ids`, made by its session, again and again.
 
-A cluster has one broker so far, so a broker registers only while it is the controller: the call that makes its znode
-checks the controller's epoch, as all others do, and no second broker can be there. Whoever finds another controller
-waits as long as the session of a process that was killed may last, and gives up when that goes on.
+A broker registers by itself; what it led before goes to others, or into a new leader epoch, before the controller takes
+the registration in (`controller/tree_intake.py`). Whoever finds its id taken waits as long as the session of a process
+that was killed may last, and gives up when that goes on. A znode that went, with its session or by a tool, is made
+again.
 
-Invariants:
-- A broker that begins is registered only once no partition is led by its id: what its process before may have lost
-  of a leader epoch is never written again in that epoch. One that runs on leads what it led until its id is gone.
-- The epoch of the broker is the transaction that made its znode. It is told once the published image has it.
+Invariant: the epoch of the broker is the transaction that made its znode. It is told once the published image has it.
 
-A znode that went, with its session or by a tool, is made again. Left out: more brokers than one.
+A cluster has one broker so far: who finds that another one is the controller gives up too.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import ParamSpec
 
@@ -24,19 +23,25 @@ from ottla.metadata.log import NO_NODE, LeaderAndEpoch, SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Znode
-from ottla.protocol.znodes.session import ZooKeeperError, ZooKeeperSession
+from ottla.protocol.znodes.session import Code, ZooKeeperError, ZooKeeperSession
 from ottla.zookeeper.claims import Standing, check_broker_id, standing
-from ottla.zookeeper.log import ZooKeeperLog
 from ottla.zookeeper.writing import registration
+
+logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
 LATE_MS = 10_000
 """A server looks for sessions that are over from tick to tick, so one may last that much longer."""
+RETRY_S = 1.0
+"""After a refusal of the server that is none of those that are waited for."""
+
+_LOST = frozenset({Code.CONNECTION_LOSS, Code.SESSION_EXPIRED})
+"""The next connection looks."""
 
 
 class BrokerRegistration:
-    """All methods belong to the loop. Implements `LeadershipListener`, told after the controller."""
+    """All methods belong to the loop. Implements `SessionListener`."""
 
     __slots__ = (
         "_broker",
@@ -45,14 +50,15 @@ class BrokerRegistration:
         "_done",
         "_ended",
         "_first_owner",
-        "_is_absent",
-        "_log",
+        "_follows",
         "_on_failure",
         "_publisher",
         "_registers",
         "_round",
+        "_rules",
         "_scheduler",
         "_session",
+        "_session_id",
         "_since_s",
         "_timeout_ms",
         "_timer",
@@ -63,7 +69,6 @@ class BrokerRegistration:
         self,
         *,
         session: ZooKeeperSession,
-        log: ZooKeeperLog,
         broker: BrokerImage,
         publisher: MetadataPublisher,
         clock: Clock,
@@ -73,7 +78,7 @@ class BrokerRegistration:
     ) -> None:
         """`broker` is what to say of it. `on_failure` is told when it has been up, and may not be any more."""
         self._session = session
-        self._log = log
+        self._session_id = 0
         self._broker = broker
         self._publisher = publisher
         self._clock = clock
@@ -82,9 +87,9 @@ class BrokerRegistration:
         self._on_failure = on_failure
         self._done: SubmitDone | None = None
         self._round = 0
+        self._follows = False
         self._registers = False
-        self._is_absent = False
-        """As read in this reign, and nothing was written since."""
+        self._rules = False
         self._broker_epoch_seen = -1
         self._first_owner: int | None = None
         self._since_s = 0.0
@@ -95,17 +100,17 @@ class BrokerRegistration:
 
     # -- stages ----------------------------------------------------------------------------------------------------
 
-    def rule(self, done: SubmitDone) -> None:
-        """Begin: `done(None)` once this node is the controller and the tree is published; OperatorError where another
-        process goes on being that."""
+    def follow(self, done: SubmitDone) -> None:
+        """Begin: `done(None)` once the cluster's metadata is published here."""
         self._done = done
-        self._log.listen(self)
+        self._follows = True
         self._publisher.register(lambda _image, _changes: self._image_published())
 
     def start(self, done: SubmitDone) -> None:
-        """Register: `done(None)` once the published image has this broker, and a leader wherever it may lead; errors as
-        of `rule`."""
+        """Register: `done(None)` once the published image has this broker, and a leader wherever it may lead;
+        OperatorError where another process goes on having its id."""
         self._done = done
+        self._follows = False
         self._registers = True
         self._look()
 
@@ -115,27 +120,7 @@ class BrokerRegistration:
         self._done = None
         self._cease()
 
-    def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
-        """See `LeadershipListener`."""
-        self._cease()
-        if self._ended:
-            return
-        if active and self._registers:
-            self._look()
-        elif active:
-            self._finish(None)
-        elif leader.leader_id != NO_NODE:
-            self._wait_for_end(leader.epoch, leader.leader_id)
-
-    def _cease(self) -> None:
-        self._round += 1
-        self._is_absent = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _finish(self, error: BaseException | None) -> None:
-        self._first_owner = None
         done, self._done = self._done, None
         if done is not None:
             # Not within what is being told: whoever waits registers listeners of its own.
@@ -143,7 +128,40 @@ class BrokerRegistration:
         elif error is not None:
             self._on_failure(error)
 
+    # -- the session -----------------------------------------------------------------------------------------------
+
+    def on_connected(self, session: int) -> None:
+        """See `SessionListener`."""
+        self._session_id = session
+        self._look()
+
+    def on_disconnected(self) -> None:
+        """See `SessionListener`."""
+        self._session_id = 0
+        self._cease()
+
+    def on_expired(self) -> None:
+        """See `SessionListener`; that the znode is gone is known by what is read next."""
+
+    def _cease(self) -> None:
+        self._round += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     # -- others ----------------------------------------------------------------------------------------------------
+
+    def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
+        """Register only as the controller, and refuse to be a second broker."""
+        self._rules = active
+        if self._ended:
+            return
+        self._cease()
+        if active:
+            self._first_owner = None
+            self._look()
+        elif leader.leader_id != NO_NODE:
+            self._wait_for_end(leader.epoch, leader.leader_id)
 
     def _wait_for_end(self, owner: int, broker_id: int) -> None:
         """`owner` is another claim, or session, for as long as it stays the same; of `broker_id`, perhaps this one."""
@@ -169,51 +187,54 @@ class BrokerRegistration:
 
     def _look(self) -> None:
         self._cease()
-        self._session.get(paths.broker(self._broker.broker_id), self._during(self._seen), self._during(self._look))
+        if self._registers and not self._ended and self._session_id:
+            self._session.get(paths.broker(self._broker.broker_id), self._during(self._seen), self._during(self._look))
 
     def _seen(self, node: Znode | None, error: ZooKeeperError | None) -> None:
         if error is not None:
-            self._log.begin_anew(error)
+            self._failed(error)
             return
-        whose = standing(node, self._log.session_id)
+        whose = standing(node, self._session_id)
         if node is not None and whose is Standing.TAKEN:
             self._wait_for_end(node.owner, self._broker.broker_id)
         elif node is not None:
             self._first_owner = None
             self._broker_epoch_seen = node.created
             self._image_published()
+        elif self._rules:
+            made = registration(self._broker, self._clock.time_ms())
+            self._session.multi([made], self._during(self._written))
+
+    def _written(self, _paths: list[str] | None, error: ZooKeeperError | None) -> None:
+        if error is None or error.code is Code.NODE_EXISTS:
+            self._look()
         else:
-            self._is_absent = True
-            self._image_published()
+            self._failed(error)
+
+    def _failed(self, error: ZooKeeperError) -> None:
+        if error.code not in _LOST:
+            logger.error("broker %d is not registered in ZooKeeper yet: %s", self._broker.broker_id, error)
+            self._timer = self._scheduler.call_later(RETRY_S, self._during(self._look))
 
     def _image_published(self) -> None:
-        broker_id = self._broker.broker_id
-        if self._is_absent and not self._any_in_sync(broker_id):
-            self._is_absent = False
-            self._scheduler.call_soon(self._during(self._write))
-        known = self._publisher.image.brokers.get(broker_id)
+        image = self._publisher.image
+        if self._follows and image.offset >= 0:
+            self._follows = False
+            self._finish(None)
+        known = image.brokers.get(self._broker.broker_id)
         if known is not None and known.broker_epoch == self._broker_epoch_seen:
             self.broker_epoch = known.broker_epoch
-            if self._registers and self._done is not None and not self._any_in_sync(NO_LEADER):
+            if self._registers and self._done is not None and not self._is_awaited():
                 self._finish(None)
 
-    def _any_in_sync(self, leader: int) -> bool:
-        """Whether the image has a partition that has this broker in sync, and that leader: its own id, by another life
-        of it or by this one's last session, or nobody before the election."""
+    def _is_awaited(self) -> bool:
+        """Whether the image has a partition that nobody leads yet, and that this broker may lead."""
         broker_id = self._broker.broker_id
         return any(
-            partition.leader == leader and broker_id in partition.isr
+            partition.leader == NO_LEADER and broker_id in partition.isr
             for topic in self._publisher.image.topics.values()
             for partition in topic.partitions.values()
         )
-
-    def _write(self) -> None:
-        made = registration(self._broker, self._clock.time_ms())
-        self._log.write([[made]], self._during(self._written))
-
-    def _written(self, error: BaseException | None) -> None:
-        if error is None:
-            self._look()
 
     def _during(self, callback: Callable[P, None]) -> Callable[P, None]:
         """`callback`, unless this node looked anew since."""

@@ -48,7 +48,7 @@ def handle(context: AdminContext, request: Request, message: ApiVersionsRequest)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-            for api in request.dispatcher.apis()
+            for api in request.dispatcher.apis(request.listener_name)
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)

@@ -8,11 +8,11 @@ from ottla.protocol.messages.alter_partition import AlterPartitionRequest, Alter
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.handlers.quorum.context import QuorumContext
+from ottla.server.decisions import DecidingContext
 from ottla.server.request import Request
 
 
-def handle(context: QuorumContext, request: Request, message: AlterPartitionRequest) -> None:
+def handle(context: DecidingContext, request: Request, message: AlterPartitionRequest) -> None:
     """Hand the request to the controller; the channel parks until what it decided is committed."""
     context.decisions.submit(
         request,

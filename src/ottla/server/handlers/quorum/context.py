@@ -13,3 +13,11 @@ class QuorumContext(NamedTuple):
 
     service: QuorumService
     decisions: Decisions
+
+
+class ZooKeeperContext(NamedTuple):
+    """The same where there is no quorum: what brokers say to the one of them that is the controller."""
+
+    listener_name: str
+    """Where brokers reach one another."""
+    decisions: Decisions

@@ -14,13 +14,13 @@ from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, bare_error
 from ottla.server.authorization import Need
+from ottla.server.decisions import DecidingContext
 from ottla.server.enveloped_channel import EnvelopedChannel, enveloped
-from ottla.server.handlers.quorum.context import QuorumContext
 from ottla.server.principals import unpack_principal
 from ottla.server.request import Request
 
 
-def handle(context: QuorumContext, request: Request, message: EnvelopeRequest) -> EnvelopeResponse | None:
+def handle(context: DecidingContext, request: Request, message: EnvelopeRequest) -> EnvelopeResponse | None:
     """Serve the request inside."""
     if not context.decisions.active:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
