@@ -151,6 +151,8 @@ OTHER = BROKER.replace("AAAw", "AAAg")
         "[]",
         '{"cluster_id": "x", "brokers": []}',
         '{"brokers": 1}',
+        f'{{"cluster_id": "AAAAAAAAAAAAAAAAAAAAAQ", "brokers": [{BROKER.replace(": 1,", ": Infinity,", 1)}]}}',
+        "[" * 100_000,
         f'{{"cluster_id": "AAAAAAAAAAAAAAAAAAAAAQ", "brokers": [{BROKER}, {OTHER}]}}',
         f'{{"cluster_id": "AAAAAAAAAAAAAAAAAAAAAQ", "brokers": [{BROKER}, {BROKER.replace(": 1,", ": 5,", 1)}]}}',
     ],

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from ottla.app.main import cli
 from ottla.cli.acl import acl
+from ottla.cli.cluster import parse_plan
 from ottla.cli.command import Command, interruptible, print_table, program, settings_option, uninterrupted
 from ottla.cli.completion import completion
 from ottla.cli.config import config
@@ -23,6 +24,7 @@ from ottla.cli.produce import produce
 from ottla.cli.topic import topic
 from ottla.cli.txn import txn
 from ottla.cli.user import user
+from ottla.common.errors import OperatorError
 
 ROOTS = {
     "acl": acl,
@@ -232,3 +234,18 @@ def test_completion_scripts(shell):
     result = CliRunner().invoke(completion, [shell])
     assert result.exit_code == 0
     assert "_OTTLA_COMPLETE" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"partitions": [{"topic": "t", "partition": 0}]}',
+        '{"partitions": [{"topic": "t", "partition": Infinity, "replicas": []}]}',
+        "[" * 100_000,
+    ],
+)
+def test_a_plan_that_is_none_is_refused(text):
+    with pytest.raises(OperatorError, match=r"the plan can't be read .* it looks like"):
+        parse_plan(text)

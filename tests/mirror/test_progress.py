@@ -54,7 +54,18 @@ def test_a_route_is_forgotten_by_a_tombstone_and_later_kinds_are_left_alone() ->
 
 
 @pytest.mark.parametrize(
-    "key", [None, b"", b"[]", b"\xff", b"{}", b'["progress","A","t",0,"t"]', b'["map","A","t",0,"t"]']
+    "key",
+    [
+        None,
+        b"",
+        b"[]",
+        b"\xff",
+        b"{}",
+        b'["progress","A","t",0,"t"]',
+        b'["map","A","t",0,"t"]',
+        b'["map","A","t",1e999,"t",0]',
+        b"[" * 100_000,
+    ],
 )
 def test_what_no_mirror_wrote_is_refused(key: bytes | None) -> None:
     with pytest.raises(OperatorError, match=r"record at offset 9 .* let only mirrors write there"):

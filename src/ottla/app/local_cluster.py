@@ -266,7 +266,7 @@ def _parsed(data_dir: str, path: str, data: bytes) -> LocalCluster:
         return LocalCluster(
             data_dir, str(content["cluster_id"]), brokers, formatted=content.get("formatted") is not False
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise OperatorError(
             f"{path} is damaged ({error}): restore it from a copy, or choose another directory with --data-dir"
         ) from error

@@ -276,7 +276,7 @@ def parse_plan(text: str) -> Plan:
             (str(item["topic"]), int(item["partition"])): tuple(int(replica) for replica in item["replicas"])
             for item in content["partitions"]
         }
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise OperatorError(
             f"the plan can't be read ({type(error).__name__}: {error}); it looks like "
             '{"version":1,"partitions":[{"topic":"clicks","partition":0,"replicas":[1,2]}]}'

@@ -70,7 +70,7 @@ class Journal:
                 self._replay_progress(route, content)
             elif kind == _MAP:
                 self._replay_map(route, int(rest[4]), content)
-        except (ValueError, TypeError, KeyError, IndexError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
             raise OperatorError(
                 f"the record at offset {offset} of topic {PROGRESS_TOPIC!r} is none that a mirror wrote ({error}): "
                 "somebody else uses the topic; let only mirrors write there"

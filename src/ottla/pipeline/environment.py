@@ -121,7 +121,7 @@ def read_environment(path: Path) -> Environment:
         if not isinstance(error, tarfile.TarError) and error.errno is not None:
             raise OperatorError(f"{path} can't be read: {os_reason(error)}") from error
         raise _no_environment(path) from error
-    except (tarfile.TarError, ValueError, TypeError, EOFError) as error:
+    except (tarfile.TarError, ValueError, TypeError, EOFError, RecursionError) as error:
         raise _no_environment(path) from error
 
 

@@ -55,7 +55,10 @@ def encode_fields(fields: Mapping[str, object]) -> bytes:
 
 def decode_fields(data: bytes) -> dict[str, object]:
     """The fields of the file without the checksum, which is right or not there; raises ValueError."""
-    fields = json.loads(data)
+    try:
+        fields = json.loads(data)
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
     if not isinstance(fields, dict):
         raise ValueError("it is no JSON object")
     checksum = fields.pop(_CHECKSUM, None)

@@ -202,7 +202,7 @@ def parse_clean_shutdown(data: bytes) -> int:
     """The broker epoch of the marker; -1 for a marker without one, as older versions wrote it."""
     try:
         fields = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return -1
     epoch = fields.get("brokerEpoch") if isinstance(fields, dict) else None
     return epoch if isinstance(epoch, int) else -1
@@ -235,7 +235,7 @@ def parse_running(data: bytes, boot_id: str) -> Running:
         if not isinstance(epoch, int):
             return Running()
         return Running(epoch, uuid_from_string(incarnation) if isinstance(incarnation, str) else None)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Running()
 
 

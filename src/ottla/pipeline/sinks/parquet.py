@@ -53,6 +53,8 @@ from ottla.pipeline.stores.store import Store, UnknownOutcomeError
 LOG_DIRECTORY = "_ottla_log"
 CHECKPOINT_INTERVAL = 50
 _CHECKPOINT = ".checkpoint.json"
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading a file of the log raises that somebody else wrote, or a bad disk."""
 
 
 @dataclass(slots=True)
@@ -157,7 +159,7 @@ class ParquetTarget:
                 for commit in commits
                 if commit.get("pipeline")
             ]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, *_DAMAGED) as error:
             raise OperatorError(f"the log of the table {self.location} can't be read: {os_reason(error)}") from error
 
     def commit(self, commit: TableCommit) -> Committed:
@@ -271,7 +273,7 @@ class ParquetTarget:
                 except FileNotFoundError:
                     break
                 state.apply(json.loads(text))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, *_DAMAGED) as error:
             raise OperatorError(f"the log of the table {self.location} can't be read: {os_reason(error)}") from error
         if state.version < 0:
             raise OperatorError(f"there is no table in {self.location}; `ottla pipeline load` makes one")

@@ -365,7 +365,7 @@ def json_object(text: Any) -> dict[str, str]:
     """What a table's metadata hold under a key; empty where that is no object."""
     try:
         value = json.loads(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

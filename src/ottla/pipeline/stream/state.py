@@ -76,7 +76,7 @@ class StreamState:
         try:
             lines = (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[2:]
             found = [json.loads(line) for line in lines]
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return []
         return [one for one in found if isinstance(one, dict)]
 
@@ -134,7 +134,7 @@ def _settled(path: Path, definition: StreamDefinition) -> tuple[dict[str, pa.Sch
             f"{path} has a checkpoint without stream.json, which tells whose it is; put that back, or name another "
             "directory with --checkpoint"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise OperatorError(f"{path / 'stream.json'} can't be read: {os_reason(error)}") from error
     changed = _difference(before, _canonical(definition))
     if changed:

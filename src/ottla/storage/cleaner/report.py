@@ -88,7 +88,7 @@ def parse_report(data: bytes, path: str) -> CleanerReport:
             raise CheckpointCorruption(f"{path}: not a report of version {_VERSION}")
         logs = [_parse_log(each) for each in document["logs"]]
         return CleanerReport(int(document["time_ms"]), logs)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise CheckpointCorruption(f"{path}: not a report of the log cleaner") from error
 
 
