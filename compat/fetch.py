@@ -20,7 +20,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "compat"
-JAVA_LIBRARIES = ("kafka", "tools", "kafka-0.9", "kafka-3.9", "kafka-4.1", "streams", "older", "spark", "iceberg")
+JAVA_LIBRARIES = (
+    "kafka",
+    "tools",
+    "kafka-0.8",
+    "kafka-0.9",
+    "kafka-3.9",
+    "kafka-4.1",
+    "streams",
+    "older",
+    "spark",
+    "iceberg",
+)
 """Class paths, each resolved by compat/java/<name>.xml."""
 PYTHONS = ("kazoo", "quixstreams", "registry", "older", "spark")
 """Environments, each with what compat/<name>/requirements.txt pins."""

@@ -1,0 +1,117 @@
+"""Kafka 0.8.2 and 0.9, whose clients find brokers, each other and offsets in ZooKeeper: a broker, and programs."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from zookeeper_tree import JAVA, ZooKeeper
+
+from ottla.app.ports import free_ports
+
+WITHIN_S = 240
+SEND_RETRIES = 1000
+"""While a new partition has no leader yet; the producers' own are done in less than a second."""
+
+
+class OffsetRow(NamedTuple):
+    """What ConsumerOffsetChecker tells of a partition."""
+
+    offset: int
+    end: int
+    lag: int
+
+
+class OldPrograms:
+    """Programs of one version, each in a JVM of its own: the flags in their scripts are no flags of today's Java."""
+
+    def __init__(self, classpath: str, folder: Path) -> None:
+        self._command = [*JAVA, "-cp", classpath]
+        self._folder = folder
+
+    def begin(self, *arguments: str, out: Path | None = None) -> subprocess.Popen[bytes]:
+        """Start one that goes on; what it prints goes to `out`."""
+        with (out or self._folder / "printed").open("wb") as printed:
+            return subprocess.Popen([*self._command, *arguments], stdout=printed, stderr=subprocess.DEVNULL)
+
+    def run(self, *arguments: str, lines: Iterable[str] = ()) -> str:
+        """What one prints that ends well; `lines` are its input."""
+        ended = subprocess.run(
+            [*self._command, *arguments],
+            input="".join(f"{line}\n" for line in lines),
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    def properties(self, name: str, settings: Mapping[str, object]) -> str:
+        """A file of that name."""
+        path = self._folder / f"{name}.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return str(path)
+
+    def produce(self, bootstrap_servers: str, topic: str, lines: Iterable[str]) -> None:
+        """By the console producer, acknowledged."""
+        options = ["--request-required-acks", "-1", "--message-send-max-retries", str(SEND_RETRIES)]
+        self.run(
+            "kafka.tools.ConsoleProducer", "--broker-list", bootstrap_servers, "--topic", topic, *options, lines=lines
+        )
+
+    def consume(self, zookeeper: str, group: str, topic: str, count: int, *options: str) -> list[str]:
+        """The next records of a group, by the console consumer, which commits them."""
+        config = self.properties("console", {"group.id": group})
+        arguments = ["--zookeeper", zookeeper, "--topic", topic, "--consumer.config", config]
+        printed = self.run("kafka.tools.ConsoleConsumer", *arguments, "--max-messages", str(count), *options)
+        return [line for line in printed.splitlines() if line and " messages" not in line]
+
+    def exported(self, zookeeper: str, group: str) -> dict[str, int]:
+        """The group's offsets as ExportZkOffsets tells them, by their znodes."""
+        target = self._folder / "exported"
+        arguments = ["--zkconnect", zookeeper, "--group", group, "--output-file", str(target)]
+        self.run("kafka.tools.ExportZkOffsets", *arguments)
+        rows = (line.rpartition(":") for line in target.read_text().split())
+        return {path: int(offset) for path, _, offset in rows}
+
+    def imported(self, zookeeper: str, offsets: Mapping[str, int]) -> None:
+        """Have ImportZkOffsets write these."""
+        source = self._folder / "to-import"
+        source.write_text("".join(f"{path}:{offset}\n" for path, offset in offsets.items()))
+        self.run("kafka.tools.ImportZkOffsets", "--zkconnect", zookeeper, "--input-file", str(source))
+
+    def checked(self, zookeeper: str, group: str, topic: str) -> dict[int, OffsetRow]:
+        """What ConsumerOffsetChecker tells, by partition."""
+        arguments = ["--zookeeper", zookeeper, "--group", group, "--topic", topic]
+        rows = [line.split() for line in self.run("kafka.tools.ConsumerOffsetChecker", *arguments).splitlines()]
+        return {int(row[2]): OffsetRow(*map(int, row[3:6])) for row in rows if row[:2] == [group, topic]}
+
+
+class OldKafka(ZooKeeper):
+    """A broker of one of these versions on a ZooKeeper of its own."""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        (self._broker_port,) = free_ports(1)
+        self.bootstrap_servers = f"127.0.0.1:{self._broker_port}"
+        settings = {
+            "broker.id": "1",
+            "host.name": "127.0.0.1",
+            "port": str(self._broker_port),
+            "zookeeper.connect": self.address,
+            "log.dirs": str(self.home / "data"),
+            "offsets.topic.num.partitions": "1",
+            "offsets.topic.replication.factor": "1",
+        }
+        properties = self.home / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self.begin(self._serves, "kafka.Kafka", str(properties))
+        return self
+
+    def _serves(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._broker_port)) == 0

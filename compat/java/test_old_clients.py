@@ -1,0 +1,164 @@
+"""Clients of Kafka 0.8.2 and 0.9 that talk to ZooKeeper, unchanged: consoles, tools for offsets, MirrorMaker.
+
+Each version first does the same with a broker of its own: so it runs on this Java, and the test asks what is so.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from old_kafka import WITHIN_S, OldKafka, OldPrograms
+from zookeeper_tree import ZooKeeper
+
+from ottla import Admin, Producer, SimpleConsumer
+from ottla.testing import Broker
+
+PARTITIONS = 3
+GROUP, TOPIC = "old", "old"
+MIRRORED = "mirrored"
+SESSION_MS = 10_000
+"""Of a MirrorMaker that is killed, which the next one waits out."""
+
+
+@contextmanager
+def ottla_on(classpath: str) -> Iterator[tuple[str, Broker]]:
+    """The address of a ZooKeeper, and the broker on it."""
+    with ZooKeeper(classpath) as server:
+        configs = {"zookeeper.connect": server.address, "broker.id": 7, "offsets.topic.num.partitions": 1}
+        # Nothing here waits for this session to end by itself.
+        with Broker(configs=configs | {"zookeeper.session.timeout.ms": 30_000}, start_timeout_s=WITHIN_S) as broker:
+            yield server.address, broker
+
+
+def offsets_path(partition: int) -> str:
+    return f"/consumers/{GROUP}/offsets/{TOPIC}/{partition}"
+
+
+def consoles_and_tools(programs: OldPrograms, zookeeper: str, servers: str) -> None:
+    """Produced, consumed, exported, checked, rewound by an import, and consumed again."""
+    first, second = [f"first-{number}" for number in range(12)], [f"second-{number}" for number in range(5)]
+    programs.produce(servers, TOPIC, first)
+    assert sorted(programs.consume(zookeeper, GROUP, TOPIC, len(first), "--from-beginning")) == sorted(first)
+    rows = programs.checked(zookeeper, GROUP, TOPIC)
+    assert len(rows) == PARTITIONS
+    assert sum(row.offset for row in rows.values()) == len(first)
+    assert all((row.end, row.lag) == (row.offset, 0) for row in rows.values())
+    offsets = programs.exported(zookeeper, GROUP)
+    assert offsets == {offsets_path(partition): row.offset for partition, row in rows.items()}
+
+    programs.produce(servers, TOPIC, second)
+    assert sum(row.lag for row in programs.checked(zookeeper, GROUP, TOPIC).values()) == len(second)
+    rewound = {path: max(offset - 1, 0) for path, offset in offsets.items()}
+    programs.imported(zookeeper, rewound)
+    assert programs.exported(zookeeper, GROUP) == rewound
+    again = sum(offset > 0 for offset in offsets.values())
+    read = programs.consume(zookeeper, GROUP, TOPIC, len(second) + again)
+    assert sorted(value for value in read if value in second) == sorted(second)
+    assert {value for value in read if value not in second} <= set(first)
+    assert sum(programs.exported(zookeeper, GROUP).values()) == len(first) + len(second)
+
+
+@pytest.mark.parametrize("version", ["0.8", "0.9"])
+def test_they_work_with_their_own_broker(kafka_of: Callable[[str], str], tmp_path: Path, version: str) -> None:
+    classpath = kafka_of(version)
+    programs = OldPrograms(classpath, tmp_path)
+    with OldKafka(classpath) as own:
+        create = ["--create", "--topic", TOPIC, "--partitions", str(PARTITIONS), "--replication-factor", "1"]
+        programs.run("kafka.admin.TopicCommand", "--zookeeper", own.address, *create)
+        consoles_and_tools(programs, own.address, own.bootstrap_servers)
+
+
+@pytest.mark.parametrize("version", ["0.8", "0.9"])
+def test_they_work_with_ottla(kafka_of: Callable[[str], str], tmp_path: Path, version: str) -> None:
+    classpath = kafka_of(version)
+    programs = OldPrograms(classpath, tmp_path)
+    with ottla_on(classpath) as (zookeeper, broker):
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=1)
+        described = programs.run("kafka.admin.TopicCommand", "--zookeeper", zookeeper, "--describe", "--topic", TOPIC)
+        assert described.count("Leader: 7\tReplicas: 7\tIsr: 7") == PARTITIONS, described
+        consoles_and_tools(programs, zookeeper, broker.bootstrap_servers)
+
+
+class Mirrored:
+    """A topic of two clusters, and 0.9's MirrorMaker between them."""
+
+    def __init__(self, programs: OldPrograms, zookeeper: str, source: str, target: str) -> None:
+        self._programs = programs
+        self._source, self._target = source, target
+        reading = {"group.id": "mirror", "zookeeper.connect": zookeeper, "auto.offset.reset": "smallest"}
+        session = {"zookeeper.session.timeout.ms": SESSION_MS, "rebalance.max.retries": 10_000}
+        consumer = programs.properties("consumer", {**reading, **session, "rebalance.backoff.ms": 200})
+        producer = programs.properties("producer", {"bootstrap.servers": target})
+        self._arguments = ["--consumer.config", consumer, "--producer.config", producer, "--whitelist", f"{MIRRORED}.*"]
+        self.sent: Counter[tuple[bytes | None, bytes | None]] = Counter()
+        self._process: subprocess.Popen[bytes] | None = None
+        for servers in (source, target):
+            with Admin(servers) as admin:
+                admin.create_topic(MIRRORED, partitions=PARTITIONS, replication_factor=1)
+
+    def fill(self, count: int) -> None:
+        with Producer(self._source) as producer:
+            for number in range(self.sent.total(), self.sent.total() + count):
+                key = None if number % 4 == 0 else f"k{number}".encode()
+                self.sent[key, str(number).encode()] += 1
+                producer.send(MIRRORED, str(number), key=key)
+
+    def arrived(self) -> Counter[tuple[bytes | None, bytes | None]]:
+        with SimpleConsumer(self._target) as reader:
+            found: Counter[tuple[bytes | None, bytes | None]] = Counter()
+            for key, (start, end) in reader.bounds(reader.partitions(MIRRORED)).items():
+                while start < end:
+                    fetched = reader.fetch(*key, start)
+                    found.update((record.key, record.value) for record in fetched.records)
+                    start = fetched.next_offset
+            return found
+
+    def begin(self) -> None:
+        self._process = self._programs.begin("kafka.tools.MirrorMaker", *self._arguments, "--num.streams", "2")
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come to that"
+            assert self._process is not None
+            assert self._process.poll() is None, "it ended by itself"
+            time.sleep(0.05)
+
+    def end(self, *, killed: bool = False) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            (process.kill if killed else process.terminate)()
+            process.wait(WITHIN_S)
+
+
+def test_mirror_maker_copies_from_ottla_to_ottla(
+    kafka_of: Callable[[str], str], broker: Broker, tmp_path: Path
+) -> None:
+    classpath = kafka_of("0.9")
+    programs = OldPrograms(classpath, tmp_path)
+    with ottla_on(classpath) as (zookeeper, source):
+        mirrored = Mirrored(programs, zookeeper, source.bootstrap_servers, broker.bootstrap_servers)
+        try:
+            for _ in range(2):
+                mirrored.fill(30)
+                mirrored.begin()
+                mirrored.until(lambda: mirrored.arrived().keys() == mirrored.sent.keys())
+                mirrored.end()  # it commits on its way out, so the next one doubles nothing
+            assert mirrored.arrived() == mirrored.sent
+            assert sum(programs.exported(zookeeper, "mirror").values()) == mirrored.sent.total()
+
+            mirrored.begin()
+            mirrored.fill(30)
+            mirrored.until(lambda: mirrored.arrived().total() > mirrored.sent.total() - 30)
+            mirrored.end(killed=True)
+            mirrored.begin()
+            mirrored.until(lambda: mirrored.arrived().keys() == mirrored.sent.keys())
+        finally:
+            mirrored.end(killed=True)
