@@ -66,6 +66,7 @@ class Contexts:
             metadata=metadata,
             topics=self.topics,
             failures=parts.failures,
+            zookeeper_offsets=control.metadata.offsets,
         )
         self.transactions = TransactionContext(
             parts.transactions.coordinator, parts.producer_ids, parts.marker_writer, limits.check_partition_count

@@ -1,9 +1,9 @@
 """OffsetFetch (key 9): the committed positions of groups.
 
-0 asked ZooKeeper where 1 asks the group: both mean the group here. 2 may ask for all topics by null and answers a
-group-level error, 3 adds the throttle time, 5 the leader epoch (KIP-320), 6 is flexible, 7 may insist on stable offsets
-(KIP-447), 8 asks for several groups at once (KIP-709), 9 adds member id and epoch (KIP-848), 10 names topics by id
-only.
+0 asks ZooKeeper where that keeps the cluster, and elsewhere the group, as 1 does. 2 may ask for all topics by null and
+answers a group-level error, 3 adds the throttle time, 5 the leader epoch (KIP-320), 6 is flexible, 7 may insist on
+stable offsets (KIP-447), 8 asks for several groups at once (KIP-709), 9 adds member id and epoch (KIP-848), 10 names
+topics by id only.
 """
 
 from __future__ import annotations

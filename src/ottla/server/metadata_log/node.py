@@ -17,6 +17,7 @@ from ottla.quorum.driver import QuorumDriver
 if TYPE_CHECKING:
     from ottla.protocol.znodes.session import ZooKeeperSession
     from ottla.zookeeper.log import ZooKeeperLog
+    from ottla.zookeeper.offsets import ConsumerOffsets
 
 
 class MetadataLogContext(NamedTuple):
@@ -46,3 +47,5 @@ class NodeMetadataLog(NamedTuple):
     register_gauges: Callable[[MetricsRegistry], None]
     zookeeper: ZooKeeperLog | None = None
     """ZooKeeper's, for who follows its tree; None where a quorum keeps the cluster."""
+    offsets: ConsumerOffsets | None = None
+    """Of groups that keep theirs in that tree."""

@@ -6,6 +6,7 @@ from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.znodes.session import ZooKeeperSession
 from ottla.server.metadata_log.node import MetadataLogContext, NodeMetadataLog
 from ottla.zookeeper.log import ZooKeeperLog
+from ottla.zookeeper.offsets import ConsumerOffsets
 
 
 def zookeeper(context: MetadataLogContext, session: ZooKeeperSession) -> NodeMetadataLog:
@@ -20,7 +21,7 @@ def zookeeper(context: MetadataLogContext, session: ZooKeeperSession) -> NodeMet
         scheduler=machine.scheduler,
         on_failure=context.on_failure,
     )
-    return NodeMetadataLog(log, None, _register_nothing, log)
+    return NodeMetadataLog(log, None, _register_nothing, log, ConsumerOffsets(session))
 
 
 def _register_nothing(_registry: MetricsRegistry) -> None:

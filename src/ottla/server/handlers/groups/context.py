@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.coordinator.group.coordinator import GroupCoordinator
@@ -12,11 +12,14 @@ from ottla.server.failures import Failures
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.topic_creation import TopicCreation
 
+if TYPE_CHECKING:
+    from ottla.zookeeper.offsets import ConsumerOffsets
+
 
 class GroupContext:
     """Groups and their offsets, and where they are coordinated."""
 
-    __slots__ = ("config", "coordinations", "failures", "group_coordinator", "metadata", "topics")
+    __slots__ = ("config", "coordinations", "failures", "group_coordinator", "metadata", "topics", "zookeeper_offsets")
 
     def __init__(
         self,
@@ -27,14 +30,17 @@ class GroupContext:
         metadata: MetadataCache,
         topics: TopicCreation,
         failures: Failures,
+        zookeeper_offsets: ConsumerOffsets | None,
     ) -> None:
-        """`coordinations` are those of this broker, by what FindCoordinator calls them."""
+        """`coordinations` are those of this broker, by what FindCoordinator calls them. `zookeeper_offsets` are there
+        where ZooKeeper keeps the cluster."""
         self.config = config
         self.coordinations = coordinations
         self.group_coordinator = group_coordinator
         self.metadata = metadata
         self.topics = topics
         self.failures = failures
+        self.zookeeper_offsets = zookeeper_offsets
 
     def use_config(self, config: BrokerConfig) -> None:
         """Go on with these settings."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.coordinator.group.context import RequestContext
@@ -19,8 +19,14 @@ from ottla.server.authorization import Need
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.request import Request
 
+if TYPE_CHECKING:
+    from ottla.zookeeper.offsets import ConsumerOffsets
+
 Ask = Callable[[GroupCoordinator, RequestContext, Any, Callable[[Any], None]], None]
 """A method of the group coordinator: who asks, the request message, what is called with the response."""
+
+AskZooKeeper = Callable[[GroupContext, "ConsumerOffsets", Request, Any], None]
+"""What answers version 0 of a request where ZooKeeper keeps the cluster."""
 
 
 def coordinated(
@@ -31,10 +37,15 @@ def coordinated(
     needs: Need | None = None,
     item_needs: tuple[Need, ...] = (),
     guard: Guard[GroupContext] | None = None,
+    in_zookeeper: AskZooKeeper | None = None,
 ) -> DeclaredApi[GroupContext]:
-    """The row of an API whose answer is the coordinator's alone."""
+    """The row of an API whose answer is the coordinator's alone, but for version 0 of those with `in_zookeeper`."""
 
     def handle(context: GroupContext, request: Request, message: Any) -> None:
+        offsets = context.zookeeper_offsets
+        if in_zookeeper is not None and offsets is not None and request.api_version == 0:
+            in_zookeeper(context, offsets, request, message)
+            return
         ask(context.group_coordinator, request_context(request), message, request.answer_with)
 
     return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard)

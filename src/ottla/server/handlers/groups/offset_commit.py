@@ -1,4 +1,5 @@
-"""OffsetCommit (8): versions 2 to 10. All rules are the group coordinator's, which answers when it is committed."""
+"""OffsetCommit (8). All rules are the group coordinator's, which answers when it is committed; version 0 is another
+matter where ZooKeeper keeps the cluster."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from ottla.server.authorization import Need
 from ottla.server.guards import Items, guard_items, topic_name
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
+from ottla.server.handlers.groups.zookeeper_offsets import commit_offsets
 from ottla.server.request import Request
 
 
@@ -53,6 +55,7 @@ OFFSET_COMMIT = coordinated(
     GroupCoordinator.offset_commit,
     error_response,
     guard=guard,
+    in_zookeeper=commit_offsets,
     needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
     item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
 )

@@ -1,4 +1,5 @@
-"""OffsetFetch (9): versions 1 to 10; from 8 on for several groups at once (KIP-709). Committed offsets only."""
+"""OffsetFetch (9); from version 8 on for several groups at once (KIP-709). Committed offsets only; version 0 is another
+matter where ZooKeeper keeps the cluster."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from ottla.server.authorization import Need, split_allowed
 from ottla.server.guards import amend, topic_name
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
+from ottla.server.handlers.groups.zookeeper_offsets import fetch_offsets
 from ottla.server.request import Request
 
 NO_OFFSET = -1
@@ -124,5 +126,6 @@ OFFSET_FETCH = coordinated(
     GroupCoordinator.offset_fetch,
     error_response,
     guard=guard,
+    in_zookeeper=fetch_offsets,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP), Need(AclOperation.DESCRIBE, ResourceType.TOPIC)),
 )

@@ -1,0 +1,112 @@
+"""OffsetCommit 0 and OffsetFetch 0 where ZooKeeper keeps the cluster: offsets of before the coordinator lie there.
+
+As in Apache Kafka up to 3.9 every broker answers them, for partitions that exist; metadata of a commit is measured and
+dropped. Beyond it a negative offset is refused, which nobody could read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from ottla.server.handlers.groups.context import GroupContext
+from ottla.server.request import Request
+
+if TYPE_CHECKING:
+    from ottla.zookeeper.offsets import ConsumerOffsets, TopicPartition
+
+NO_OFFSET = -1
+
+
+def commit_offsets(
+    context: GroupContext, offsets: ConsumerOffsets, request: Request, message: OffsetCommitRequest
+) -> None:
+    """Answers when all is written; each partition for itself."""
+    max_metadata = context.config.get_int("offset.metadata.max.bytes")
+
+    def refusal(topic: str, partition: OffsetCommitRequestPartition) -> ErrorCode:
+        if not _exists(context, topic, partition.partition_index):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if len(partition.committed_metadata or "") > max_metadata:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.OFFSET_OUT_OF_RANGE if partition.committed_offset < 0 else ErrorCode.NONE
+
+    rows = [(topic.name, each, refusal(topic.name, each)) for topic in message.topics for each in topic.partitions]
+    accepted = {
+        (topic, each.partition_index): each.committed_offset
+        for topic, each, refused in rows
+        if refused is ErrorCode.NONE
+    }
+
+    def written(codes: Mapping[TopicPartition, ErrorCode]) -> None:
+        answers = iter(rows)
+        request.answer_with(
+            OffsetCommitResponse(
+                topics=[
+                    OffsetCommitResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            OffsetCommitResponsePartition(
+                                partition_index=each.partition_index,
+                                error_code=next(answers)[2] or codes[topic.name, each.partition_index],
+                            )
+                            for each in topic.partitions
+                        ],
+                    )
+                    for topic in message.topics
+                ]
+            )
+        )
+
+    offsets.commit(message.group_id, accepted, written)
+
+
+def fetch_offsets(
+    context: GroupContext, offsets: ConsumerOffsets, request: Request, message: OffsetFetchRequest
+) -> None:
+    """Answers when all is read; each partition for itself."""
+    asked = [(topic.name, number) for topic in message.topics or () for number in topic.partition_indexes]
+
+    def answer(found: int | ErrorCode, number: int) -> OffsetFetchResponsePartition:
+        offset, code = (NO_OFFSET, found) if isinstance(found, ErrorCode) else (found, ErrorCode.NONE)
+        return OffsetFetchResponsePartition(
+            partition_index=number, committed_offset=offset, metadata="", error_code=code
+        )
+
+    def read(found: Mapping[TopicPartition, int | ErrorCode]) -> None:
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        request.answer_with(
+            OffsetFetchResponse(
+                topics=[
+                    OffsetFetchResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            answer(found.get((topic.name, number), unknown), number)
+                            for number in topic.partition_indexes
+                        ],
+                    )
+                    for topic in message.topics or ()
+                ]
+            )
+        )
+
+    offsets.fetch(message.group_id, (key for key in asked if _exists(context, *key)), read)
+
+
+def _exists(context: GroupContext, topic: str, partition: int) -> bool:
+    found = context.metadata.image.topics.get(topic)
+    return found is not None and partition in found.partitions
