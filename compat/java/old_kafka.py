@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from zookeeper_tree import JAVA, ZooKeeper
 
 from ottla.app.ports import free_ports
+from ottla.testing import Broker
 
 WITHIN_S = 240
 SEND_RETRIES = 1000
@@ -115,3 +117,13 @@ class OldKafka(ZooKeeper):
     def _serves(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self._broker_port)) == 0
+
+
+@contextmanager
+def ottla_on(classpath: str) -> Iterator[tuple[str, Broker]]:
+    """The address of a ZooKeeper, and the broker on it."""
+    with ZooKeeper(classpath) as server:
+        configs = {"zookeeper.connect": server.address, "broker.id": 7, "offsets.topic.num.partitions": 1}
+        # Nothing here waits for this session to end by itself.
+        with Broker(configs=configs | {"zookeeper.session.timeout.ms": 30_000}, start_timeout_s=WITHIN_S) as broker:
+            yield server.address, broker

@@ -5,16 +5,16 @@ Each version first does the same with a broker of its own: so it runs on this Ja
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from old_kafka import WITHIN_S, OldKafka, OldPrograms
-from zookeeper_tree import ZooKeeper
+from old_kafka import WITHIN_S, OldKafka, OldPrograms, ottla_on
 
 from ottla import Admin, Producer, SimpleConsumer
 from ottla.testing import Broker
@@ -24,16 +24,6 @@ GROUP, TOPIC = "old", "old"
 MIRRORED = "mirrored"
 SESSION_MS = 10_000
 """Of a MirrorMaker that is killed, which the next one waits out."""
-
-
-@contextmanager
-def ottla_on(classpath: str) -> Iterator[tuple[str, Broker]]:
-    """The address of a ZooKeeper, and the broker on it."""
-    with ZooKeeper(classpath) as server:
-        configs = {"zookeeper.connect": server.address, "broker.id": 7, "offsets.topic.num.partitions": 1}
-        # Nothing here waits for this session to end by itself.
-        with Broker(configs=configs | {"zookeeper.session.timeout.ms": 30_000}, start_timeout_s=WITHIN_S) as broker:
-            yield server.address, broker
 
 
 def offsets_path(partition: int) -> str:
@@ -84,6 +74,34 @@ def test_they_work_with_ottla(kafka_of: Callable[[str], str], tmp_path: Path, ve
         described = programs.run("kafka.admin.TopicCommand", "--zookeeper", zookeeper, "--describe", "--topic", TOPIC)
         assert described.count("Leader: 7\tReplicas: 7\tIsr: 7") == PARTITIONS, described
         consoles_and_tools(programs, zookeeper, broker.bootstrap_servers)
+
+
+def test_offsets_of_clients_of_0_8_1_lie_there_too(
+    kafka_of: Callable[[str], str], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    if sys.version_info >= (3, 12):
+        pytest.skip("kafka-python 1.4 does not run on this Python")
+    program = [str(request.getfixturevalue("older_python")), str(Path(__file__).parents[1] / "older" / "client.py")]
+    classpath = kafka_of("0.9")
+    programs = OldPrograms(classpath, tmp_path)
+    with ottla_on(classpath) as (zookeeper, broker):
+
+        def consume(count: int) -> tuple[list[int], int]:
+            """Where the next records lie, and what is committed then, by OffsetCommit 0 and OffsetFetch 0."""
+            command = [*program, "consume", broker.bootstrap_servers, "0.8.1", TOPIC, GROUP, str(count)]
+            printed = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=True).stdout
+            *rows, committed = [json.loads(line) for line in printed.splitlines()]
+            return [row["offset"] for row in rows], committed
+
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic(TOPIC, partitions=1, replication_factor=1)
+        programs.produce(broker.bootstrap_servers, TOPIC, "abcde")
+        assert consume(3) == ([0, 1, 2], 3)
+        assert programs.exported(zookeeper, GROUP) == {offsets_path(0): 3}
+        assert programs.consume(zookeeper, GROUP, TOPIC, 1) == ["d"]
+        assert consume(1) == ([4], 5)
+        programs.imported(zookeeper, {offsets_path(0): 1})
+        assert consume(2) == ([1, 2], 3)
 
 
 class Mirrored:
