@@ -15,6 +15,8 @@
 #   make exactly-once [KILLS=50]   consume-transform-produce while copiers and brokers are killed so often, 4 times
 #   make cleaner-kills [KILLS=50]  a broker killed so often while it cleans, rolls and deletes under load; SEED=1
 #   make mirror-kills [KILLS=50]   two mirrors, source and target killed so often in turn while RECORDS=2000000 are copied
+#   make legacy-churn [CHURN=120]  consumers of ours and of Kafka 0.9 in one group for so many seconds while they join,
+#                                  leave, are killed and lose their sessions; SEED=1
 #   make damage [DAMAGES=300]      so many bits flipped in files of one of three replicas under load; SEED=1
 #   make siege [SECONDS=60]        half-open and slow handshakes of TLS, failed logins, each for so long, while somebody
 #                                  works; HANDSHAKES=10000 at a time
@@ -55,6 +57,7 @@ BROKERS ?= 3
 SECURITY ?= plaintext
 KILLS  ?= 50
 RECORDS ?= 2000000
+CHURN  ?= 120
 DAMAGES ?= 300
 SECONDS ?= 60
 HANDSHAKES ?= 10000
@@ -84,7 +87,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills mirror-kills damage siege exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -170,6 +173,9 @@ cleaner-kills: $(VENV)/.test
 
 mirror-kills: $(VENV)/.test
 	OTTLA_MIRROR_KILLS=$(KILLS) OTTLA_MIRROR_RECORDS=$(RECORDS) OTTLA_MIRROR_PARTITIONS=24 OTTLA_MIRROR_SEED=$(SEED) $(TRIAL) tests/faults/test_mirror_kills.py $(ARGS)
+
+legacy-churn: $(VENV)/.test
+	OTTLA_LEGACY_SECONDS=$(CHURN) OTTLA_LEGACY_SEED=$(SEED) $(TRIAL) compat/java/test_legacy_churn.py $(ARGS)
 
 damage: $(VENV)/.test
 	OTTLA_DAMAGES=$(DAMAGES) OTTLA_DAMAGES_SEED=$(SEED) $(TRIAL) tests/cluster/test_damage.py $(ARGS)
