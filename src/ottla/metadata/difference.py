@@ -6,8 +6,8 @@ again under its name appears as both.
 
 from __future__ import annotations
 
-from ottla.metadata.delta import MetadataChanges
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.delta import MetadataChanges, all_changes
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 
 
 def changes_between(old: MetadataImage, new: MetadataImage) -> MetadataChanges:
@@ -29,3 +29,8 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> MetadataChanges:
     changes.brokers_changed = dict(old.brokers) != dict(new.brokers)
     changes.acls_changed = dict(old.acls) != dict(new.acls)
     return changes
+
+
+def changes_since(published: MetadataImage, new: MetadataImage) -> MetadataChanges:
+    """The same for those who were told of `published` last: of nothing yet where that is the empty image."""
+    return all_changes(new) if published is EMPTY_IMAGE else changes_between(published, new)

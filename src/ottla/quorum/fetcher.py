@@ -1,7 +1,8 @@
 """The follower's side of the metadata log: one Fetch after the other, truncation, snapshots of a leader far ahead.
 
 A replica that knows no leader asks the voters and the bootstrap servers in random order: whoever it reaches tells it
-who leads. Voters do so too, since their own set of voters may be old.
+who leads. Voters do so too, since their own set of voters may be old. Who leads is said by Raft's rules, or by whatever
+else keeps the cluster (`Leadership`), and what was fetched may lie in files or in memory (`FollowedLog`).
 
 Invariants:
 - No Fetch leaves before everything that the last one brought is on disk: its offset is a promise.
@@ -14,7 +15,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ottla.common.clock import TimerHandle
+from ottla.common.clock import BlockingPool, TimerHandle
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
@@ -22,10 +23,8 @@ from ottla.common.machine import Machine
 from ottla.common.peer import Address
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.quorum.config import QuorumConfig
-from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.network import QuorumNetwork
-from ottla.quorum.raft import Follower, Raft, Unattached
-from ottla.quorum.raft_types import OffsetAndEpoch
+from ottla.quorum.raft_types import OffsetAndEpoch, Peer, ReplicaKey
 from ottla.quorum.rpc import (
     Answer,
     fetch_request,
@@ -34,6 +33,7 @@ from ottla.quorum.rpc import (
     snapshot_request,
 )
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId, read_snapshot
+from ottla.storage.flush import FlushDone
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,71 @@ MAX_FETCH_WAIT_MS = 500
 MAX_FETCH_BYTES = 1024 * 1024
 MAX_SNAPSHOT_BYTES = 1 << 30
 """A snapshot is collected in memory; one that claims to be larger is refused."""
+
+
+class Leadership(Protocol):
+    """Who leads and where, as this replica knows it. Raft's rules are one."""
+
+    @property
+    def replica(self) -> ReplicaKey:
+        """This one, as others are told of it."""
+        ...
+
+    @property
+    def leader(self) -> LeaderAndEpoch: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what is known to be committed."""
+        ...
+
+    @property
+    def follows(self) -> bool:
+        """Whether this replica follows a leader."""
+        ...
+
+    @property
+    def seeks_leader(self) -> bool:
+        """Whether it follows one, or looks for one."""
+        ...
+
+    def fetch_from(self, now: float) -> Address | None:
+        """Where the leader is reached; None when that is not known."""
+        ...
+
+    def fetch_answered(self, now: float, asked_epoch: int, error: ErrorCode, peer: Peer) -> bool:
+        """An answer to Fetch or FetchSnapshot; whether it comes from the leader that this replica follows."""
+        ...
+
+
+class FollowedLog(Protocol):
+    """What the fetcher needs to know of the own log."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def last_epoch(self) -> int: ...
+
+    @property
+    def failed(self) -> bool:
+        """Whether the log takes no more."""
+        ...
+
+    def end_offset_of_epoch(self, epoch: int) -> OffsetAndEpoch:
+        """The largest known epoch that is not above `epoch`, and where it ended."""
+        ...
+
+    def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
+        """Call `done(None)` once all that was appended is where it has to be; perhaps before this returns."""
+        ...
+
+    def write_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
+        """Keep the file, before `FetcherOwner.loaded`; in the pool. Raises OSError."""
+        ...
 
 
 class FetcherOwner(Protocol):
@@ -109,8 +174,8 @@ class Fetcher:
     def __init__(
         self,
         owner: FetcherOwner,
-        raft: Raft,
-        log: ReplicaLog,
+        raft: Leadership,
+        log: FollowedLog,
         network: QuorumNetwork,
         *,
         machine: Machine,
@@ -155,7 +220,7 @@ class Fetcher:
                 # The answer would be of another epoch, and may take long.
                 self._network.drop(self._address)
                 self._forget()
-            if self._rest is not None and isinstance(raft.role, Follower):
+            if self._rest is not None and raft.follows:
                 # What failed was another leader; a new one can commit nothing before it is followed.
                 self._rest.cancel()
                 self._rest = None
@@ -179,7 +244,7 @@ class Fetcher:
         if address is not None:
             return address
         self._download = None
-        if not isinstance(raft.role, Unattached | Follower):
+        if not raft.seeks_leader:
             return None
         known = self._bootstrap()
         return known[self._rng.randrange(len(known))] if known else None
@@ -256,7 +321,7 @@ class Fetcher:
         raft = self._raft
         if reason is not ErrorCode.NONE:
             logger.debug("fetching metadata: %s", reason)
-        if isinstance(raft.role, Follower) and raft.leader != self._asked:
+        if raft.follows and raft.leader != self._asked:
             self._backoff_s = self._times.retry_backoff_s
             return
         self._pause()

@@ -221,6 +221,16 @@ class Raft:
         return any(voter.key == self.local for voters in sets for voter in voters)
 
     @property
+    def follows(self) -> bool:
+        """Whether this replica follows a leader."""
+        return isinstance(self.role, Follower)
+
+    @property
+    def seeks_leader(self) -> bool:
+        """Whether it follows one, or looks for one."""
+        return isinstance(self.role, Unattached | Follower)
+
+    @property
     def leading(self) -> LeaderState | None:
         """The state of the epoch that this replica leads; None when it does not."""
         return self.role if isinstance(self.role, LeaderState) else None

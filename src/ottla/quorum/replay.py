@@ -19,7 +19,7 @@ from typing import Any
 
 from ottla.common.errors import InvariantError, KafkaError
 from ottla.metadata.delta import MetadataChanges, MetadataDelta, all_changes
-from ottla.metadata.difference import changes_between
+from ottla.metadata.difference import changes_between, changes_since
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.log import SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
@@ -185,7 +185,7 @@ class Replay:
         """Everything that was committed when a leader was first heard of is here: publish from now on."""
         if self.quiet:
             self.quiet = False
-            self._publisher.publish(self.committed, all_changes(self.committed))
+            self._publisher.publish(self.committed, changes_since(self._publisher.image, self.committed))
 
     def fail(self, error: KafkaError) -> None:
         """Nothing more will be committed here."""

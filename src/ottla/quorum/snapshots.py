@@ -22,6 +22,24 @@ _SNAPSHOT_STEP = 200
 SnapshotSource = Callable[[], "tuple[MetadataImage, tuple[Voter, ...]]"]
 
 
+def encode_in_steps(
+    builder: SnapshotBuilder,
+    records: Iterator[ApiMessageAndVersion],
+    scheduler: Scheduler,
+    done: Callable[[bytes], None],
+    is_given_up: Callable[[], bool],
+) -> None:
+    """Add the records, with turns of the loop for others in between, and finish; perhaps before this returns."""
+    if is_given_up():
+        return
+    piece = list(islice(records, _SNAPSHOT_STEP))
+    builder.add(piece)
+    if len(piece) == _SNAPSHOT_STEP:
+        scheduler.call_soon(encode_in_steps, builder, records, scheduler, done, is_given_up)
+    else:
+        done(builder.finish())
+
+
 class SnapshotTaker:
     """Snapshots of one replica, by size of the log since the last one and by time."""
 
@@ -105,30 +123,16 @@ class SnapshotTaker:
         self._running = True
         covered_bytes, self._bytes_since = self._bytes_since, 0
         builder = SnapshotBuilder(image.epoch, self.last_timestamp_ms, self._clock.time_ms(), voters)
-        self._step(SnapshotId(image.offset + 1, image.epoch), builder, image_records(image), covered_bytes)
-        return True
-
-    def _step(
-        self,
-        snapshot: SnapshotId,
-        builder: SnapshotBuilder,
-        records: Iterator[ApiMessageAndVersion],
-        covered_bytes: int,
-    ) -> None:
-        if self._stopped:
-            return
-        piece = list(islice(records, _SNAPSHOT_STEP))
-        builder.add(piece)
-        if len(piece) == _SNAPSHOT_STEP:
-            self._scheduler.call_soon(self._step, snapshot, builder, records, covered_bytes)
-            return
-        data = builder.finish()
-        log = self._log
+        snapshot, log = SnapshotId(image.offset + 1, image.epoch), self._log
 
         def written(_: None, error: BaseException | None) -> None:
             self._written(snapshot, covered_bytes, error)
 
-        self._pool.submit(lambda: log.write_snapshot(snapshot, data), written)
+        def encoded(data: bytes) -> None:
+            self._pool.submit(lambda: log.write_snapshot(snapshot, data), written)
+
+        encode_in_steps(builder, image_records(image), self._scheduler, encoded, lambda: self._stopped)
+        return True
 
     def _written(self, snapshot: SnapshotId, covered_bytes: int, error: BaseException | None) -> None:
         """A snapshot that failed costs nothing but a longer log: it is tried again after as much as was due before."""
