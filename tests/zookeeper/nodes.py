@@ -7,6 +7,7 @@ from typing import Any
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.endpoint import Endpoint
+from ottla.common.machine import Machine
 from ottla.controller.driver import Controller
 from ottla.controller.producer_ids import handle_allocate_producer_ids
 from ottla.controller.result import ControllerResult
@@ -28,13 +29,15 @@ from ottla.protocol.messages.create_topics import (
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Operation
+from ottla.sim.disk import Mount, SimDisk
 from ottla.sim.loop import Process, SimClock, SimLoop
 from ottla.sim.rng import SimRng
 from ottla.sim.zookeeper_session import Ensemble, SimSession
 from ottla.zookeeper.log import ZooKeeperLog
 from ottla.zookeeper.writing import registration
 
-from .world import check_valid, seen
+from .wire import Wire
+from .world import check_valid, content, seen
 
 TIMEOUT_MS = 2_000
 FOREVER_MS = 10**9
@@ -55,6 +58,9 @@ class World:
         """Sessions of those that are registered."""
         self.properties = dict(properties or {})
         self.nodes: dict[int, Node] = {}
+        self.wire = Wire(self)
+        self.images: dict[int, Any] = {}
+        """By offset, what the controller of the time published."""
 
     def start(self, *node_ids: int) -> None:
         for node_id in node_ids:
@@ -88,7 +94,7 @@ class World:
         self.until(lambda: self.there(paths.BROKER_IDS))
         for broker_id in broker_ids:
             session = self.brokers[broker_id] = self.server.connect(FOREVER_MS)
-            endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)
+            endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", f"h{broker_id}", 9092)
             features = SUPPORTED_FEATURES
             image = BrokerImage(broker_id, -1, b"", (endpoint,), features, None, False, False, ())
             self.server.multi(session, [registration(image, 1)])
@@ -139,13 +145,16 @@ class Node:
         publisher.register(self.published)
         config, _ = BrokerConfig.parse({"node.id": str(node_id), **world.properties})
         clock = SimClock(world.loop)
+        self.address = f"h{node_id}", 9092
+        disk = Mount(SimDisk(clock, rng.fork("disk")), self.process)
         self.log = ZooKeeperLog(
             session=self.session,
             broker_id=node_id,
+            cluster_id="c" * 22,
+            listener_name="PLAINTEXT",
+            peers=world.wire.of(self),
             publisher=publisher,
-            clock=clock,
-            rng=rng,
-            scheduler=self.process,
+            machine=Machine(disk, clock, rng, self.process, self.process),
             on_failure=world.loop.failures.append,
         )
         self.controller = Controller(
@@ -170,8 +179,11 @@ class Node:
             assert leader.leader_id == self.node_id
 
     def published(self, image: MetadataImage, _changes: MetadataChanges) -> None:
-        """Images of one node rise by the publisher's own rule; those of a reign are its controller's alone."""
-        assert self.world.reigns.get(image.epoch, self.node_id) == self.node_id
+        """Images of one node rise by the publisher's own rule; those of a reign are its controller's, wherever."""
+        known = content(image), dict(image.brokers)
+        if self.world.reigns.get(image.epoch, self.node_id) == self.node_id:
+            self.world.images[image.offset] = known
+        assert known == self.world.images[image.offset]
 
     def kill(self) -> None:
         self.process.kill()

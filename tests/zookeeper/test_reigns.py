@@ -342,7 +342,7 @@ class Chaos:
 
     def fault(self, node: Node) -> None:
         world = self.world
-        kind = self.rng.randrange(5)
+        kind = self.rng.randrange(7)
         if kind == 0:
             node.session.cut()
         elif kind == 1:
@@ -353,6 +353,10 @@ class Chaos:
         elif kind == 3:
             node.kill()
             world.start(node.node_id)
+        elif kind == 4:
+            world.wire.cut ^= {node.node_id}
+        elif kind == 5:
+            world.wire.lost = self.rng.choice([0.0, 0.0, 0.3])
         elif world.there(paths.CONTROLLER):
             world.write(Delete(paths.CONTROLLER))
 
@@ -366,11 +370,14 @@ class Chaos:
     def end(self) -> None:
         world = self.world
         world.join(*({1, 2, 3} - set(world.brokers)))
+        world.wire.cut.clear()
+        world.wire.lost = 0.0
         world.run(5)
         node = world.settled()
         world.run(5)
         assert world.active is node
         assert content(world.tree) == content(node.publisher.image) == content(node.log.latest)
+        world.until(lambda: all(each.publisher.image == node.publisher.image for each in world.nodes.values()))
         assert self.standing <= set(world.tree.topics)
         for topic in world.tree.topics.values():
             assert all(partition.leader in world.brokers for partition in topic.partitions.values())

@@ -4,15 +4,17 @@ Implements `ottla.metadata.log.MetadataLog`, so the controller above decides as 
 log: the tree is the truth. A reign begins with the claim of `/controller`, which raises `/controller_epoch`; then the
 whole tree is read, what others left undone is completed, and the image is published. What the controller decides is
 replayed on the image and written as multi() calls, one after the other, each of which checks the version of the epoch.
+What was written is served to the others (`service`), as the log of the reign; while another has the claim this node
+follows that one's (`follower`), and tries for the claim itself when it goes.
 
 Invariants:
-- Nothing is published or answered before its last call is known to have happened.
+- Nothing is published, served or answered before its last call is known to have happened.
 - After a call that failed, or whose outcome is not known, this node knows nothing: its reign ends, and another begins
   with a higher epoch and a tree that it reads after its claim. So it does when the connection was lost, though its
   claim may still be there.
 - Offsets of images are numbers of the reign and within it (`first_offset`): they rise from one controller to the next.
 
-What is decided on sees what was decided before, written or not. Left out: who is told of images beside this node.
+What is decided on sees what was decided before, written or not.
 """
 
 from __future__ import annotations
@@ -22,26 +24,30 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, ParamSpec
 
-from ottla.common.clock import Clock, Rng, Scheduler
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.common.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, NEW_CLUSTER_LEVELS
 from ottla.common.ids import new_uuid
-from ottla.metadata.delta import MetadataChanges, MetadataDelta, all_changes
-from ottla.metadata.difference import changes_between
+from ottla.common.machine import Machine
+from ottla.common.peer import PeerNetwork
+from ottla.metadata.delta import MetadataChanges, MetadataDelta
+from ottla.metadata.difference import changes_since
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, metadata_level
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion, at_level, versioned
 from ottla.protocol.messages.metadata_records import FeatureLevelRecord
 from ottla.protocol.znodes import paths
-from ottla.protocol.znodes.brokers import decode_controller, decode_controller_epoch
+from ottla.protocol.znodes.brokers import decode_broker, decode_controller, decode_controller_epoch
 from ottla.protocol.znodes.operations import Create, Delete, Operation, Znode
 from ottla.protocol.znodes.session import Code, ZooKeeperError, ZooKeeperSession
 from ottla.zookeeper.batches import Group, batches
 from ottla.zookeeper.claims import FIRST_EPOCH, Reign, Standing, claim_again, claim_controller, standing
+from ottla.zookeeper.follower import ReignFollower
 from ottla.zookeeper.reading import Tree, read_cluster
+from ottla.zookeeper.reign_log import ReignLog
 from ottla.zookeeper.scan import TreeScan
+from ottla.zookeeper.service import ReignService
 from ottla.zookeeper.writing import TreeWriter
 
 logger = logging.getLogger(__name__)
@@ -61,9 +67,10 @@ def first_offset(controller_epoch: int) -> int:
 
 
 class _Entry(NamedTuple):
-    """What waits: calls, then an image, then an answer."""
+    """What waits: calls, then an image, which is the one before with the records, then an answer."""
 
     calls: deque[list[Operation]]
+    records: Sequence[ApiMessageAndVersion]
     published: tuple[MetadataImage, MetadataChanges] | None
     done: SubmitDone
 
@@ -75,15 +82,21 @@ class ZooKeeperLog:
         "_active",
         "_broker_id",
         "_clock",
+        "_cluster_id",
         "_endpoint",
         "_entries",
+        "_follower",
         "_known",
         "_latest",
+        "_listener_name",
         "_listeners",
+        "_machine",
         "_on_failure",
+        "_peers",
         "_publisher",
         "_pumping",
         "_reign",
+        "_reign_log",
         "_rng",
         "_round",
         "_scheduler",
@@ -92,6 +105,7 @@ class ZooKeeperLog:
         "_session_id",
         "_stopped",
         "_writer",
+        "service",
     )
 
     def __init__(
@@ -99,26 +113,38 @@ class ZooKeeperLog:
         *,
         session: ZooKeeperSession,
         broker_id: int,
+        cluster_id: str,
+        listener_name: str,
+        peers: PeerNetwork | None,
         publisher: MetadataPublisher,
-        clock: Clock,
-        rng: Rng,
-        scheduler: Scheduler,
+        machine: Machine,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`session` is not started yet. `on_failure` is told when this node can take no more part."""
+        """`session` is not started yet. `on_failure` is told when this node can take no more part.
+
+        Another controller is reached by `peers`, at its listener of `listener_name`; without them none is followed.
+        """
         self._on_failure = on_failure
         self._session = session
         self._broker_id = broker_id
+        self._cluster_id = cluster_id
+        self._listener_name = listener_name
+        self._peers = peers
         self._publisher = publisher
-        self._clock = clock
-        self._rng = rng
-        self._scheduler = scheduler
+        self._machine = machine
+        self._clock = machine.clock
+        self._rng = machine.rng
+        self._scheduler = machine.scheduler
         self._endpoint: Endpoint | None = None
         self._session_id = 0
         self._round = 0
         """Rises with whatever makes older answers meaningless."""
         self._reign = Reign(0, 0)
         self._active = False
+        self._reign_log: ReignLog | None = None
+        """What others follow; there while this node is active."""
+        self._follower: ReignFollower | None = None
+        """There while another has the claim."""
         self._latest = EMPTY_IMAGE
         self._writer = TreeWriter((), broker_id, 0)
         self._entries: deque[_Entry] = deque()
@@ -127,13 +153,15 @@ class ZooKeeperLog:
         self._stopped = False
         self._listeners: list[LeadershipListener] = []
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
+        self.service = ReignService(cluster_id, lambda: self.leader, machine.scheduler)
+        """What others ask of this node while it is active."""
 
     # -- facts -----------------------------------------------------------------------------------------------------
 
     @property
     def latest(self) -> MetadataImage:
-        """See `MetadataLog`."""
-        return self._latest
+        """See `MetadataLog`; what is published while this node is not active."""
+        return self._latest if self._active else self._publisher.image
 
     @property
     def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
@@ -176,8 +204,10 @@ class ZooKeeperLog:
         return self._known[0]
 
     def leader_endpoint(self) -> Endpoint | None:
-        """This node's while it is active; another's is in its registration, which only the active one reads here."""
-        return self._endpoint if self._active else None
+        """This node's while it is active; another's is in its registration, and None before that was read."""
+        if self._active:
+            return self._endpoint
+        return None if self._follower is None else self._follower.endpoint
 
     @property
     def epoch_version(self) -> int:
@@ -262,11 +292,12 @@ class ZooKeeperLog:
             else:
                 broker_id = decode_controller(paths.CONTROLLER, claim.data).broker_id
                 controller_epoch = decode_controller_epoch(paths.CONTROLLER_EPOCH, epoch.data)
-                self._tell(LeaderAndEpoch(broker_id, controller_epoch), active=False)
+                self._follow(LeaderAndEpoch(broker_id, controller_epoch))
                 return
         except ProtocolError as error:
             self.begin_anew(error)
             return
+        self._unfollow()
         self._round += 1  # the watch tells of the claim itself too
         self._session.multi(operations, self._during(lambda _paths, error: self._claimed(reign, error)))
 
@@ -292,6 +323,57 @@ class ZooKeeperLog:
         self._cease()
         self._look()
 
+    # -- another's reign -------------------------------------------------------------------------------------------
+
+    def _follow(self, leader: LeaderAndEpoch) -> None:
+        """Another session has the claim, and this node has the watch on it."""
+        if self._follower is not None and self._follower.leader != leader:
+            self._unfollow()
+        if self._follower is None and self._peers is not None and leader.leader_id != self._broker_id:
+            self._follower = ReignFollower(
+                self._broker_id,
+                leader,
+                cluster_id=self._cluster_id,
+                peers=self._peers,
+                publisher=self._publisher,
+                machine=self._machine,
+                on_failure=self._end_for_good,
+            )
+        self._tell(leader, active=False)
+        self._find_controller()
+
+    def _find_controller(self) -> None:
+        follower = self._follower
+        if follower is None:
+            return
+        path = paths.broker(follower.leader.leader_id)
+
+        def seen(node: Znode | None, error: ZooKeeperError | None) -> None:
+            if error is not None:
+                self.begin_anew(error)
+            else:
+                follower.found(None if node is None else self._endpoint_in(path, node.data))
+
+        self._session.get(path, self._during(seen), self._during(self._find_controller))
+
+    def _endpoint_in(self, path: str, data: bytes) -> Endpoint | None:
+        try:
+            endpoints = decode_broker(path, data).endpoints
+        except ProtocolError as error:
+            logger.error("the controller can't be followed: %s", error)
+            return None
+        found = next((each for each in endpoints if each.listener_name == self._listener_name), None)
+        if found is None:
+            logger.error("the controller can't be followed: %s has no listener %s", path, self._listener_name)
+        return found
+
+    def _unfollow(self) -> None:
+        """Nobody has the claim, as far as this node knows."""
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.stop()
+        self._tell(LeaderAndEpoch(NO_NODE, self._known[0].epoch), active=False)
+
     # -- the beginning of a reign ----------------------------------------------------------------------------------
 
     def _tree_read(self, tree: Tree | None, error: Exception | None) -> None:
@@ -313,13 +395,13 @@ class ZooKeeperLog:
         known -= {operation.path for group in repairs for operation in group if isinstance(operation, Delete)}
         self._latest = image
         self._writer = TreeWriter(known, self._broker_id, controller_epoch)
-        before = self._publisher.image
-        changes = all_changes(image) if before is EMPTY_IMAGE else changes_between(before, image)
-        self._enqueue(repairs, (image, changes), self._begun)
+        self._enqueue(repairs, (image, changes_since(self._publisher.image, image)), self._begun)
 
     def _begun(self, error: BaseException | None) -> None:
         if error is None:
             self._active = True
+            self._reign_log = ReignLog(self._latest, self._clock, self._scheduler)
+            self.service.begin(self._reign_log)
             self._tell(LeaderAndEpoch(self._broker_id, self._reign.controller_epoch), active=True)
 
     # -- writes ----------------------------------------------------------------------------------------------------
@@ -340,8 +422,9 @@ class ZooKeeperLog:
         if not records:
             self._enqueue((), None, done)
             return
+        records = list(at_level(records, metadata_level(self._latest)))
         delta = MetadataDelta(self._latest)
-        for record in at_level(records, metadata_level(self._latest)):
+        for record in records:
             delta.replay(record.message)
         image, changes = delta.apply(self._latest.offset + len(records), self._reign.controller_epoch)
         try:
@@ -353,7 +436,7 @@ class ZooKeeperLog:
             done(error)
             return
         self._latest = image
-        self._enqueue(groups, (image, changes), done)
+        self._enqueue(groups, (image, changes), done, records)
 
     def submit_start(self, batches: Sequence[Sequence[ApiMessageAndVersion]], done: SubmitDone) -> None:
         """Raises InvariantError: that is how a node begins that is a cluster by itself."""
@@ -371,9 +454,13 @@ class ZooKeeperLog:
         self._writer.learn(path)
 
     def _enqueue(
-        self, groups: Iterable[Group], published: tuple[MetadataImage, MetadataChanges] | None, done: SubmitDone
+        self,
+        groups: Iterable[Group],
+        published: tuple[MetadataImage, MetadataChanges] | None,
+        done: SubmitDone,
+        records: Sequence[ApiMessageAndVersion] = (),
     ) -> None:
-        self._entries.append(_Entry(deque(batches(groups, self._reign.epoch_version)), published, done))
+        self._entries.append(_Entry(deque(batches(groups, self._reign.epoch_version)), records, published, done))
         self._pump()
 
     def _pump(self) -> None:
@@ -391,6 +478,9 @@ class ZooKeeperLog:
                 self._entries.popleft()
                 if entry.published is not None:
                     self._publish(*entry.published)
+                    if self._reign_log is not None:  # it begins with the first image
+                        self._reign_log.append(entry.records, entry.published[0])
+                        self.service.grown()
                 entry.done(None)
         finally:
             self._pumping = False
@@ -400,9 +490,7 @@ class ZooKeeperLog:
             self._publisher.publish(image, changes)
         except Exception as error:
             # Some parts of the broker follow this image and some don't: no further change may build on it.
-            self._stopped = True
-            self._cease()
-            self._on_failure(error)
+            self._end_for_good(error)
             raise
 
     def _sent(self, _paths: list[str] | None, error: ZooKeeperError | None) -> None:
@@ -425,13 +513,20 @@ class ZooKeeperLog:
         self._cease()
         self._scheduler.call_later(RETRY_S, self._during(self._look))
 
+    def _end_for_good(self, error: BaseException) -> None:
+        self._stopped = True
+        self._cease()
+        self._on_failure(error)
+
     def _cease(self) -> None:
         """Whatever is under way is nobody's business any more; nobody knows what becomes of it."""
         self._round += 1
         self._sending = False
         waiting, self._entries = self._entries, deque()
         self._active = False
-        self._tell(LeaderAndEpoch(NO_NODE, self._known[0].epoch), active=False)
+        self._reign_log = None
+        self._unfollow()
+        self.service.end()
         for entry in waiting:
             entry.done(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller any more."))
 

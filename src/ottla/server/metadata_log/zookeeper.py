@@ -11,14 +11,14 @@ from ottla.zookeeper.offsets import ConsumerOffsets
 
 def zookeeper(context: MetadataLogContext, session: ZooKeeperSession) -> NodeMetadataLog:
     """This node's part, by a session that begins with the start of the log."""
-    machine = context.machine
     log = ZooKeeperLog(
         session=session,
         broker_id=context.config.node_id,
+        cluster_id=context.cluster_id,
+        listener_name=context.config.inter_broker_listener,
+        peers=context.peers,
         publisher=context.publisher,
-        clock=machine.clock,
-        rng=machine.rng,
-        scheduler=machine.scheduler,
+        machine=context.machine,
         on_failure=context.on_failure,
     )
     return NodeMetadataLog(log, None, _register_nothing, log, ConsumerOffsets(session))

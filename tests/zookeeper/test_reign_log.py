@@ -1,0 +1,236 @@
+"""The log of a reign and the answers of who has it: what is kept, what a follower is told, where it has an end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
+from ottla.metadata.log import LeaderAndEpoch
+from ottla.metadata.records import ApiMessageAndVersion, versioned
+from ottla.protocol.messages.metadata_records import ConfigRecord
+from ottla.quorum.opening import image_of
+from ottla.quorum.raft_types import FetchVerdict, OffsetAndEpoch, ReplicaKey
+from ottla.quorum.replay import batch_content
+from ottla.quorum.rpc import fetch_request, snapshot_request
+from ottla.quorum.snapshot_file import SnapshotId, read_snapshot
+from ottla.record.batch import iter_batches
+from ottla.sim.loop import SimClock, SimLoop
+from ottla.zookeeper import reign_log
+from ottla.zookeeper.log import first_offset
+from ottla.zookeeper.reign_log import ReignLog
+from ottla.zookeeper.service import ReignService
+
+EPOCH = 3
+CLUSTER = "c" * 22
+START = first_offset(EPOCH) + 1
+
+
+class Reign:
+    """A log that grows, its service, and what that answered."""
+
+    def __init__(self, settings: int = 1) -> None:
+        self.loop = SimLoop()
+        self.image = image_with(EMPTY_IMAGE, [setting(number) for number in range(settings)], first_offset(EPOCH))
+        self.log = ReignLog(self.image, SimClock(self.loop), self.loop)
+        self.leader = LeaderAndEpoch(1, EPOCH)
+        self.service = ReignService(CLUSTER, lambda: self.leader, self.loop)
+        self.service.begin(self.log)
+        self.answers: list[Any] = []
+
+    def write(self, *records: ApiMessageAndVersion) -> None:
+        self.image = image_with(self.image, records, self.image.offset + len(records))
+        self.log.append(records, self.image)
+        self.service.grown()
+
+    def fetch(self, offset: int, epoch: int = EPOCH, last: int = EPOCH, wait_ms: int = 500, **more: Any) -> Any:
+        """The part of the answer about the log; None while there is none."""
+        request = fetch_request(
+            more.get("cluster_id", CLUSTER),
+            ReplicaKey(2),
+            epoch,
+            OffsetAndEpoch(offset, last),
+            -1,
+            max_wait_ms=wait_ms,
+            max_bytes=more.get("max_bytes", 1 << 20),
+        )
+        self.answers.clear()
+        self.service.fetch(request, self.answers.append)
+        return self.answered
+
+    @property
+    def answered(self) -> Any:
+        assert len(self.answers) < 2
+        return self.answers[0].responses[0].partitions[0] if self.answers else None
+
+    def snapshot(self, place: OffsetAndEpoch, position: int = 0, epoch: int = EPOCH, max_bytes: int = 1 << 20) -> Any:
+        request = snapshot_request(CLUSTER, ReplicaKey(2), epoch, place, position, max_bytes)
+        self.answers.clear()
+        self.service.fetch_snapshot(request, self.answers.append)
+        self.loop.run_until(self.loop.time() + 1)
+        assert len(self.answers) == 1
+        return self.answers[0].topics[0].partitions[0]
+
+
+def setting(number: int, value: str = "v") -> ApiMessageAndVersion:
+    return versioned(ConfigRecord(resource_type=2, resource_name=f"t{number}", name="n", value=value))
+
+
+def image_with(before: MetadataImage, records: Any, offset: int) -> MetadataImage:
+    delta = MetadataDelta(before)
+    for record in records:
+        delta.replay(record.message)
+    return delta.apply(offset, EPOCH)[0]
+
+
+def test_who_is_at_its_place_gets_what_follows_batch_by_batch() -> None:
+    reign = Reign()
+    reign.write(setting(1), setting(2))
+    reign.write(setting(3))
+    told = reign.fetch(START)
+    found = [(batch.base_offset, len(batch_content(batch)[0])) for batch in iter_batches(told.records)]
+    assert found == [(START, 2), (START + 2, 1)]
+    assert (told.high_watermark, told.log_start_offset) == (START + 3, START)
+    assert told.current_leader.leader_id == 1
+    second = reign.fetch(START + 2)
+    assert [batch.base_offset for batch in iter_batches(second.records)] == [START + 2]
+
+
+def test_a_batch_comes_whole_and_no_more_than_was_asked_for() -> None:
+    reign = Reign()
+    for number in range(3):
+        reign.write(setting(number))
+    assert [batch.base_offset for batch in iter_batches(reign.fetch(START, max_bytes=1).records)] == [START]
+    size = len(reign.fetch(START, max_bytes=1).records)
+    assert len(reign.fetch(START, max_bytes=2 * size + 1).records) == 2 * size
+
+
+def test_who_has_everything_waits_for_more_and_no_longer_than_asked() -> None:
+    reign = Reign()
+    assert reign.fetch(START) is None
+    reign.write(setting(1))
+    assert reign.answered.records
+    assert reign.fetch(START + 1) is None
+    reign.loop.run_until(reign.loop.time() + 0.6)
+    assert (reign.answered.records, reign.answered.high_watermark) == (b"", START + 1)
+    assert not reign.fetch(START + 1, wait_ms=0).records
+
+
+def test_the_end_of_a_reign_answers_who_waits() -> None:
+    reign = Reign()
+    assert reign.fetch(START) is None
+    reign.leader = LeaderAndEpoch(-1, EPOCH)
+    reign.service.end()
+    assert reign.answered.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert reign.fetch(START).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize(
+    ("epoch", "error"),
+    [(EPOCH - 1, ErrorCode.FENCED_LEADER_EPOCH), (EPOCH + 1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+)
+def test_who_follows_another_reign_is_told(epoch: int, error: ErrorCode) -> None:
+    reign = Reign()
+    assert reign.fetch(START, epoch=epoch).error_code == error
+    assert reign.snapshot(OffsetAndEpoch(START, EPOCH), epoch=epoch).error_code == error
+
+
+def test_another_cluster_and_another_topic_are_refused() -> None:
+    reign = Reign()
+    with pytest.raises(KafkaError) as refused:
+        reign.fetch(START, cluster_id="other")
+    assert refused.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+    request = snapshot_request(CLUSTER, ReplicaKey(2), EPOCH, OffsetAndEpoch(START, EPOCH), 0, 1)
+    request.topics[0].name = "t"
+    with pytest.raises(KafkaError):
+        reign.service.fetch_snapshot(request, reign.answers.append)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (START - 1, EPOCH), (START, EPOCH - 1), (first_offset(EPOCH - 1) + 9, 2)])
+def test_whose_log_is_not_of_this_reign_takes_the_snapshot(place: tuple[int, int]) -> None:
+    reign = Reign()
+    told = reign.fetch(place[0], last=place[1])
+    assert (told.snapshot_id.end_offset, told.snapshot_id.epoch) == (START, EPOCH)
+    assert not told.records
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ((START + 1, EPOCH), ErrorCode.OFFSET_OUT_OF_RANGE),
+        ((-1, EPOCH), ErrorCode.INVALID_REQUEST),
+        ((START, -1), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_place_that_can_t_be(place: tuple[int, int], error: ErrorCode) -> None:
+    assert Reign().fetch(place[0], last=place[1]).error_code == error
+
+
+def test_a_snapshot_is_the_image_piece_by_piece() -> None:
+    reign = Reign(settings=1000)
+    place, data = OffsetAndEpoch(START, EPOCH), bytearray()
+    while True:
+        told = reign.snapshot(place, len(data), max_bytes=5_000)
+        assert (told.error_code, told.position) == (0, len(data))
+        assert len(told.unaligned_records) <= 5_000
+        data += told.unaligned_records
+        if len(data) == told.size:
+            break
+    assert image_of(SnapshotId(*place), read_snapshot(bytes(data)).records) == reign.image
+    for position in (len(data), -1):
+        assert reign.snapshot(place, position).error_code == ErrorCode.POSITION_OUT_OF_RANGE
+
+
+def test_a_snapshot_that_there_is_not() -> None:
+    reign = Reign()
+    for place in (OffsetAndEpoch(START + 1, EPOCH), OffsetAndEpoch(START, EPOCH - 1)):
+        assert reign.snapshot(place).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
+
+
+def test_a_large_snapshot_is_made_with_turns_for_others_and_only_once() -> None:
+    reign = Reign(settings=2_000)
+    request = snapshot_request(CLUSTER, ReplicaKey(2), EPOCH, OffsetAndEpoch(START, EPOCH), 0, 1 << 20)
+    for _ in range(2):
+        reign.service.fetch_snapshot(request, reign.answers.append)
+    assert not reign.answers
+    reign.service.end()
+    assert [each.topics[0].partitions[0].error_code for each in reign.answers] == [ErrorCode.SNAPSHOT_NOT_FOUND] * 2
+    reign.loop.run_until(reign.loop.time() + 1)
+    assert len(reign.answers) == 2
+
+
+class TestGrowth:
+    def test_what_is_kept_has_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(reign_log, "MAX_BYTES", 1_000)
+        reign = Reign()
+        for number in range(200):
+            reign.write(setting(number % 7, str(number)))
+            assert sum(map(len, reign.log._batches)) < 2_200
+            assert len(reign.log._offsets) == len(reign.log._batches)
+        assert reign.log.start_offset > START
+        told = reign.fetch(START)
+        place = OffsetAndEpoch(told.snapshot_id.end_offset, told.snapshot_id.epoch)
+        data = bytes(reign.snapshot(place).unaligned_records)
+        image = image_of(SnapshotId(*place), read_snapshot(data).records)
+        offset = place.end_offset
+        while offset < reign.log.end_offset:
+            for batch in iter_batches(reign.fetch(offset).records):
+                assert batch.base_offset == offset
+                image = image_with(image, [versioned(each) for each in batch_content(batch)[0]], batch.next_offset - 1)
+                offset = batch.next_offset
+        assert image == reign.image
+
+    def test_the_snapshot_before_the_newest_is_there_for_who_fetches_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        reign = Reign()
+        first = OffsetAndEpoch(START, EPOCH)
+        monkeypatch.setattr(reign_log, "MAX_BYTES", 1)
+        reign.write(setting(1))
+        assert reign.fetch(0, last=0).snapshot_id.end_offset == START + 1
+        assert reign.snapshot(first).error_code == 0
+        assert reign.fetch(START).records, "what follows it is there, too"
+        reign.write(setting(2))
+        assert reign.snapshot(first).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
+        assert reign.log.place(first) == FetchVerdict(snapshot=OffsetAndEpoch(START + 2, EPOCH))
