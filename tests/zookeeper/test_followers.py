@@ -103,7 +103,7 @@ def test_one_that_missed_some_batches_goes_on_with_the_next() -> None:
 
 
 def test_one_that_missed_more_than_is_kept_takes_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reign_log, "MAX_BYTES", 2_000)
+    monkeypatch.setattr(reign_log, "MAX_BYTES", 500)
     world = cluster(1, 2)
     before = snapshots_asked(world, 2)
     made(world, "early")

@@ -32,7 +32,7 @@ START = first_offset(EPOCH) + 1
 class Reign:
     """A log that grows, its service, and what that answered."""
 
-    def __init__(self, settings: int = 1) -> None:
+    def __init__(self, settings: int = 1, *, followed: bool = True) -> None:
         self.loop = SimLoop()
         self.image = image_with(EMPTY_IMAGE, [setting(number) for number in range(settings)], first_offset(EPOCH))
         self.log = ReignLog(self.image, SimClock(self.loop), self.loop)
@@ -40,6 +40,9 @@ class Reign:
         self.service = ReignService(CLUSTER, lambda: self.leader, self.loop)
         self.service.begin(self.log)
         self.answers: list[Any] = []
+        if followed:
+            self.fetch(0, last=0)
+            self.answers.clear()
 
     def write(self, *records: ApiMessageAndVersion) -> None:
         self.image = image_with(self.image, records, self.image.offset + len(records))
@@ -203,6 +206,18 @@ def test_a_large_snapshot_is_made_with_turns_for_others_and_only_once() -> None:
 
 
 class TestGrowth:
+    def test_nothing_is_kept_before_somebody_asks(self) -> None:
+        reign = Reign(followed=False)
+        for number in range(3):
+            reign.write(setting(number))
+        assert not reign.log._batches
+        place = OffsetAndEpoch(START + 3, EPOCH)
+        assert reign.fetch(0, last=0).snapshot_id.end_offset == place.end_offset
+        data = bytes(reign.snapshot(place).unaligned_records)
+        assert image_of(SnapshotId(*place), read_snapshot(data).records) == reign.image
+        reign.write(setting(4))
+        assert reign.fetch(place.end_offset).records
+
     def test_what_is_kept_has_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reign_log, "MAX_BYTES", 1_000)
         reign = Reign()

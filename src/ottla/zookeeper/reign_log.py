@@ -5,6 +5,8 @@ tree, so its end is its high watermark, and it may go with the reign: the next o
 
 Invariants:
 - Batches lie without a gap between the end of the oldest snapshot and the end of the log.
+- Before somebody asks for the first time there are none, and the snapshot is the newest image: a broker that nobody
+  follows pays for nothing.
 - There are at most two snapshots and `2 * MAX_BYTES` of batches, the newest aside: when as much was appended since the
   newest, another one begins, and the oldest goes with what follows it. One that a follower is about to fetch stays till
   then. A snapshot is an image until somebody asks for its bytes.
@@ -68,7 +70,17 @@ class _Snapshot:
 class ReignLog:
     """All methods belong to the loop."""
 
-    __slots__ = ("_batches", "_bytes_since", "_clock", "_offsets", "_scheduler", "_snapshots", "end_offset", "epoch")
+    __slots__ = (
+        "_batches",
+        "_bytes_since",
+        "_clock",
+        "_is_followed",
+        "_offsets",
+        "_scheduler",
+        "_snapshots",
+        "end_offset",
+        "epoch",
+    )
 
     def __init__(self, image: MetadataImage, clock: Clock, scheduler: Scheduler) -> None:
         """Begins with `image`, whose epoch is the reign's."""
@@ -79,6 +91,7 @@ class ReignLog:
         """Where each batch begins."""
         self._batches: list[bytes] = []
         self._bytes_since = 0
+        self._is_followed = False
         self.epoch = image.epoch
         self.end_offset = image.offset + 1
 
@@ -89,6 +102,10 @@ class ReignLog:
 
     def append(self, records: Sequence[ApiMessageAndVersion], image: MetadataImage) -> None:
         """Add what was written to the tree; `image` is the one with it."""
+        if not self._is_followed:
+            self._snapshots = [_Snapshot(image)]
+            self.end_offset = image.offset + 1
+            return
         now_ms = self._clock.time_ms()
         data = [RecordData(now_ms, None, encode_record(record)) for record in records]
         batch = bytes(build_batch(data, base_offset=self.end_offset, leader_epoch=self.epoch))
@@ -109,6 +126,7 @@ class ReignLog:
 
     def place(self, place: OffsetAndEpoch) -> FetchVerdict:
         """Where a follower's log, which ends at `place`, stands to this one: another reign's has nothing of it."""
+        self._is_followed = True
         if place.end_offset < 0 or place.epoch < 0:
             return FetchVerdict(ErrorCode.INVALID_REQUEST)
         if place.epoch != self.epoch or place.end_offset < self.start_offset:
