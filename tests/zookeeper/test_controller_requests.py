@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.server.harness import Connection, MemoryChannel
+from tests.server.harness import Connection, MemoryChannel, fetched
+from tests.server.harness import fetch_request as fetch_of_records
 
 from ottla.common.acl import ANONYMOUS
 from ottla.common.endpoint import Endpoint, ListenerInfo
@@ -28,13 +29,22 @@ from ottla.protocol.messages.envelope import EnvelopeRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.registry import ApiKey
 from ottla.protocol.znodes import paths
+from ottla.quorum.raft_types import OffsetAndEpoch, ReplicaKey
+from ottla.quorum.rpc import fetch_request, read_fetch, read_snapshot_piece, snapshot_request
+from ottla.quorum.snapshot_file import read_snapshot
 from ottla.server.principals import pack_principal
 from ottla.zookeeper.writing import registration
 
 from .brokers import FOREVER_MS, Life, Machines, World, address_of
 
 PEER = 2
-BETWEEN_BROKERS = {ApiKey.ALTER_PARTITION, ApiKey.ENVELOPE, ApiKey.BROKER_HEARTBEAT, ApiKey.ALLOCATE_PRODUCER_IDS}
+BETWEEN_BROKERS = {
+    ApiKey.ALTER_PARTITION,
+    ApiKey.ENVELOPE,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.FETCH_SNAPSHOT,
+}
 
 
 class Peer:
@@ -192,6 +202,12 @@ LISTENERS = {
 }
 
 
+AUTHORIZED = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:broker",
+}
+
+
 def served(life: Life, listener: str) -> set[int]:
     connection = on(life, listener)
     response = connection.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
@@ -215,9 +231,7 @@ def test_clients_reach_none_of_it_on_a_listener_of_their_own(world: World) -> No
 
 
 def test_it_needs_cluster_action(world: World) -> None:
-    life = Machines(world).begin(
-        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer", super_users="User:broker"
-    )
+    life = Machines(world).begin(**AUTHORIZED)
     life.serves()
     connection = life.connect()
     request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=life.epoch)
@@ -234,6 +248,69 @@ def reign_anew(world: World, life: Life) -> None:
     world.until(lambda: world.server.tree()[path].version)
     life.session.cut()
     world.until(lambda: life.broker.parts.control.controller.active and PEER in life.broker.image.brokers)
+
+
+class TestTheMetadataLog:
+    """What those who follow fetch."""
+
+    def ask(self, life: Life, connection: Connection, cluster_id: str = "") -> Any:
+        """From nothing on, as one who has just come."""
+        epoch = life.broker.image.epoch
+        request = fetch_request(
+            cluster_id or life.broker.cluster_id,
+            ReplicaKey(PEER),
+            epoch,
+            OffsetAndEpoch(0, 0),
+            0,
+            max_wait_ms=0,
+            max_bytes=1 << 20,
+        )
+        return connection.ask(request, 18)
+
+    def test_a_reign_begins_with_a_snapshot(self, world: World, life: Life, peer: Peer) -> None:
+        reign_anew(world, life)
+        answer = read_fetch(self.ask(life, peer.connection))
+        place = answer.partition.snapshot_id
+        assert answer.error is ErrorCode.NONE
+        assert place.epoch == life.broker.image.epoch
+        request = snapshot_request(
+            life.broker.cluster_id,
+            ReplicaKey(PEER),
+            place.epoch,
+            OffsetAndEpoch(place.end_offset, place.epoch),
+            0,
+            1 << 20,
+        )
+        piece = read_snapshot_piece(peer.connection.ask(request, 1))
+        assert piece.error is ErrorCode.NONE
+        data = bytes(piece.partition.unaligned_records)
+        assert piece.partition.size == len(data)
+        assert read_snapshot(data).records
+
+    def test_other_clusters_are_told_so(self, life: Life, peer: Peer) -> None:
+        assert self.ask(life, peer.connection, "o" * 22).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+    def test_records_are_fetched_by_the_same_row(self, life: Life) -> None:
+        client = life.connect()
+        topic_id = client.create_topic("t")
+        assert client.produce("t", b"x").error_code == 0
+        (found,) = fetched(client.ask(fetch_of_records((topic_id, 0, 0)), 13)).values()
+        assert found.high_watermark == 1
+
+    def test_a_listener_of_clients_has_no_such_topic(self, world: World) -> None:
+        life = Machines(world).begin(**LISTENERS)
+        life.serves()
+        (topic,) = self.ask(life, on(life, "EXTERNAL")).responses
+        assert topic.partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert read_fetch(self.ask(life, on(life, "INTERNAL"))).error is ErrorCode.NONE
+
+    def test_it_needs_cluster_action(self, world: World) -> None:
+        life = Machines(world).begin(**AUTHORIZED)
+        life.serves()
+        connection = life.connect()
+        assert self.ask(life, connection).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        connection.channel.principal = "User:broker"
+        assert read_fetch(self.ask(life, connection)).error is ErrorCode.NONE
 
 
 class TestShuttingDown:

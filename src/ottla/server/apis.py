@@ -25,7 +25,7 @@ def broker_apis(contexts: Contexts) -> list[Served]:
     if contexts.zookeeper is not None:
         from ottla.server.handlers.quorum.on_zookeeper import served_between_brokers  # here, as below
 
-        served += served_between_brokers(contexts.zookeeper)
+        served = served_between_brokers(served, contexts.zookeeper)
     return served
 
 

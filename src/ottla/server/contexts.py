@@ -84,8 +84,9 @@ class Contexts:
         )
         quorum = control.metadata.quorum
         self.quorum = None if quorum is None else QuorumContext(quorum.service, decisions)
+        reign = control.metadata.zookeeper
         self.zookeeper = (
-            None if control.metadata.zookeeper is None else ZooKeeperContext(config.inter_broker_listener, decisions)
+            None if reign is None else ZooKeeperContext(config.inter_broker_listener, reign.service, decisions)
         )
 
     def use_limits(self, *, limited: bool) -> None:

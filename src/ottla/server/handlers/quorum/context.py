@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from ottla.quorum.service import QuorumService
 from ottla.server.decisions import Decisions
+
+
+class ServedMetadata(Protocol):
+    """The metadata log, for those who follow: of a quorum, or of one controller's reign."""
+
+    def fetch(self, request: FetchRequest, respond: Callable[[FetchResponse], None]) -> None:
+        """Records from the asked offset on; `respond` is called once, perhaps later. Raises KafkaError."""
+        ...
+
+    def fetch_snapshot(self, request: FetchSnapshotRequest, respond: Callable[[FetchSnapshotResponse], None]) -> None:
+        """A piece of a snapshot, likewise."""
+        ...
+
+
+class ServingContext(Protocol):
+    """The context of who serves it."""
+
+    @property
+    def service(self) -> ServedMetadata: ...
 
 
 class QuorumContext(NamedTuple):
@@ -20,4 +42,5 @@ class ZooKeeperContext(NamedTuple):
 
     listener_name: str
     """Where brokers reach one another."""
+    service: ServedMetadata
     decisions: Decisions

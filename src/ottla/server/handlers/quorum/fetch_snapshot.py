@@ -7,11 +7,11 @@ from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSn
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.handlers.quorum.context import QuorumContext
+from ottla.server.handlers.quorum.context import ServingContext
 from ottla.server.request import Request
 
 
-def handle(context: QuorumContext, request: Request, message: FetchSnapshotRequest) -> None:
+def handle(context: ServingContext, request: Request, message: FetchSnapshotRequest) -> None:
     """A piece of a snapshot; the channel parks while the pool reads it."""
     context.service.fetch_snapshot(message, request.answer_with)
 

@@ -11,11 +11,11 @@ from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi, Listeners, bare_error
 from ottla.server.authorization import Need
-from ottla.server.handlers.quorum.context import QuorumContext
+from ottla.server.handlers.quorum.context import ServingContext
 from ottla.server.request import Request
 
 
-def handle(context: QuorumContext, request: Request, message: FetchRequest) -> None:
+def handle(context: ServingContext, request: Request, message: FetchRequest) -> None:
     """Answered when there are records, more is committed than the follower knows, or its time is over."""
     context.service.fetch(message, request.answer_with)
 

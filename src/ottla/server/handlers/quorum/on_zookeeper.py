@@ -1,22 +1,69 @@
 """The rows that a broker on ZooKeeper serves beside a broker's: what the others ask of the one that is the controller.
 
 There is no listener of the controller, so the others reach it where brokers reach one another, and there alone, as in
-Apache Kafka. All of it needs ClusterAction.
+Apache Kafka. All of it needs ClusterAction. Fetch is a broker's own row there: one of the metadata log alone, as those
+who follow the controller send it, is told by the bytes in which it names its topic, so no other is read twice.
 """
 
 from __future__ import annotations
 
-from ottla.server.api import Served
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.channel import Part
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.ids import METADATA_TOPIC_ID
+from ottla.protocol.codec import read_message
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.registry import ApiKey
+from ottla.server.api import HotApi, Served
 from ottla.server.handlers.quorum.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from ottla.server.handlers.quorum.alter_partition import ALTER_PARTITION
 from ottla.server.handlers.quorum.broker_heartbeat import BROKER_HEARTBEAT
 from ottla.server.handlers.quorum.context import ZooKeeperContext
 from ottla.server.handlers.quorum.envelope import ENVELOPE
+from ottla.server.handlers.quorum.fetch_snapshot import FETCH_SNAPSHOT
+from ottla.server.request import Request
+
+_FIXED_FIELDS_FROM = 15
+"""From this version of Fetch on the topics follow fields of a fixed size (KIP-903)."""
+_TOPICS_AT = 21
+_METADATA_ALONE = b"\x02" + METADATA_TOPIC_ID
+"""An array of one topic, by its id."""
 
 
-def served_between_brokers(context: ZooKeeperContext) -> list[Served]:
-    """The rows, for the listener where brokers reach one another."""
-    return [
+def served_between_brokers(served: Sequence[Served], context: ZooKeeperContext) -> list[Served]:
+    """What a broker serves, and these."""
+    added = [
         Served(row.served_only_on(context.listener_name), context)
-        for row in (ALLOCATE_PRODUCER_IDS, ALTER_PARTITION, BROKER_HEARTBEAT, ENVELOPE)
+        for row in (ALLOCATE_PRODUCER_IDS, ALTER_PARTITION, BROKER_HEARTBEAT, ENVELOPE, FETCH_SNAPSHOT)
     ]
+    return [_with_metadata(each, context) if each.api.key is ApiKey.FETCH else each for each in (*served, *added)]
+
+
+def _with_metadata(fetch: Served, context: ZooKeeperContext) -> Served:
+    """A broker's row of Fetch that serves the metadata log too."""
+    own = fetch.api
+    if not isinstance(own, HotApi):
+        raise InvariantError("Fetch has a codec of its own")
+    serve_records = own.serve
+
+    def serve(records: Any, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
+        topics_at = body_start + _TOPICS_AT
+        if (
+            buffer[topics_at : topics_at + len(_METADATA_ALONE)] != _METADATA_ALONE
+            or request.api_version < _FIXED_FIELDS_FROM
+            or request.listener_name != context.listener_name
+        ):
+            return serve_records(records, request, buffer, body_start, end)
+        message, _ = read_message(FetchRequest, request.api_version, buffer, body_start, end)
+        try:
+            if not request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+                raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            context.service.fetch(message, request.answer_with)
+        except KafkaError as error:
+            request.answer_with(FetchResponse(error_code=error.code))
+        return None
+
+    return Served(HotApi(ApiKey.FETCH, serve, item_needs=own.item_needs), fetch.context)
