@@ -323,6 +323,10 @@ class Controller:
         if any(isinstance(record.message, _CAUSES_OF_UPKEEP) for record in records):
             self._schedule_upkeep()
 
+    def brokers_changed(self) -> None:
+        """A broker has come that serves from the start: no later record says that it does."""
+        self._schedule_upkeep()
+
     def directories_changed(self) -> None:
         """Of the broker of a single node others take new replicas now."""
         if self.broker_epoch >= 0:

@@ -28,7 +28,7 @@ from ottla.controller.driver import Controller
 from ottla.controller.elections import PREFERRED, handle_elect_leaders
 from ottla.controller.reassignments import handle_alter_partition_reassignments
 from ottla.controller.registration import SLICE
-from ottla.controller.replication import isr_without, led_by_anyone
+from ottla.controller.replication import isr_without
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.controller.topics import handle_delete_topics
 from ottla.metadata.delta import MetadataDelta
@@ -87,7 +87,6 @@ class TreeIntake:
         in_sync = {each for topic in image.topics.values() for one in topic.partitions.values() for each in one.isr}
         for broker_id in sorted(in_sync - set(image.brokers)):
             self._run(partial(_without, broker_id=broker_id))
-        self._run(_elect)
         self._look_at_brokers()
         self._look_at_deletions()
         self._look_at_reassignments()
@@ -127,13 +126,14 @@ class TreeIntake:
                 return
             taken_in = self._during(partial(self._note_taken_in, f"{paths.BROKER_IDS}/{name}", node))
             self._controller.submit(partial(_registered, record=record), lambda _, error: taken_in(error))
-            self._run(_elect)
 
     def _note_taken_in(self, path: str, node: Znode, error: BaseException | None) -> None:
         """For the next controller; a broker that has gone meanwhile is looked at again anyway."""
         if error is not None:
             _told(None, error)
-        elif node.version == NEW:
+            return
+        self._controller.brokers_changed()
+        if node.version == NEW:
             for call in batches([[SetData(path, node.data, node.version)]], self._log.epoch_version):
                 self._session.multi(call, lambda _paths, _error: None)
 
@@ -270,11 +270,6 @@ def _gone(image: MetadataImage, context: ControllerContext, broker_id: int) -> C
     context.heartbeats.forget(broker_id)
     record = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.broker_epoch)
     return without._replace(records=[*without.records, *([] if without.again else [versioned(record)])])
-
-
-def _elect(image: MetadataImage, context: ControllerContext) -> ControllerResult[None]:
-    slice_ = led_by_anyone(image, context, SLICE)
-    return ControllerResult(slice_.records, None, again=not slice_.complete)
 
 
 def _electing(named: Sequence[TopicPartition]) -> Handler:
