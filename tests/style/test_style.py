@@ -49,7 +49,6 @@ BOOLEANS_BY_POSITION = {
     "controller/tree_intake.py: on_leader_change",
     "metadata/log.py: on_leader_change",
     "server/control.py: on_leader_change",
-    "zookeeper/registration.py: on_leader_change",
     # Spark calls them so.
     "pipeline/datasource/provider.py: streamWriter",
     "pipeline/datasource/provider.py: writer",

@@ -120,6 +120,11 @@ class Life:
         self.world.until(self.start.done)
         self.start.result()
 
+    @property
+    def is_up(self) -> bool:
+        """Whether its start has succeeded, and it lives."""
+        return self.process.alive and self.start.done() and self.start.exception() is None
+
     def refusal(self) -> str:
         self.world.until(self.start.done)
         with pytest.raises(OperatorError) as caught:

@@ -1,4 +1,4 @@
-"""A whole broker on a simulated ZooKeeper: its starts and ends, its session's, and who may not be one beside it."""
+"""A whole broker on a simulated ZooKeeper: its starts and ends, its session's, and who may not have its id."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.server.harness import Connection, fetch_request, fetched
 from ottla.controller import tree_intake
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.znodes import paths
-from ottla.protocol.znodes.brokers import ControllerClaim, decode_cluster_id, encode_controller
-from ottla.protocol.znodes.operations import Create, Delete
+from ottla.protocol.znodes.brokers import decode_cluster_id
+from ottla.protocol.znodes.operations import Delete
 from ottla.zookeeper.registration import LATE_MS
 
 from .brokers import TIMEOUT_MS, Life, Machines, World
@@ -89,14 +89,10 @@ def leader_epochs(life: Life) -> dict[int, int]:
     return {number: each.leader_epoch for number, each in partitions if each.leader == 1}
 
 
-@pytest.mark.parametrize(
-    ("broker_id", "named"),
-    [(1, "Another process is registered in ZooKeeper as broker 1;"), (2, "broker 1 is the controller of the cluster")],
-)
-def test_a_second_one_is_refused(world: World, broker_id: int, named: str) -> None:
+def test_a_second_one_of_its_id_is_refused(world: World) -> None:
     first = Machines(world).up()
     began_s = world.loop.time()
-    assert named in Machines(world, broker_id).begin().refusal()
+    assert "Another process is registered in ZooKeeper as broker 1;" in Machines(world).begin().refusal()
     assert world.loop.time() - began_s > WAIT_S, "whoever was killed may be taken for one that lives"
     assert not first.fatal
     client = first.connect()
@@ -139,21 +135,6 @@ def test_a_registration_that_a_tool_removed_is_made_again(world: World) -> None:
     world.write(Delete(paths.broker(1)))
     life.leads_again(epoch)
     assert not life.fatal
-
-
-def test_who_comes_back_where_another_rules_ends(world: World) -> None:
-    life = Machines(world).up()
-    client = life.connect()
-    client.create_topic("t")
-    life.process.pause()
-    world.until(lambda: world.node(paths.CONTROLLER) is None)
-    claim = encode_controller(ControllerClaim(5, 0))
-    world.write(Create(paths.CONTROLLER, claim, ephemeral=True))
-    before = world.server.tree()
-    life.process.resume()
-    world.until(lambda: life.fatal)
-    assert "broker 5 is the controller of the cluster" in str(life.fatal[0])
-    assert world.server.tree() == before
 
 
 def test_data_of_one_cluster_enters_no_other(world: World) -> None:

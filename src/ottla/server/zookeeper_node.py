@@ -94,7 +94,6 @@ class ZooKeeperNode:
             session_timeout_ms=self._session_timeout_ms,
             on_failure=on_failure,
         )
-        log.listen(registration)
         log.start(endpoints)
         self.session.start(registration)
         return ZooKeeperLife(

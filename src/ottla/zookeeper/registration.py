@@ -6,8 +6,6 @@ that was killed may last, and gives up when that goes on. A znode that went, wit
 again.
 
 Invariant: the epoch of the broker is the transaction that made its znode. It is told once the published image has it.
-
-A cluster has one broker so far: who finds that another one is the controller gives up too.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import ParamSpec
 from ottla.common.clock import Clock, Scheduler, TimerHandle
 from ottla.common.errors import OperatorError
 from ottla.metadata.image import NO_LEADER, BrokerImage
-from ottla.metadata.log import NO_NODE, LeaderAndEpoch, SubmitDone
+from ottla.metadata.log import SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Znode
@@ -55,7 +53,6 @@ class BrokerRegistration:
         "_publisher",
         "_registers",
         "_round",
-        "_rules",
         "_scheduler",
         "_session",
         "_session_id",
@@ -89,7 +86,6 @@ class BrokerRegistration:
         self._round = 0
         self._follows = False
         self._registers = False
-        self._rules = False
         self._broker_epoch_seen = -1
         self._first_owner: int | None = None
         self._since_s = 0.0
@@ -101,9 +97,10 @@ class BrokerRegistration:
     # -- stages ----------------------------------------------------------------------------------------------------
 
     def follow(self, done: SubmitDone) -> None:
-        """Begin: `done(None)` once the cluster's metadata is published here."""
+        """Begin: `done(None)` once the cluster's metadata is published here; errors as of `start`."""
         self._done = done
         self._follows = True
+        self._look()
         self._publisher.register(lambda _image, _changes: self._image_published())
 
     def start(self, done: SubmitDone) -> None:
@@ -149,45 +146,27 @@ class BrokerRegistration:
             self._timer.cancel()
             self._timer = None
 
-    # -- others ----------------------------------------------------------------------------------------------------
+    # -- another with its id ---------------------------------------------------------------------------------------
 
-    def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
-        """Register only as the controller, and refuse to be a second broker."""
-        self._rules = active
-        if self._ended:
-            return
-        self._cease()
-        if active:
-            self._first_owner = None
-            self._look()
-        elif leader.leader_id != NO_NODE:
-            self._wait_for_end(leader.epoch, leader.leader_id)
-
-    def _wait_for_end(self, owner: int, broker_id: int) -> None:
-        """`owner` is another claim, or session, for as long as it stays the same; of `broker_id`, perhaps this one."""
+    def _wait_for_end(self, owner: int) -> None:
+        """`owner` is another session that has this id, for as long as it stays the same."""
         now_s = self._clock.monotonic()
         if self._first_owner is None:
             self._first_owner, self._since_s = owner, now_s
         waited_ms = int((now_s - self._since_s) * 1000)
         try:
-            if broker_id == self._broker.broker_id:
-                check_broker_id(broker_id, (self._first_owner, owner), waited_ms, self._timeout_ms)
-            elif owner != self._first_owner or waited_ms > self._timeout_ms:
-                raise OperatorError(
-                    f"broker {broker_id} is the controller of the cluster that zookeeper.connect leads to, which can "
-                    f"have one broker so far: stop it, or lead broker {self._broker.broker_id} to another path"
-                )
+            check_broker_id(self._broker.broker_id, (self._first_owner, owner), waited_ms, self._timeout_ms)
         except OperatorError as error:
             self._finish(error)
             return
         rest_s = (self._timeout_ms - waited_ms) / 1000 + 0.002  # just after its time
-        self._timer = self._scheduler.call_later(rest_s, self._during(self._wait_for_end), owner, broker_id)
+        self._timer = self._scheduler.call_later(rest_s, self._during(self._wait_for_end), owner)
 
     # -- this one --------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         self._cease()
-        if self._registers and not self._ended and self._session_id:
+        if (self._follows or self._registers) and not self._ended and self._session_id:
             self._session.get(paths.broker(self._broker.broker_id), self._during(self._seen), self._during(self._look))
 
     def _seen(self, node: Znode | None, error: ZooKeeperError | None) -> None:
@@ -196,12 +175,12 @@ class BrokerRegistration:
             return
         whose = standing(node, self._session_id)
         if node is not None and whose is Standing.TAKEN:
-            self._wait_for_end(node.owner, self._broker.broker_id)
+            self._wait_for_end(node.owner)
         elif node is not None:
             self._first_owner = None
             self._broker_epoch_seen = node.created
             self._image_published()
-        elif self._rules:
+        elif self._registers:
             made = registration(self._broker, self._clock.time_ms())
             self._session.multi([made], self._during(self._written))
 
