@@ -17,6 +17,8 @@ from ottla.testing import Broker
 WITHIN_S = 240
 SEND_RETRIES = 1000
 """While a new partition has no leader yet; the producers' own are done in less than a second."""
+SEND_TIMEOUT_MS = 120_000
+"""After their own 1.5 s producers drop records, of which the console's exit code tells nothing."""
 
 
 class OffsetRow(NamedTuple):
@@ -61,6 +63,7 @@ class OldPrograms:
     def produce(self, bootstrap_servers: str, topic: str, lines: Iterable[str]) -> None:
         """By the console producer, acknowledged."""
         options = ["--request-required-acks", "-1", "--message-send-max-retries", str(SEND_RETRIES)]
+        options += ["--request-timeout-ms", str(SEND_TIMEOUT_MS)]
         self.run(
             "kafka.tools.ConsoleProducer", "--broker-list", bootstrap_servers, "--topic", topic, *options, lines=lines
         )
