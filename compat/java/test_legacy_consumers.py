@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 from zookeeper_tree import ZooKeeper
 
 from ottla.app.pool import ThreadPool
-from ottla.client.legacy.assignment import assign
+from ottla.client.legacy.assignment import ConsumerThread, assign
 from ottla.client.legacy.membership import Membership, Owned
 from ottla.client.legacy.offsets import offset_places
 from ottla.client.legacy.participation import Done, Participation
@@ -41,6 +41,14 @@ class Consumer:
     def _member(self, session: int) -> Membership:
         self.member = f"group_{self.name}-{session}"
         return Membership("group", self.member, registration(), session, offset_places({}), 200)
+
+    def before_start(
+        self, consumer: str, assignment: Mapping[Position, ConsumerThread], done: Callable[[], None]
+    ) -> None:
+        done()
+
+    def before_stop(self, partitions: tuple[Position, ...], done: Callable[[], None]) -> None:
+        done()
 
     def start(self, partitions: Mapping[Position, Owned]) -> None:
         self.reading |= {key: owned.offset or 0 for key, owned in partitions.items()}

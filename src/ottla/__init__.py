@@ -12,6 +12,7 @@ _CLIENT = {
     "Admin": "api.admin",
     "AsyncAdmin": "api.asynchronous",
     "AsyncConsumer": "api.async_consumer",
+    "AsyncLegacyConsumer": "api.async_legacy_consumer",
     "AsyncProducer": "api.async_producer",
     "AsyncSimpleConsumer": "api.asynchronous",
     "ClientClosed": "api.errors",
@@ -31,7 +32,7 @@ _CLIENT = {
     "Streams": "api.streams",
     "TopicFilter": "api.topic_filter",
     "TransactionAborted": "api.errors",
-    "UndecodableRecord": "api.consumer",
+    "UndecodableRecord": "api.errors",
 }
 """Names of the client, and the modules below that have them."""
 

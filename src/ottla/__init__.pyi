@@ -1,12 +1,13 @@
 from ottla.api.admin import Admin as Admin
 from ottla.api.async_consumer import AsyncConsumer as AsyncConsumer
+from ottla.api.async_legacy_consumer import AsyncLegacyConsumer as AsyncLegacyConsumer
 from ottla.api.async_producer import AsyncProducer as AsyncProducer
 from ottla.api.asynchronous import AsyncAdmin as AsyncAdmin
 from ottla.api.asynchronous import AsyncSimpleConsumer as AsyncSimpleConsumer
 from ottla.api.consumer import Consumer as Consumer
-from ottla.api.consumer import UndecodableRecord as UndecodableRecord
 from ottla.api.errors import ClientClosed as ClientClosed
 from ottla.api.errors import TransactionAborted as TransactionAborted
+from ottla.api.errors import UndecodableRecord as UndecodableRecord
 from ottla.api.legacy_consumer import LegacyConsumer as LegacyConsumer
 from ottla.api.producer import Producer as Producer
 from ottla.api.records import Delivery as Delivery

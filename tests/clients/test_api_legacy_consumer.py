@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import threading
@@ -11,7 +12,16 @@ import pytest
 from simulated_zookeeper import SimulatedZooKeeper
 
 import ottla.api.legacy_consumer
-from ottla import Admin, ErrorCode, KafkaError, LegacyConsumer, Producer, TopicFilter
+from ottla import (
+    Admin,
+    AsyncLegacyConsumer,
+    ErrorCode,
+    KafkaError,
+    LegacyConsumer,
+    Producer,
+    TopicFilter,
+    UndecodableRecord,
+)
 from ottla.protocol.znodes import paths
 
 NUMBERS = itertools.count(1)
@@ -44,7 +54,7 @@ def make(zookeeper, group, monkeypatch):
         "rebalance.backoff.ms": 50,
         "zookeeper.session.timeout.ms": 1000 * WITHIN_S,
     }
-    return lambda more=None: LegacyConsumer(settings | (more or {}))
+    return lambda more=None, kind=LegacyConsumer, **rest: kind(settings | (more or {}), **rest)
 
 
 @pytest.fixture
@@ -266,3 +276,107 @@ def test_what_a_consumer_can_not_do_is_told(make, topic):
     consumer.shutdown()
     with pytest.raises(KafkaError, match="closed"):
         consumer.commit_offsets()
+
+
+def test_records_are_decoded_and_one_that_can_not_be_may_be_left_out(make, zookeeper, group, topic):
+    def decoded(value):
+        return 1 // abs(int(value) - 21)  # refuses the sixth record of partition 1
+
+    seen = set()
+    with contextlib.suppress(UndecodableRecord), make(value_deserializer=decoded) as consumer:
+        (stream,) = consumer.create_message_streams({topic: 1})[topic]
+        for record in stream:
+            assert record.value in (0, 1)
+            seen.add((record.topic, record.partition, record.offset))
+    with make(value_deserializer=decoded) as consumer:
+        (stream,) = consumer.create_message_streams({topic: 1})[topic]
+        with pytest.raises(UndecodableRecord, match="can't be decoded") as refused:
+            seen.update((record.topic, record.partition, record.offset) for record in stream)
+        bad = refused.value
+        assert (bad.topic, bad.partition, bad.offset) == (topic, 1, 5)
+        while len(seen) < 39:
+            record = next(stream)
+            seen.add((record.topic, record.partition, record.offset))
+    assert seen == all_of(topic) - {(topic, 1, 5)}
+    assert committed(zookeeper, group) == {(topic, partition): 10 for partition in range(PARTITIONS)}
+
+
+class Hooks:
+    """What a consumer's hooks were told; commits before something is released, as Kafka 0.9's MirrorMaker does."""
+
+    def __init__(self, make, topic, streams):
+        self.released, self.assigned = [], []
+        manual = {"auto.commit.enable": False}
+        hooks = {"before_releasing_partitions": self._releasing, "before_starting_fetchers": self._starting}
+        self.consumer = make(manual, **hooks)
+        self.reading = Reading(self.consumer.create_message_streams({topic: streams})[topic])
+
+    def _releasing(self, partitions):
+        self.consumer.commit_offsets()
+        self.released.append(partitions)
+
+    def _starting(self, consumer, assignment):
+        self.assigned.append((consumer, assignment))
+        raise ZeroDivisionError  # which holds up nobody
+
+
+def test_hooks_commit_what_goes_to_others_and_hear_who_reads_what(make, servers, zookeeper, group, topic):
+    one = Hooks(make, topic, 2)
+    until(lambda: set(one.reading.taken) == all_of(topic))
+    assert not committed(zookeeper, group)
+    two = Hooks(make, topic, 2)
+    until(lambda: two.assigned)
+    fill(servers, topic)
+    until(lambda: {*one.reading.taken, *two.reading.taken} == all_of(topic, 20))
+    assert len(one.reading.taken) + len(two.reading.taken) == len(all_of(topic, 20)), "nothing is read twice"
+    (released,) = one.released
+    assert committed(zookeeper, group) == {(topic, number): 10 for number in range(PARTITIONS)}
+    assert released[topic] >= {number for _, number, _ in two.reading.taken}
+    named = {(topic, number): thread.name for number, thread in two.assigned[-1][1][topic].items()}
+    assert named == owners(zookeeper, group)
+    assert {name.rpartition("-")[0] for name in named.values()} == {one.assigned[-1][0], two.assigned[-1][0]}
+    for each in (one, two):
+        each.consumer.shutdown()
+        each.reading.ended()
+    assert one.released == [released], "who leaves is told nothing"
+
+
+def test_with_an_event_loop_a_cancelled_call_loses_nothing(make, servers, zookeeper, group, topic):
+    async def read():
+        async with make(kind=AsyncLegacyConsumer, value_deserializer=int) as consumer:
+            (stream,) = (await consumer.create_message_streams({topic: 1}))[topic]
+            found = []
+            while len(found) < 40:
+                with contextlib.suppress(TimeoutError):
+                    record = await asyncio.wait_for(anext(stream), 0.001)
+                    found.append((record.topic, record.partition, record.offset))
+                    assert record.value == 4 * record.offset + record.partition
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(stream), 0.001)
+            await asyncio.to_thread(fill, servers, topic, 1)
+            async for record in stream:
+                found.append((record.topic, record.partition, record.offset))
+                if len(found) == 44:
+                    break
+            await consumer.commit_offsets()
+            assert consumer.problem is None
+        assert [record async for record in stream] == []
+        with pytest.raises(KafkaError, match="closed"):
+            await consumer.commit_offsets()
+        return found
+
+    found = asyncio.run(read())
+    assert sorted(found) == sorted(all_of(topic, 11))
+    assert committed(zookeeper, group) == {(topic, partition): 11 for partition in range(PARTITIONS)}
+
+
+def test_a_stream_on_a_loop_ends_after_its_time(make, topic):
+    async def read():
+        async with make({"consumer.timeout.ms": 1}, kind=AsyncLegacyConsumer) as consumer:
+            (stream,) = await consumer.create_message_streams_by_filter(TopicFilter(topic))
+            found = []
+            while len(found) < 40:
+                found += [(each.topic, each.partition, each.offset) async for each in stream]
+            return found
+
+    assert set(asyncio.run(read())) == all_of(topic)

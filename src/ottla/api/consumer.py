@@ -26,7 +26,7 @@ from itertools import repeat
 from types import TracebackType
 from typing import Any, Generic
 
-from ottla.api.errors import ClientClosed, library_error
+from ottla.api.errors import ClientClosed, UndecodableRecord, library_error
 from ottla.api.interceptors import ConsumerInterceptor, logged
 from ottla.api.records import RK, RV, Deserializer, Record
 from ottla.api.settings import Config, read_settings
@@ -57,18 +57,6 @@ _DEFAULTS = {
     "fetch.queue.backoff.ms": 10,
     "isolation.level": "read_uncommitted",
 }
-
-
-class UndecodableRecord(KafkaError):
-    """A deserializer refused a record; whoever can do without it seeks to the offset behind it."""
-
-    def __init__(self, topic: str, partition: int, offset: int, reason: Exception) -> None:
-        where = f"the record of {topic}-{partition} at offset {offset}"
-        super().__init__(ErrorCode.INVALID_RECORD, f"{where} can't be decoded: {reason}")
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.__cause__ = reason
 
 
 class Consumer(Generic[RK, RV]):

@@ -69,3 +69,18 @@ def one_family() -> Iterator[None]:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
     except ProtocolError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+
+class UndecodableRecord(KafkaError):
+    """A deserializer refused a record.
+
+    Whoever can do without it seeks to the offset behind it, or goes on with the stream of a legacy consumer.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: Exception) -> None:
+        where = f"the record of {topic}-{partition} at offset {offset}"
+        super().__init__(ErrorCode.INVALID_RECORD, f"{where} can't be decoded: {reason}")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.__cause__ = reason

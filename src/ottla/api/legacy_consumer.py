@@ -12,13 +12,18 @@ for offsets. Properties have the names and defaults of Kafka 0.9. Needs the extr
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
+from typing import Any, Generic
 
-from ottla.api.errors import ClientClosed, one_family
+from ottla.api.errors import ClientClosed, UndecodableRecord, one_family
+from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config
 from ottla.api.topic_filter import TopicFilter
-from ottla.client.legacy.consumer import LegacyReader, ReaderSettings
+from ottla.client.consumer import ConsumedRecord
+from ottla.client.legacy.assignment import ConsumerThread
+from ottla.client.legacy.consumer import Hooks, LegacyReader, ReaderSettings
 from ottla.client.legacy.offsets import offset_places
 from ottla.client.legacy.streams import Stream
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -51,10 +56,27 @@ _HIGHEST = 2**31 - 1
 _ALL = ".*"
 
 
-class LegacyConsumer:
-    """See the module. A context manager that leaves the group; its streams may be iterated by a thread each."""
+class LegacyConsumer(Generic[RK, RV]):
+    """See the module. A context manager that leaves the group; its streams may be iterated by a thread each.
 
-    def __init__(self, config: Config) -> None:
+    Without deserializers keys and values are bytes; a stream that meets a record that can't be decoded raises
+    UndecodableRecord, and leaves it out where it goes on.
+
+    The hooks are those of Kafka 0.9's ConsumerRebalanceListener: called in a thread of their own, they may commit, and
+    nothing moves until they return; they may not shut the consumer down. `before_releasing_partitions` gets what is
+    about to go to others, by topic, of which nothing more is given out; it is not called for what a lost session had,
+    nor at the end. `before_starting_fetchers` gets the consumer's id and who of the group reads what.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        key_deserializer: Deserializer[RK] | None = None,
+        value_deserializer: Deserializer[RV] | None = None,
+        before_releasing_partitions: Callable[[dict[str, frozenset[int]]], object] | None = None,
+        before_starting_fetchers: Callable[[str, dict[str, dict[int, ConsumerThread]]], object] | None = None,
+    ) -> None:
         """Connects later. Raises KafkaError INVALID_CONFIG, also without the extra `zookeeper`."""
         given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in config.items()}
         for name in given:
@@ -67,13 +89,15 @@ class LegacyConsumer:
         with one_family():
             settings = _settings(given)
             servers = given["zookeeper.connect"]
-            self._reader = LegacyReader(
+            self._reader: LegacyReader[RK, RV] = LegacyReader(
                 settings,
                 lambda post, pool: KazooSession(servers, settings.session_timeout_ms, post=post, pool=pool),
+                _decoder(key_deserializer, value_deserializer),
+                Hooks(before_releasing_partitions, before_starting_fetchers),
             )
         self._closed = False
 
-    def __enter__(self) -> LegacyConsumer:
+    def __enter__(self) -> LegacyConsumer[RK, RV]:
         return self
 
     def __exit__(
@@ -83,7 +107,7 @@ class LegacyConsumer:
             self._reader.finish()
         self.shutdown()
 
-    def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[Stream]]:
+    def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[Stream[RK, RV]]]:
         """Join the group for topics, each with so many streams; partitions belong to one stream each. Once.
 
         A topic need not be there yet. Raises KafkaError INVALID_REQUEST, and NETWORK_EXCEPTION where ZooKeeper does not
@@ -95,7 +119,7 @@ class LegacyConsumer:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a legacy consumer reads one topic at least")
         return self._start(counts, STATIC)
 
-    def create_message_streams_by_filter(self, topics: TopicFilter, count: int = 1) -> list[Stream]:
+    def create_message_streams_by_filter(self, topics: TopicFilter, count: int = 1) -> list[Stream[RK, RV]]:
         """Join the group for all topics that match, now or later, with `count` streams for all of them. Once.
 
         All who share the group match by the same expression: RE2's, in which commas part alternatives. It allows or
@@ -111,7 +135,7 @@ class LegacyConsumer:
         expression, pattern = (allowed or _ALL, WHITE_LIST) if denied is None else (denied, BLACK_LIST)
         return self._start({expression: count}, pattern)[expression]
 
-    def _start(self, subscription: Mapping[str, int], pattern: str) -> dict[str, list[Stream]]:
+    def _start(self, subscription: Mapping[str, int], pattern: str) -> dict[str, list[Stream[RK, RV]]]:
         self._require_open()
         return self._reader.start_reading(subscription, pattern)
 
@@ -136,6 +160,22 @@ class LegacyConsumer:
     def _require_open(self) -> None:
         if self._closed:
             raise ClientClosed("consumer")
+
+
+def _decoder(
+    of_key: Deserializer[RK] | None, of_value: Deserializer[RV] | None
+) -> Callable[[ConsumedRecord], ConsumedRecord[RK, RV]]:
+    """Decodes a record; raises UndecodableRecord."""
+
+    def decode(record: ConsumedRecord[Any, Any]) -> ConsumedRecord[RK, RV]:
+        try:
+            key = record.key if record.key is None or of_key is None else of_key(record.key)
+            value = record.value if record.value is None or of_value is None else of_value(record.value)
+        except Exception as error:
+            raise UndecodableRecord(record.topic, record.partition, record.offset, error) from error
+        return record if of_key is None and of_value is None else replace(record, key=key, value=value)
+
+    return decode
 
 
 def _settings(given: Mapping[str, str]) -> ReaderSettings:

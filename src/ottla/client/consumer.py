@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
+from typing import TYPE_CHECKING, Generic
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import BrokerUnreachable
@@ -28,6 +29,16 @@ from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView
 from ottla.record.legacy.stored import iter_any_batches
 from ottla.record.transactions import TransactionFilter
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # at run time one without a default does
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K, V = TypeVar("K"), TypeVar("V")
+
 FETCH_WAIT_MS = 500
 FETCH_BYTES = 4 * 1024 * 1024
 REQUEST_TIMEOUT_S = 10.0
@@ -38,16 +49,16 @@ TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumedRecord:
-    """One record; `timestamp_ms` is None where the topic's format has none."""
+class ConsumedRecord(Generic[K, V]):
+    """One record; `timestamp_ms` is None where the topic's format has none. Key and value may be decoded."""
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int | None
     timestamp_type: str | None
-    key: bytes | None
-    value: bytes | None
+    key: K | None
+    value: V | None
     headers: tuple[tuple[str, bytes | None], ...]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from ottla.client.legacy.assignment import assign
+from ottla.client.legacy.assignment import ConsumerThread, assign
 from ottla.client.legacy.membership import Membership, Owned
 from ottla.client.legacy.offsets import OffsetPlaces, OffsetStorage
 from ottla.client.legacy.participation import Done, Participation
@@ -74,6 +74,7 @@ class Reader:
         self.errors: list[KafkaError] = []
         self.member = ""
         self.left = False
+        self.stops = 0
         self.part = Participation(self.session, self, self._member, self.process, world.loop.time, TIMEOUT_MS)
         self.process.call_soon(self.part.start)
         self.process.call_later(READ_S, self._read)
@@ -96,6 +97,27 @@ class Reader:
     def _committed(self, error: KafkaError | None) -> None:
         if error is not None:
             self.errors.append(error)
+
+    def before_start(
+        self, consumer: str, assignment: Mapping[Position, ConsumerThread], done: Callable[[], None]
+    ) -> None:
+        assert consumer == self.member
+        assert assignment.keys() == {("t", number) for number in range(6)}
+        self._tell(done)
+
+    def before_stop(self, partitions: tuple[Position, ...], done: Callable[[], None]) -> None:
+        """It may commit what it has read of them."""
+        assert self.reading.keys() >= set(partitions)
+        self.stops += 1
+        self.part.commit({key: self.reading[key] for key in partitions}, self._committed)
+        self._tell(done)
+
+    def _tell(self, done: Callable[[], None]) -> None:
+        """At once or later, commits between."""
+        if self.world.rng.chance(0.5):
+            done()
+        else:
+            self.process.call_later(self.world.rng.uniform(0.0, 1.0), done)
 
     def start(self, partitions: Mapping[Position, Owned]) -> None:
         self.reading |= {key: owned.offset or 0 for key, owned in partitions.items()}

@@ -15,13 +15,17 @@ from ottla.common.errors import ErrorCode, KafkaError
 A, B = ("a", 0), ("b", 0)
 
 
+def as_it_is(record: ConsumedRecord) -> ConsumedRecord:
+    return record
+
+
 class World:
     """A shelf with one stream that never waits."""
 
     def __init__(self, *keys: Position, max_chunks: int = 9) -> None:
         self.may_read = True
         self.shelf = Shelf(lambda: self.may_read, max_chunks)
-        self.stream = self.shelf.stream(0)
+        self.stream: Stream = self.shelf.stream(as_it_is, 0)
         self.shelf.start(dict.fromkeys(keys, (self.stream, 0)))
 
     def owned(self, key: Position) -> OwnedPartition:
@@ -48,6 +52,30 @@ def test_a_record_is_done_with_when_its_stream_comes_back() -> None:
     assert world.shelf.positions(given=False) == {A: 1}
     assert world.shelf.positions(given=True) == {A: 2}
     assert world.shelf.stop([A]) == {A: 2}
+
+
+def test_what_is_held_is_given_out_no_more_and_may_be_committed() -> None:
+    world = World(A, B)
+    world.put(A, [0, 1])
+    world.put(B, [0, 1])
+    next(world.stream)
+    held = world.owned(A)
+    world.shelf.hold([A])
+    assert [each.key for each in world.shelf.wanted() or ()] == [B]
+    world.shelf.put(held, records(A, [2]), 3)
+    assert world.taken() == [(B, 0), (B, 1)]
+    assert world.shelf.positions(given=True) == {A: 1, B: 2}
+    assert world.shelf.stop([A]) == {A: 1}
+
+
+def test_waiting_changes_nothing() -> None:
+    world = World(A)
+    world.put(A, [0])
+    next(world.stream)
+    world.stream.wait(0)
+    assert world.shelf.positions(given=False) == {A: 0}
+    assert world.taken() == []
+    assert world.shelf.positions(given=False) == {A: 1}
 
 
 def test_where_a_fetch_ended_is_done_with_its_last_record() -> None:
@@ -125,7 +153,7 @@ def test_what_cannot_be_read_comes_behind_what_can_and_is_tried_again() -> None:
 
 def test_whoever_waits_hears_of_the_end_and_of_a_defect() -> None:
     shelf = Shelf(lambda: True, 1)
-    streams: list[Stream] = [shelf.stream(None), shelf.stream(None)]
+    streams: list[Stream] = [shelf.stream(as_it_is, None), shelf.stream(as_it_is, None)]
     found: list[object] = []
 
     def read(stream: Stream) -> None:

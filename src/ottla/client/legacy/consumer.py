@@ -1,10 +1,11 @@
 """A legacy consumer that reads: its part in the group, its fetcher and its streams, put together.
 
 Three threads beside the caller's: a loop, on which its part in the group is decided (`Participation`) and commits are
-made; one that fetches; and one for calls that block, of Kafka's offsets. Streams are iterated in threads of the caller.
+made; one that fetches; and one for calls that block, of Kafka's offsets. Hooks have one of their own. Streams are
+iterated in threads of the caller.
 
 Left out: TLS and logins, which the first consumers did not have: brokers are reached by their first listener without
-security; listeners of rebalances.
+security.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ottla.client.connection import format_address
-from ottla.client.legacy.assignment import topics_of
+from ottla.client.consumer import ConsumedRecord, K, V
+from ottla.client.legacy.assignment import ConsumerThread, topics_of
 from ottla.client.legacy.fetcher import FAILURES, Brokers, Fetcher
 from ottla.client.legacy.membership import Membership, Owned
 from ottla.client.legacy.offsets import OffsetPlaces
@@ -69,12 +71,22 @@ class ReaderSettings(NamedTuple):
     """`queued.max.message.chunks`."""
 
 
+class Hooks(NamedTuple):
+    """Kafka 0.9's ConsumerRebalanceListener: called in a thread that may commit; nothing moves until they return."""
+
+    before_releasing_partitions: Callable[[dict[str, frozenset[int]]], object] | None = None
+    """Gets what is about to be released; nothing more of it is given out. Not called for what was lost, nor at the
+    end."""
+    before_starting_fetchers: Callable[[str, dict[str, dict[int, ConsumerThread]]], object] | None = None
+    """Gets the consumer's id and who of the group reads what, when there is more to read than before."""
+
+
 class _Worker:
     """A `BlockingPool` of one thread."""
 
-    def __init__(self, post: Callable[..., object]) -> None:
+    def __init__(self, post: Callable[..., object], name: str) -> None:
         self._post = post
-        self._executor = ThreadPoolExecutor(1, "ottla-legacy-calls")
+        self._executor = ThreadPoolExecutor(1, name)
 
     def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         def run() -> None:
@@ -90,16 +102,28 @@ class _Worker:
         self._executor.shutdown()
 
 
-class LegacyReader:
+class LegacyReader(Generic[K, V]):
     """See the module. Made by a thread of the caller, `start` once, then `close`."""
 
-    def __init__(self, settings: ReaderSettings, connect: Connect) -> None:
-        """Nothing is sent yet. Raises OperatorError for what the session can't be made of, KafkaError for the group."""
+    def __init__(
+        self,
+        settings: ReaderSettings,
+        connect: Connect,
+        decode: Callable[[ConsumedRecord], ConsumedRecord[K, V]],
+        hooks: Hooks,
+    ) -> None:
+        """Nothing is sent yet. `decode` is called by who iterates, and may raise.
+
+        Raises OperatorError for what the session can't be made of, KafkaError for the group.
+        """
         paths.consumer_ids(settings.group)
         self._settings = settings
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._broke)
-        self._worker = _Worker(self._post)
+        self._decode = decode
+        self._hooks = hooks
+        self._worker = _Worker(self._post, "ottla-legacy-calls")
+        self._hook_worker = _Worker(self._post, "ottla-legacy-hooks")
         self._shelf = Shelf(lambda: self._part.may_read, settings.max_chunks)
         self._offset_brokers = Brokers(self._find_brokers, settings.client_id)
         self._fetcher = Fetcher(
@@ -110,13 +134,14 @@ class LegacyReader:
             settings.fetch_wait_ms,
         )
         self._registration = ConsumerRegistration({}, STATIC, 0)
-        self._streams: Mapping[str, Sequence[Stream]] = {}
+        self._streams: Mapping[str, Sequence[Stream[K, V]]] = {}
         self._connected = threading.Event()
         self._committing = self._leaving = self._closed = False
         self._threads: list[threading.Thread] = []
         try:
             self._session = connect(self._post, self._worker)
         except BaseException:
+            self._hook_worker.close()
             self._worker.close()
             self._loop.close()
             raise
@@ -124,7 +149,7 @@ class LegacyReader:
             self._session, self, self._member, self._loop, time.monotonic, settings.session_timeout_ms
         )
 
-    def start_reading(self, subscription: Mapping[str, int], pattern: str) -> dict[str, list[Stream]]:
+    def start_reading(self, subscription: Mapping[str, int], pattern: str) -> dict[str, list[Stream[K, V]]]:
         """Join the group; the streams of each key of `subscription`: a topic, or an expression.
 
         Raises KafkaError INVALID_REGULAR_EXPRESSION, INVALID_REQUEST for a topic that can't be and a second call, and
@@ -137,7 +162,10 @@ class LegacyReader:
             paths.topic(topic)
         timeout_ms = self._settings.stream_timeout_ms
         timeout_s = None if timeout_ms is None else timeout_ms / 1000
-        streams = {key: [self._shelf.stream(timeout_s) for _ in range(count)] for key, count in subscription.items()}
+        streams = {
+            key: [self._shelf.stream(self._decode, timeout_s) for _ in range(count)]
+            for key, count in subscription.items()
+        }
         self._registration, self._streams = registration, streams
         for name, work in (("loop", self._run), ("fetch", self._fetcher.run)):
             thread = threading.Thread(target=work, name=f"ottla-legacy-{name}", daemon=True)
@@ -194,6 +222,7 @@ class LegacyReader:
             fetcher.join()  # which may ask the loop for brokers yet
             self._post(self._loop.stop)
             loop.join()
+        self._hook_worker.close()
         self._worker.close()
         self._offset_brokers.forget()
 
@@ -270,6 +299,19 @@ class LegacyReader:
 
     # What `Participation` asks, on the loop
 
+    def before_start(
+        self, consumer: str, assignment: Mapping[Position, ConsumerThread], done: Callable[[], None]
+    ) -> None:
+        """See `Reader`."""
+        hook = self._hooks.before_starting_fetchers
+        if hook is None:
+            done()
+            return
+        by_topic: dict[str, dict[int, ConsumerThread]] = {}
+        for (topic, partition), thread in assignment.items():
+            by_topic.setdefault(topic, {})[partition] = thread
+        self._call(partial(hook, consumer, by_topic), done)
+
     def start(self, partitions: Mapping[Position, Owned]) -> None:
         """See `Reader`."""
         by_topic = self._registration.pattern == STATIC
@@ -280,6 +322,28 @@ class LegacyReader:
                 for key, owned in partitions.items()
             }
         )
+
+    def before_stop(self, partitions: tuple[Position, ...], done: Callable[[], None]) -> None:
+        """See `Reader`."""
+        hook = self._hooks.before_releasing_partitions
+        if hook is None or self._leaving:
+            done()
+            return
+        self._shelf.hold(partitions)
+        numbers: dict[str, set[int]] = {}
+        for topic, partition in partitions:
+            numbers.setdefault(topic, set()).add(partition)
+        self._call(partial(hook, {topic: frozenset(each) for topic, each in numbers.items()}), done)
+
+    def _call(self, hook: Callable[[], object], done: Callable[[], None]) -> None:
+        """A hook that fails holds up nobody."""
+
+        def called(_result: object, error: BaseException | None) -> None:
+            if error is not None:
+                logger.error("a rebalance hook of group %s failed", self._settings.group, exc_info=error)
+            done()
+
+        self._hook_worker.submit(hook, called)
 
     def stop(self, partitions: tuple[Position, ...]) -> Mapping[Position, int]:
         """See `Reader`; nothing is committed on the way out where commits are the caller's."""

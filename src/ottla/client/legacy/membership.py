@@ -142,6 +142,8 @@ class Membership:
         """Those of them that are read."""
         self._committed: dict[Position, dict[OffsetStorage, int]] = {}
         self._changed = self._leaving = self._doubtful = False
+        self.assignment: Mapping[Position, ConsumerThread] = {}
+        """Who of the whole group reads what, by the last round."""
         self.problem: KafkaError | ProtocolError | None = None
         """What kept the last round from its end, or an offset from its second place; the next round tries again."""
 
@@ -178,8 +180,13 @@ class Membership:
             elif not self._changed:
                 yield Wait(None if settled else self._backoff_ms)
 
+    @property
+    def consumer(self) -> str:
+        """Its name in the group."""
+        return self._consumer
+
     def commit(self, offsets: Mapping[Position, int]) -> Steps:
-        """Write where the group goes on; only while `run` waits.
+        """Write where the group goes on; only while `run` waits, or for the answer to a Stop or Start.
 
         The first place decides. Raises AnswerLost, and KafkaError: ILLEGAL_GENERATION for a partition that is not
         read here, INVALID_REQUEST for going back while both places are written, and what Kafka says.
@@ -230,8 +237,8 @@ class Membership:
             node = (yield Read(path, watch=True)) if name in known else None
             if node is not None:
                 topics[name] = decode_topic(path, node.data).partitions
-        assigned = assign(consumers, topics)
-        return {key: thread for key, thread in assigned.items() if thread.consumer == self._consumer}
+        self.assignment = assign(consumers, topics)
+        return {key: thread for key, thread in self.assignment.items() if thread.consumer == self._consumer}
 
     def _look_for_consumers(self) -> Generator[Request, Any, dict[str, ConsumerRegistration] | None]:
         """Who is in the group; None while this consumer is not."""
@@ -267,8 +274,8 @@ class Membership:
     def _release(self, keys: list[Position]) -> Generator[Request, Any, None]:
         stopped = tuple(key for key in keys if key in self._reading)
         if stopped:
+            offsets = yield Stop(stopped)  # until that is answered they may be committed
             self._reading.difference_update(stopped)
-            offsets = yield Stop(stopped)
             try:
                 yield from self._write(
                     {

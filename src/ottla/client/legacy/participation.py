@@ -1,7 +1,7 @@
 """A consumer's `Membership` on a real or simulated ZooKeeper, from session to session, on one loop.
 
 It makes the machine's requests of the session that is there, wakes it when a watch tells something, and makes another
-one for another session. Whoever reads is told what to read (`Reader`).
+one for another session. Whoever reads is told what to read (`Reader`), and before that, so that he may commit.
 
 Invariants: after `lost` nothing of before is committed. `may_read` is false from the moment on at which the server may
 have given the session up, by this side's clock: a heartbeat of its own counts from when it was sent, since a process
@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
+from ottla.client.legacy.assignment import ConsumerThread
 from ottla.client.legacy.membership import (
     AnswerLost,
     Change,
@@ -49,8 +51,18 @@ Done = Callable[[Any, KafkaError | None], None]
 class Reader(Protocol):
     """Who reads partitions, and has Kafka's offsets. What it is asked with `done` it answers on the loop."""
 
+    def before_start(
+        self, consumer: str, assignment: Mapping[Position, ConsumerThread], done: Callable[[], None]
+    ) -> None:
+        """Tell whoever wants to know who of the group will read what, before something is started."""
+        ...
+
     def start(self, partitions: Mapping[Position, Owned]) -> None:
         """Read these, too."""
+        ...
+
+    def before_stop(self, partitions: tuple[Position, ...], done: Callable[[], None]) -> None:
+        """Tell whoever wants to know that these will be stopped; he may commit what was read of them."""
         ...
 
     def stop(self, partitions: tuple[Position, ...]) -> Mapping[Position, int]:
@@ -96,6 +108,9 @@ class Participation:
         self._member: Membership | None = None
         self._running: Steps | None = None
         self._wait: Wait | None = None
+        self._due: tuple[Steps, Callable[[], object]] | None = None
+        """What is done next, once it is announced."""
+        self._announced = False
         self._timer: TimerHandle | None = None
         self._committing: tuple[Steps, Callable[[KafkaError | None], None]] | None = None
         self._commits: deque[tuple[Mapping[Position, int], Callable[[KafkaError | None], None]]] = deque()
@@ -165,7 +180,7 @@ class Participation:
     def _forget(self) -> None:
         """Nothing of this session is its own any more."""
         self._life += 1
-        self._member = self._running = self._wait = None
+        self._member = self._running = self._wait = self._due = None
         self._cancel()
         self._reader.lost()
         failed = [done for _, done in self._commits]
@@ -192,9 +207,14 @@ class Participation:
 
     def _proceed(self) -> None:
         """Go on where it waits, if there is something to do."""
-        if self._wait is None or self._member is None or self._committing is not None or self._running is None:
+        if self._member is None or self._committing is not None or self._running is None:
             return
-        if self._member.woken:
+        if self._due is not None and self._announced:
+            (steps, act), self._due = self._due, None
+            self._step(steps, act())
+        elif self._wait is None and self._due is None:
+            return
+        elif self._wait is not None and self._member.woken:
             self._wait = None
             self._cancel()
             self._step(self._running, None)
@@ -280,10 +300,30 @@ class Participation:
             else:
                 self._step(steps, _over())
         elif isinstance(request, Start):
-            self._reader.start(request.partitions)
-            self._step(steps, None)
+            announce = partial(self._reader.before_start, *self._standing())
+            self._announce(announce, steps, partial(self._reader.start, request.partitions))
         elif isinstance(request, Stop):
-            self._step(steps, self._reader.stop(request.partitions))
+            announce = partial(self._reader.before_stop, request.partitions)
+            self._announce(announce, steps, partial(self._reader.stop, request.partitions))
+
+    def _standing(self) -> tuple[str, Mapping[Position, ConsumerThread]]:
+        member = self._member
+        return ("", {}) if member is None else (member.consumer, member.assignment)
+
+    def _announce(
+        self, announce: Callable[[Callable[[], None]], None], steps: Steps, act: Callable[[], object]
+    ) -> None:
+        """Have it announced what is about to be done, and do it then; until then there is time for commits."""
+        life = self._life
+
+        def announced() -> None:
+            if life == self._life:
+                self._announced = True
+                self._proceed()
+
+        self._due, self._announced = (steps, act), False
+        announce(announced)
+        self._proceed()
 
 
 def _over() -> KafkaError:

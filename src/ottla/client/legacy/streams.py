@@ -15,9 +15,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple
 
-from ottla.client.consumer import ConsumedRecord
+from ottla.client.consumer import ConsumedRecord, K, V
 from ottla.client.model import Position
 from ottla.common.errors import KafkaError
 
@@ -30,7 +30,7 @@ class OwnedPartition:
 
     __slots__ = ("active", "done", "failed", "fetched", "given", "key", "stream")
 
-    def __init__(self, key: Position, stream: Stream, offset: int | None) -> None:
+    def __init__(self, key: Position, stream: Stream[Any, Any], offset: int | None) -> None:
         self.key = key
         self.stream = stream
         self.active = True
@@ -48,18 +48,26 @@ class Chunk(NamedTuple):
     error: KafkaError | None = None
 
 
-class Stream:
+class Stream(Generic[K, V]):
     """An iterator over records, for one thread; it waits for more, for `consumer.timeout.ms` at most.
 
     It ends when the consumer is closed, and after that time without a record; then it may be iterated again. Raises
-    KafkaError for what can't be read; going on tries again.
+    KafkaError for what can't be read; going on tries again, but leaves out a record that can't be decoded.
     """
 
-    __slots__ = ("_shelf", "_timeout_s", "arrived", "chunks", "in_hand", "index")
+    __slots__ = ("_decode", "_shelf", "arrived", "chunks", "in_hand", "index", "timeout_s")
 
-    def __init__(self, shelf: Shelf, arrived: threading.Condition, timeout_s: float | None) -> None:
+    def __init__(
+        self,
+        shelf: Shelf,
+        arrived: threading.Condition,
+        decode: Callable[[ConsumedRecord], ConsumedRecord[K, V]],
+        timeout_s: float | None,
+    ) -> None:
         self._shelf = shelf
-        self._timeout_s = timeout_s
+        self._decode = decode
+        self.timeout_s = timeout_s
+        """`consumer.timeout.ms`; None waits for ever."""
         # All else is the shelf's.
         self.arrived = arrived
         self.chunks: deque[Chunk] = deque()
@@ -68,14 +76,28 @@ class Stream:
         self.in_hand: OwnedPartition | None = None
         """The partition of the record that was given out last."""
 
-    def __iter__(self) -> Stream:
+    def __iter__(self) -> Stream[K, V]:
         return self
 
-    def __next__(self) -> ConsumedRecord:
-        record = self._shelf.take(self, self._timeout_s)
+    def __next__(self) -> ConsumedRecord[K, V]:
+        record = self.take(self.timeout_s)
         if record is None:
             raise StopIteration
         return record
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes any more."""
+        return self._shelf.ended
+
+    def take(self, timeout_s: float | None) -> ConsumedRecord[K, V] | None:
+        """The next record; None at the end, and where none came in time. The one before is done with."""
+        record = self._shelf.take(self, timeout_s)
+        return None if record is None else self._decode(record)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until there may be something to take, or the end comes, or the time is over; any thread may wait."""
+        self._shelf.wait(self, timeout_s)
 
 
 class Shelf:
@@ -88,25 +110,30 @@ class Shelf:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         """Told when there is something to fetch, and at the end."""
-        self._streams: list[Stream] = []
+        self._streams: list[Stream[Any, Any]] = []
         self._owned: dict[Position, OwnedPartition] = {}
         self._ended = False
         self._failure: BaseException | None = None
 
-    def stream(self, timeout_s: float | None) -> Stream:
+    def stream(self, decode: Callable[[ConsumedRecord], ConsumedRecord[K, V]], timeout_s: float | None) -> Stream[K, V]:
         """One more stream; `timeout_s` None waits for ever."""
-        made = Stream(self, threading.Condition(self._lock), timeout_s)
+        made = Stream(self, threading.Condition(self._lock), decode, timeout_s)
         self._streams.append(made)
         return made
 
     # What is owned
 
-    def start(self, partitions: Mapping[Position, tuple[Stream, int | None]]) -> None:
+    def start(self, partitions: Mapping[Position, tuple[Stream[Any, Any], int | None]]) -> None:
         """Read these, for a stream each, from an offset or from where `auto.offset.reset` says."""
         with self._lock:
             for key, (stream, offset) in partitions.items():
                 self._owned[key] = OwnedPartition(key, stream, offset)
             self._room.notify_all()
+
+    def hold(self, partitions: Sequence[Position]) -> None:
+        """Give out nothing more of these, which are about to be stopped; what was given out may be committed yet."""
+        with self._lock:
+            self._forget([self._owned[key] for key in partitions])
 
     def stop(self, partitions: Sequence[Position]) -> dict[Position, int]:
         """Give out nothing more of these; where to go on in each."""
@@ -148,7 +175,7 @@ class Shelf:
                 found = [
                     owned
                     for owned in self._owned.values()
-                    if not owned.failed and len(owned.stream.chunks) < self._max_chunks
+                    if owned.active and not owned.failed and len(owned.stream.chunks) < self._max_chunks
                 ]
                 if found:
                     return found
@@ -200,30 +227,45 @@ class Shelf:
         for stream in self._streams:
             stream.arrived.notify()
 
-    def take(self, stream: Stream, timeout_s: float | None) -> ConsumedRecord | None:
+    @property
+    def ended(self) -> bool:
+        """Whether `end` was called."""
+        return self._ended
+
+    def take(self, stream: Stream[Any, Any], timeout_s: float | None) -> ConsumedRecord | None:
         """The next record; None at the end, and where none came in time."""
         with self._lock:
             if stream.in_hand is not None:
                 stream.in_hand.done = stream.in_hand.given
                 stream.in_hand = None
             until = None if timeout_s is None else time.monotonic() + timeout_s
-            while not self._ended:
-                if self._failure is not None:
-                    raise self._failure
-                if stream.chunks and self._may_read():
-                    record = self._next(stream)
-                    if record is not None:
-                        return record
-                    continue
-                pause_s = None if until is None else until - time.monotonic()
-                if pause_s is not None and pause_s <= 0:
-                    return None
-                if stream.chunks:
-                    pause_s = LOOK_AGAIN_S if pause_s is None else min(LOOK_AGAIN_S, pause_s)
-                stream.arrived.wait(pause_s)
+            while self._await(stream, until):
+                record = self._next(stream)
+                if record is not None:
+                    return record
             return None
 
-    def _next(self, stream: Stream) -> ConsumedRecord | None:
+    def wait(self, stream: Stream[Any, Any], timeout_s: float) -> None:
+        """Until there may be something to take, or the end comes; changes nothing."""
+        with self._lock:
+            self._await(stream, time.monotonic() + timeout_s)
+
+    def _await(self, stream: Stream[Any, Any], until: float | None) -> bool:
+        """Whether there is a chunk that may be given out; False at the end, and where none came in time."""
+        while not self._ended:
+            if self._failure is not None:
+                raise self._failure
+            if stream.chunks and self._may_read():
+                return True
+            pause_s = None if until is None else until - time.monotonic()
+            if pause_s is not None and pause_s <= 0:
+                return False
+            if stream.chunks:
+                pause_s = LOOK_AGAIN_S if pause_s is None else min(LOOK_AGAIN_S, pause_s)
+            stream.arrived.wait(pause_s)
+        return False
+
+    def _next(self, stream: Stream[Any, Any]) -> ConsumedRecord | None:
         """The next record of the first chunk, or None and the chunk is gone."""
         chunk = stream.chunks[0]
         owned = chunk.owned
