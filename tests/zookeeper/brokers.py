@@ -18,7 +18,7 @@ from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.znodes.operations import Znode
 from ottla.server.broker import Broker
 from ottla.sim.disk import Mount, SimDisk
-from ottla.sim.loop import Process, SimClock, SimLoop
+from ottla.sim.loop import Process, ProcessKilled, SimClock, SimLoop
 from ottla.sim.network import Address, Listening, Network
 from ottla.sim.peer import SimPeerNetwork
 from ottla.sim.rng import SimRng
@@ -113,7 +113,10 @@ class Life:
 
     async def _start(self, host: str, port: int) -> None:
         endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", host, port)
-        await self.broker.start([endpoint])
+        try:
+            await self.broker.start([endpoint])
+        except ProcessKilled:
+            return
         self.world.network.listen((host, port), Listening(self.process, self.broker.dispatcher, endpoint.listener))
 
     def serves(self) -> None:

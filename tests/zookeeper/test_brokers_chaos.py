@@ -1,6 +1,8 @@
-"""Three brokers on a simulated ZooKeeper while they die, stand still, and lose sessions and one another."""
+"""Three brokers on a simulated ZooKeeper while they stop, die, stand still, and lose sessions and one another."""
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 import pytest
 from tests.server.harness import Connection, fetch_request, fetched, produce_request
@@ -80,7 +82,7 @@ class Chaos:
 
     def fault(self, life: Life) -> None:
         world, rng = self.world, self.rng
-        kind = rng.randrange(8)
+        kind = rng.randrange(9)
         if kind == 0:
             life.session.cut()
         elif kind == 1:
@@ -90,12 +92,21 @@ class Chaos:
             world.loop.call_later(rng.uniform(0.1, 2 * TIMEOUT_MS / 1000), life.process.resume)
         elif kind == 3:
             life.kill()
-        elif kind > 4:
+        elif kind == 4 and life.is_up:
+            world.loop.create_task(self.stop(life))
+        elif kind > 5:
             source, target = rng.choice(IDS), rng.choice(IDS)
             world.network.block(f"broker-{source}", f"broker-{target}")
             world.loop.call_later(rng.uniform(1.0, 5.0), world.network.unblock_all)
         elif world.node(paths.CONTROLLER) is not None:
             world.write(Delete(paths.CONTROLLER))
+
+    async def stop(self, life: Life) -> None:
+        """As SIGTERM does."""
+        with suppress(ProcessKilled):
+            await life.broker.hand_over()
+            await life.broker.stop()
+            life.kill()
 
     def end(self) -> None:
         world, cluster = self.world, self.cluster

@@ -314,6 +314,26 @@ class TestTheMetadataLog:
 
 
 class TestShuttingDown:
+    def test_no_broker_is_fenced_by_a_heartbeat(self, life: Life, peer: Peer) -> None:
+        request = BrokerHeartbeatRequest(broker_id=PEER, broker_epoch=peer.epoch, want_fence=True)
+        assert peer.connection.ask(request, 2).error_code == ErrorCode.INVALID_REQUEST
+        assert not life.broker.image.brokers[PEER].fenced
+
+    def test_one_in_whose_name_others_asked_serves_on_as_another(self, world: World, life: Life, peer: Peer) -> None:
+        made(peer, 1, PEER)
+        epoch = life.epoch
+        request = BrokerHeartbeatRequest(
+            broker_id=1, broker_epoch=epoch, current_metadata_offset=life.broker.image.offset, want_shut_down=True
+        )
+        assert peer.connection.ask(request, 2).error_code == 0
+        world.until(lambda: life.epoch > epoch)
+        own = life.broker.image.brokers[1]
+        assert (own.fenced, own.in_controlled_shutdown) == (False, False)
+        assert not life.fatal
+
+    def test_nobody_is_unregistered_by_a_request(self, life: Life) -> None:
+        assert not served(life, "PLAINTEXT") & {ApiKey.UNREGISTER_BROKER, ApiKey.UNREGISTER_CONTROLLER}
+
     def test_others_lead_before_the_session_is_closed(self, world: World, life: Life, peer: Peer) -> None:
         made(peer, 1, PEER)
         before = partition_of(life).leader_epoch

@@ -3,7 +3,7 @@
 A broker registers by itself; what it led before goes to others, or into a new leader epoch, before the controller takes
 the registration in (`controller/tree_intake.py`). Whoever finds its id taken waits as long as the session of a process
 that was killed may last, and gives up when that goes on. A znode that went, with its session or by a tool, is made
-again.
+again, and so is one that the controller takes for that of a broker which stops.
 
 Invariant: the epoch of the broker is the transaction that made its znode. It is told once the published image has it.
 """
@@ -20,7 +20,7 @@ from ottla.metadata.image import NO_LEADER, BrokerImage
 from ottla.metadata.log import SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.protocol.znodes import paths
-from ottla.protocol.znodes.operations import Znode
+from ottla.protocol.znodes.operations import Delete, Znode
 from ottla.protocol.znodes.session import Code, ZooKeeperError, ZooKeeperSession
 from ottla.zookeeper.claims import Standing, check_broker_id, standing
 from ottla.zookeeper.writing import registration
@@ -203,8 +203,19 @@ class BrokerRegistration:
         known = image.brokers.get(self._broker.broker_id)
         if known is not None and known.broker_epoch == self._broker_epoch_seen:
             self.broker_epoch = known.broker_epoch
+            if (known.fenced or known.in_controlled_shutdown) and not self._ended:
+                self._register_anew()
+                return
             if self._registers and self._done is not None and not self._is_awaited():
                 self._finish(None)
+
+    def _register_anew(self) -> None:
+        """Somebody asked, in the name of this broker, that it be let go: as another registration it is not."""
+        logger.warning("somebody asked the controller, in the name of this broker, to let it go: it registers again")
+        self._cease()
+        self._broker_epoch_seen = -1
+        self._timer = self._scheduler.call_later(RETRY_S, self._during(self._look))
+        self._session.multi([Delete(paths.broker(self._broker.broker_id))], lambda _paths, _error: None)
 
     def _is_awaited(self) -> bool:
         """Whether the image has a partition that nobody leads yet, and that this broker may lead."""

@@ -14,10 +14,15 @@ from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.ids import METADATA_TOPIC_ID
+from ottla.controller.registration import handle_broker_heartbeat
+from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.metadata.image import MetadataImage
 from ottla.protocol.codec import read_message
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import HotApi, Served
+from ottla.server.api import DeclaredApi, HotApi, Served
+from ottla.server.decisions import DecidingContext, decided
 from ottla.server.handlers.quorum.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from ottla.server.handlers.quorum.alter_partition import ALTER_PARTITION
 from ottla.server.handlers.quorum.broker_heartbeat import BROKER_HEARTBEAT
@@ -26,6 +31,8 @@ from ottla.server.handlers.quorum.envelope import ENVELOPE
 from ottla.server.handlers.quorum.fetch_snapshot import FETCH_SNAPSHOT
 from ottla.server.request import Request
 
+_OF_A_QUORUM = frozenset({ApiKey.UNREGISTER_BROKER, ApiKey.UNREGISTER_CONTROLLER})
+"""On ZooKeeper a broker is registered as long as its session lasts."""
 _FIXED_FIELDS_FROM = 15
 """From this version of Fetch on the topics follow fields of a fixed size (KIP-903)."""
 _TOPICS_AT = 21
@@ -34,12 +41,27 @@ _METADATA_ALONE = b"\x02" + METADATA_TOPIC_ID
 
 
 def served_between_brokers(served: Sequence[Served], context: ZooKeeperContext) -> list[Served]:
-    """What a broker serves, and these."""
+    """What a broker serves, but for what a quorum alone has, and these."""
     added = [
         Served(row.served_only_on(context.listener_name), context)
-        for row in (ALLOCATE_PRODUCER_IDS, ALTER_PARTITION, BROKER_HEARTBEAT, ENVELOPE, FETCH_SNAPSHOT)
+        for row in (ALLOCATE_PRODUCER_IDS, ALTER_PARTITION, _heartbeat_at_the_end(), ENVELOPE, FETCH_SNAPSHOT)
     ]
-    return [_with_metadata(each, context) if each.api.key is ApiKey.FETCH else each for each in (*served, *added)]
+    own = (each for each in served if each.api.key not in _OF_A_QUORUM)
+    return [_with_metadata(each, context) if each.api.key is ApiKey.FETCH else each for each in (*own, *added)]
+
+
+def _heartbeat_at_the_end() -> DeclaredApi[DecidingContext]:
+    """The row of BrokerHeartbeat for who asks to be let go: brokers have sessions, and no others. INVALID_REQUEST."""
+
+    def decide(
+        image: MetadataImage, message: BrokerHeartbeatRequest, controller: ControllerContext
+    ) -> ControllerResult[BrokerHeartbeatResponse]:
+        if message.want_fence or not message.want_shut_down:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Brokers on ZooKeeper have sessions there, and no heartbeats.")
+        return handle_broker_heartbeat(image, message, controller)
+
+    row = BROKER_HEARTBEAT
+    return decided(row.key, decide, row.error_response, listeners=row.listeners, needs=row.needs)
 
 
 def _with_metadata(fetch: Served, context: ZooKeeperContext) -> Served:
