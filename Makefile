@@ -23,7 +23,9 @@
 #   make exactly-once-stream       a Spark stream into a topic while driver, workers and broker are killed; KILLS=50, SEED=1
 #   make exactly-once-load         loads, compactions and vacuums while all who have part in them are killed; KILLS=50,
 #                                  FORMAT=delta,iceberg,parquet, SEED=1; MINUTES=40 for each format at most;
-#                                  JOB=load,snapshot,stream for these too, and FORMAT=topic for a stream into one
+#                                  JOB=load,snapshot,stream for these too
+#   make exactly-once-topic        `ottla pipeline stream` from topic to topic while driver, workers, JVM and broker are
+#                                  killed; KILLS=50, SEED=1, MINUTES=40 at most
 #   make page-views                a day of page views through examples/streams, against plain Python; VIEWS=5000000
 #   make compat                    clients and tools that others wrote (Debian, npm, Maven); FAMILIES=compat/go for some
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
@@ -87,7 +89,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege exactly-once-stream exactly-once-load page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
+.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -187,7 +189,10 @@ exactly-once-stream: $(VENV)/.test $(VENV)/.pipeline
 	OTTLA_SINK_KILLS=$(KILLS) OTTLA_SINK_SEED=$(SEED) $(TRIAL) tests/pipeline/test_sink_kills.py $(ARGS)
 
 exactly-once-load: $(VENV)/.test $(VENV)/.pipeline
-	OTTLA_TRIAL_KILLS=$(KILLS) OTTLA_TRIAL_MINUTES=$(MINUTES) OTTLA_TRIAL_JOB=$(JOB) OTTLA_TRIAL_FORMAT=$(FORMAT) OTTLA_TRIAL_SEED=$(SEED) $(TRIAL) tests/pipeline/test_random_kills.py tests/pipeline/stream/test_kills.py $(ARGS)
+	OTTLA_TRIAL_KILLS=$(KILLS) OTTLA_TRIAL_MINUTES=$(MINUTES) OTTLA_TRIAL_JOB=$(JOB) OTTLA_TRIAL_FORMAT=$(FORMAT) OTTLA_TRIAL_SEED=$(SEED) $(TRIAL) tests/pipeline/test_random_kills.py $(ARGS)
+
+exactly-once-topic: $(VENV)/.test $(VENV)/.pipeline
+	OTTLA_TRIAL_KILLS=$(KILLS) OTTLA_TRIAL_MINUTES=$(MINUTES) OTTLA_TRIAL_JOB=stream OTTLA_TRIAL_FORMAT=topic OTTLA_TRIAL_SEED=$(SEED) $(TRIAL) tests/pipeline/test_random_kills.py tests/pipeline/stream/test_kills.py $(ARGS)
 
 page-views: $(VENV)/.test $(VENV)/.pipeline
 	$(BIN)/python -m tests.pipeline.page_views --views $(VIEWS) $(ARGS)

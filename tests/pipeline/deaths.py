@@ -16,6 +16,8 @@ from pathlib import Path
 
 COMMIT_STEPS = {"open", "os.link", "os.rename", "os.remove", "sqlite3.connect"}
 """Audit events that a commit of a table is made of, those of a file that is opened to be written among them."""
+STEP_NUMBERS = 4
+"""Of a step that many tasks reach, so that some of them can die there in one run, each in its first attempts."""
 LOGS = {"delta": "_delta_log", "iceberg": "metadata", "parquet": "_ottla_log"}
 """The directory that a commit of each format changes."""
 
@@ -49,8 +51,10 @@ class Deaths:
             if planned == step:
                 self._kill(victim, step)
 
-    def is_driver(self) -> bool:
-        return os.getpid() == self._driver
+    def reach_numbered(self, step: str, number: int) -> None:
+        """The step, and the one of its numbers: "STEP N"."""
+        self.reach(step)
+        self.reach(f"{step} {number % STEP_NUMBERS}")
 
     def _kill(self, victim: str, step: str) -> None:
         with suppress(FileExistsError):

@@ -4,8 +4,9 @@ SETTINGS is JSON: table (its directory), folder and deaths as `deaths.Deaths` ta
 or a snapshot, in its driver ("planned", "landing", "landed", "merging", "merged", "committed") and in the workers
 ("reading" before a task has anything, "written" when its files are there), or those of each batch of a stream
 ("planned", "files", "letters", "committed") and of the workers that send it to a topic ("sending" when they have read
-its rows, "sent" behind the commit). "N committing" is the one before the Nth step of the commit, or of all that a
-command without Spark does; "log committing" the moment in which another process sees that the table changes.
+its rows, "sent" behind the commit). Each comes with a number as well, "reading 2": of the task or batch in a worker, of
+the times that it came there in the driver. "N committing" is the one before the Nth step of the commit, or of all that
+a command without Spark does; "log committing" the moment in which another process sees that the table changes.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -64,8 +66,11 @@ def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
     table, command = Path(settings["table"]), arguments[0]
     armed = threading.Event()
 
+    numbers: Counter[str] = Counter()
+
     def reach(step: str) -> None:
-        told.reach(step)
+        told.reach_numbered(step, numbers[step])
+        numbers[step] += 1
         if step == LAST_STEPS[command] and not armed.is_set():
             armed.set()
             arm(settings["deaths"], table)
@@ -93,24 +98,28 @@ def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
         """A task's, which is opened behind its files, so it is closed when they are whole."""
 
         def __enter__(self) -> Cluster:
-            if not told.is_driver():
-                told.reach("reading")
+            self._tell("reading")
             return super().__enter__()
 
         def __exit__(
             self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
         ) -> None:
-            if not told.is_driver() and kind is None:
-                told.reach("written")
+            if kind is None:
+                self._tell("written")
             super().__exit__(kind, error, trace)
+
+        def _tell(self, step: str) -> None:
+            task = TaskContext.get()
+            if task is not None:
+                told.reach_numbered(step, task.partitionId())
 
     def write_told_epoch(target: TopicTarget, task: EpochTask, batches: Iterable[pa.RecordBatch]) -> int:
         def told_batches() -> Iterator[pa.RecordBatch]:
             yield from batches
-            told.reach("sending")
+            told.reach_numbered("sending", task.epoch)
 
         rows = write_epoch(target, task, told_batches())
-        told.reach("sent")
+        told.reach_numbered("sent", task.epoch)
         return rows
 
     cloudpickle.register_pickle_by_value(deaths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable
@@ -29,7 +30,8 @@ class Feeder(threading.Thread):
     (INVALID_TXN_STATE, which Apache Kafka answers as well); the next producer goes on.
     """
 
-    def __init__(self, servers: str, topic: str, seed: int, pause_s: float = PAUSE_S) -> None:
+    def __init__(self, servers: str, topic: str, seed: int, pause_s: float = PAUSE_S, most: float = math.inf) -> None:
+        """`most`: so many records at once, and as many again whenever it is told to go on."""
         super().__init__(daemon=True)
         self._servers = servers
         self._topic = topic
@@ -37,6 +39,7 @@ class Feeder(threading.Thread):
         self._pause_s = pause_s
         self._ended = threading.Event()
         self._number = 0
+        self._most = self._limit = most
         self.committed: set[bytes] = set()
         """Values of transactions of which the broker said so; there may be more of those that nobody could tell of."""
         self.aborted: set[bytes] = set()
@@ -64,7 +67,8 @@ class Feeder(threading.Thread):
         try:
             _persist(producer.init_transactions)
             while not self._ended.wait(self._pause_s):
-                self._transact(producer)
+                if self._number < self._limit:
+                    self._transact(producer)
         except KafkaException as error:
             if not error.args[0].fatal():
                 raise
@@ -89,6 +93,10 @@ class Feeder(threading.Thread):
             if not error.args[0].txn_requires_abort():
                 raise
             _persist(producer.abort_transaction)
+
+    def go_on(self) -> None:
+        """With as many records as it writes at once."""
+        self._limit = self._number + self._most
 
     def finish(self) -> None:
         """Let the last transaction end. Raises what ended the feeder before."""

@@ -25,13 +25,15 @@ from ottla.testing import Broker
 
 from ..cluster.nodes import eventually
 from .committed import read_committed
-from .deaths import graves, make_folder, steps
+from .deaths import STEP_NUMBERS, graves, make_folder, steps
 from .feeder import Feeder
 from .trial_jobs import JOBS, TOPIC, Job, Row
 
 DRIVER = Path(__file__).with_name("driver.py")
 WAIT_S = 600.0
 """For the next step, on a machine that has much else to do."""
+ROUND_RECORDS = 1000
+"""Are written while a round goes on, however long that takes: four batches of a stream."""
 ROUND_RUNS = 3
 """At most: the one of the round, and two beside it."""
 COMMIT_STEPS = {"delta": 1, "iceberg": 7, "parquet": 4}
@@ -43,8 +45,9 @@ UPKEEP_STEPS = 6
 RACE, BESIDE, UNHARMED, BURIED, AGED = 0.3, 0.6, 0.3, 0.5, 0.7
 """How often a second loader runs, a compaction or vacuum does, either is left in peace, the workers of a dead driver
 are ended with it and not left to end by themselves, and the leases of the dead are taken to be old."""
-LOSS = 0.5
-"""How often a run loses a worker at a step of its tasks besides, which costs no start of Spark."""
+LOSS, BROKER_LOSS = 0.25, 0.4
+"""How often a run loses a worker at one of the numbered steps of its tasks besides, and its broker on the way: neither
+costs a start of Spark."""
 
 
 class Kill(NamedTuple):
@@ -104,8 +107,8 @@ class Run:
     def errors(self) -> str:
         return (self.folder / "errors").read_text(errors="replace")
 
-    def reached(self, step: str) -> bool:
-        return any(line.partition(" ")[2] == step for line in steps(self.folder))
+    def reached(self, step: str, times: int = 1) -> bool:
+        return sum(line.partition(" ")[2] == step for line in steps(self.folder)) >= times
 
     def members(self, kind: str = "") -> list[int]:
         """Living processes of the session: all, those of `java`, or the Python workers that run tasks."""
@@ -162,15 +165,17 @@ class Trial:
         self._table = self._job.table
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.create_topic(TOPIC, 3)
-        self._feeder = Feeder(broker.bootstrap_servers, TOPIC, seed)
+        self._feeder = Feeder(broker.bootstrap_servers, TOPIC, seed, most=ROUND_RECORDS)
         self._seen = 0
         self._runs: list[Run] = []
         self.kills: Counter[Kill] = Counter()
         self.ends: Counter[str] = Counter()
 
-    def run(self, kills: int, minutes: float) -> None:
-        """So many kills, or as many as there is time for, then compare."""
+    def run(self, kills: int, minutes: float, first: Sequence[str] = ()) -> None:
+        """So many kills, or as many as there is time for, then compare; those named `first` come in any case."""
         self._feeder.start()
+        for victim in first:
+            self._round(Kill(victim))
         deck: list[Kill] = []
         until = time.monotonic() + minutes * 60
         while self.kills.total() < kills and time.monotonic() < until:
@@ -209,32 +214,37 @@ class Trial:
         if chance() < RACE:
             deaths = [] if chance() < UNHARMED else self._deaths(self._random.choice(self._planned_kills()))
             runs.append(self._start(self._job.command, deaths))
-        if not kill.step:
-            self.kills[kill] += self._strike(kill.victim, first)
+        struck = ["broker"] if kill.victim != "broker" and chance() < BROKER_LOSS else []
+        struck += [] if kill.step else [kill.victim]
+        for victim in struck:
+            self.kills[Kill(victim)] += self._strike(victim, first)
         self._until(lambda: all(run.ended() for run in runs), "all commands of a round end")
         for run in runs:
             for fallen in run.fallen():
                 victim = run.command if run.command in UPKEEP else fallen.victim
-                self.kills[Kill(victim, fallen.step)] += 1
-            self._judge(run, broker_killed=kill.victim == "broker")
+                self.kills[Kill(victim, fallen.step.rstrip(" 0123456789"))] += 1
+            self._judge(run, broker_killed="broker" in struck)
         self._bury(runs)
 
     def _deaths(self, kill: Kill) -> list[Kill]:
-        """Those of a run: the kill where it has a step, and workers on the way to it."""
-        lost = [Kill("worker", step) for step in self._job.worker_steps if self._random.random() < LOSS]
-        return [kill, *(one for one in lost if one.step != kill.step)] if kill.step else lost
+        """Those of a run: the kill where it has a step, in any turn, and workers on the way to it."""
+        steps = (f"{step} {number}" for step in self._job.worker_steps for number in range(STEP_NUMBERS))
+        lost = [Kill("worker", step) for step in steps if self._random.random() < LOSS]
+        if kill.victim == "driver" and kill.step in self._job.steps:
+            kill = Kill("driver", f"{kill.step} {self._random.randrange(self._job.turns)}")
+        return [kill, *lost] if kill.step else lost
 
     def _strike(self, victim: str, run: Run) -> bool:
         """Kill somebody somewhere on the way of a run; False when nobody was left."""
-        step = self._random.choice(self._job.steps)
-        self._until(lambda: run.reached(step) or run.ended(), f"a run that has {step}")
+        step, times = self._random.choice(self._job.steps), self._random.randint(1, self._job.turns)
+        self._until(lambda: run.reached(step, times) or run.ended(), f"a run that has {step} {times} times")
         time.sleep(self._random.expovariate(20))  # a kill comes at any moment
+        if run.ended():
+            return False
         if victim == "broker":
             self._broker.kill()
             self._broker.start()
             return True
-        if run.ended():
-            return False
         if victim == "driver":
             return run.kill([run.process.pid])
         if victim == "all":
@@ -280,6 +290,7 @@ class Trial:
                 raise self._feeder.error
             return len(self._feeder.committed) > self._seen
 
+        self._feeder.go_on()
         self._until(more, "records for a run")
         self._seen = len(self._feeder.committed)
 

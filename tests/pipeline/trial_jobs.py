@@ -12,6 +12,7 @@ from ottla.client.cluster import Cluster
 from ottla.pipeline.sinks.open_table import open_table
 
 from .committed import read_committed
+from .deaths import STEP_NUMBERS
 from .sinks.test_formats import content
 
 TOPIC = "source"
@@ -25,7 +26,7 @@ STREAM = """
     name = "trial"
     [sources.events]
     topic = "{source}"
-    max_records = 500
+    max_records = 250
     [query]
     sql = "select partition, offset, cast(key as string) as key, cast(value as string) as value from events"
     [result]
@@ -51,6 +52,8 @@ class Job:
     under_way = "reading"
     """The step from which on it has something to lose."""
     worker_steps: tuple[str, ...] = ("reading", "written")
+    turns = 1
+    """How often a run comes to each of its driver's steps, at least as a rule."""
 
     def __init__(self, servers: str, folder: Path, kind: str, choice: random.Random) -> None:
         self._servers = servers
@@ -117,6 +120,7 @@ class Stream(Job):
     steps = ("planned", "files", "letters", "committed")
     under_way = "planned"
     worker_steps: tuple[str, ...] = ()
+    turns = STEP_NUMBERS
 
     def __init__(self, servers: str, folder: Path, kind: str, choice: random.Random) -> None:
         super().__init__(servers, folder, kind, choice)

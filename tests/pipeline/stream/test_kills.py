@@ -1,6 +1,6 @@
 """kill -9 of the driver between steps of a batch, then the same definition again: results hold each row once.
 
-Each kill starts Spark anew, so it is killed at the steps that leave most behind; `make exactly-once-load`, which sets
+Each kill starts Spark anew, so it is killed at the steps that leave most behind; `make exactly-once-topic`, which sets
 OTTLA_TRIAL_KILLS, kills it at each.
 """
 
