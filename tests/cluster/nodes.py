@@ -33,6 +33,23 @@ SETTINGS = {
 """A dead broker is noticed sooner than by Kafka's defaults, so that tests need not wait."""
 
 
+ZOOKEEPER = os.environ.get("OTTLA_CLUSTER_ON_ZOOKEEPER")
+"""Servers that are to coordinate the clusters in place of a quorum (`compat/java/test_zookeeper_suite.py`)."""
+
+
+def new_tree(servers: str) -> str:
+    """A place there for one cluster, as `zookeeper.connect` names it."""
+    from kazoo.client import KazooClient
+
+    path = f"/{uuid_to_string(new_uuid(os.urandom(16)))}"
+    client = KazooClient(servers)
+    client.start(START_TIMEOUT_S)
+    client.create(path)
+    client.stop()
+    client.close()
+    return f"{servers}{path}"
+
+
 def on_loopback(count: int) -> list[Place]:
     """For nodes that share this machine's network."""
     ports = free_ports(2 * count)
@@ -159,6 +176,7 @@ class Nodes:
         self.nodes = [Node(folder, number, place) for number, place in enumerate(places or on_loopback(count), 1)]
         self._settings = {**SETTINGS, **(settings or {})}
         self._voters = self.nodes[:voters]
+        self._zookeeper = new_tree(ZOOKEEPER) if ZOOKEEPER else None
         for node in self.nodes:
             self._configure(node)
             if node in self._voters:
@@ -183,20 +201,37 @@ class Nodes:
         return node
 
     def _configure(self, node: Node) -> None:
-        votes = node in self._voters
-        controller = f",CONTROLLER://{node.controller_address}" if votes else ""
         lines = {
-            "node.id": str(node.node_id),
-            "process.roles": "broker,controller" if votes else "broker",
-            "listeners": f"PLAINTEXT://{node.address}{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.bootstrap.servers": ",".join(each.controller_address for each in self._voters),
+            **(self._of_quorum(node) if self._zookeeper is None else self._on_zookeeper(node, self._zookeeper)),
             "log.dirs": ",".join(map(str, (node.data_dir, *node.place.more_dirs))),
             **self._settings,
         }
         node.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
 
+    def _of_quorum(self, node: Node) -> dict[str, str]:
+        votes = node in self._voters
+        controller = f",CONTROLLER://{node.controller_address}" if votes else ""
+        return {
+            "node.id": str(node.node_id),
+            "process.roles": "broker,controller" if votes else "broker",
+            "listeners": f"PLAINTEXT://{node.address}{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": ",".join(each.controller_address for each in self._voters),
+        }
+
+    @staticmethod
+    def _on_zookeeper(node: Node, connect: str) -> dict[str, str]:
+        return {
+            "broker.id": str(node.node_id),
+            "listeners": f"PLAINTEXT://{node.address}",
+            "zookeeper.connect": connect,
+            "zookeeper.session.timeout.ms": "3000",
+        }
+
     def _format(self, node: Node, *voters: str) -> None:
+        """On ZooKeeper nothing is: the cluster's id is there."""
+        if self._zookeeper is not None:
+            return
         command = [node.place.python, "-m", "ottla", "format", "--config", str(node.config)]
         subprocess.run(
             [*command, "--cluster-id", self.cluster_id, *voters], check=True, capture_output=True, timeout=60
