@@ -13,7 +13,7 @@ from ottla.common.clock import BlockingPool
 from ottla.common.endpoint import Endpoint
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import BrokerRegistration, encode_broker
-from ottla.protocol.znodes.operations import Create, Operation, SetData
+from ottla.protocol.znodes.operations import Create, Delete, Operation, SetData
 from ottla.protocol.znodes.session import Done, SessionListener, Watch
 from ottla.protocol.znodes.topics import Assignment, TopicAssignment, encode_topic
 from ottla.sim.loop import Process, SimLoop
@@ -71,6 +71,15 @@ class SimulatedZooKeeper:
             missing = [each for each in (*paths.parents(path), path) if server.exists(self._session, each) is None]
             operations: list[Operation] = [Create(each, data if each == path else b"") for each in missing]
             server.multi(self._session, operations or [SetData(path, data)])
+            self.ensemble.tell()
+
+        self.call(run)
+
+    def remove(self, path: str) -> None:
+        """A znode with nothing below it."""
+
+        def run() -> None:
+            self.ensemble.server.multi(self._session, [Delete(path)])
             self.ensemble.tell()
 
         self.call(run)

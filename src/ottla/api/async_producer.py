@@ -34,7 +34,7 @@ class AsyncProducer(Generic[K, V]):
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: str | None = None,
         config: Config | None = None,
         *,
         key_serializer: Serializer[K] | None = None,

@@ -22,11 +22,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, cast
 
-from ottla.api.errors import ClientClosed, library_error
+from ottla.api.broker_watch import BrokerWatch
+from ottla.api.errors import ClientClosed, library_error, one_family
 from ottla.api.interceptors import ProducerInterceptor, logged
 from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
 from ottla.api.records import Bytes, Delivery, Headers, K, ProducerRecord, Serializer, V
-from ottla.api.settings import Config, Settings, read_settings
+from ottla.api.settings import Config, Settings, read_servers, read_settings
 from ottla.api.transaction import Transaction, Transactions
 from ottla.common.errors import ErrorCode, KafkaError
 
@@ -36,6 +37,8 @@ INTERRUPTED_FLUSH_S = 5.0
 """How long a `with` block that ends by an exception waits for what it sent before."""
 PARTITIONS_AGE_S = 300.0
 """How old a topic's number of partitions may be that a partitioner of the caller's is given (`metadata.max.age.ms`)."""
+ASK_AGAIN_S = 10.0
+"""How long brokers are waited for when ZooKeeper says that something has changed; an end waits for that, too."""
 SERVED_TOGETHER = 100
 """After so many records whoever sends them hears what became of those before."""
 BURST_S = 0.02
@@ -64,7 +67,7 @@ class Producer(Generic[K, V]):
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: str | None = None,
         config: Config | None = None,
         *,
         key_serializer: Serializer[K] | None = None,
@@ -72,9 +75,11 @@ class Producer(Generic[K, V]):
         partitioner: str | Partitioner = "hash",
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
-        """Connects later, but with `transactional.id`, where it fences whoever used that id before.
+        """Connects later, but with `transactional.id`, where it fences whoever used that id before, and with
+        `zk.connect`, which finds the brokers in ZooKeeper and follows them there.
 
-        Raises KafkaError INVALID_CONFIG for a property that can't be, and what the coordinator says.
+        Raises KafkaError INVALID_CONFIG for a property that can't be, what the coordinator says, and with `zk.connect`
+        NETWORK_EXCEPTION and BROKER_NOT_AVAILABLE.
         """
         import confluent_kafka
 
@@ -83,7 +88,8 @@ class Producer(Generic[K, V]):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"partitioner is hash, random, sticky or a function, not {partitioner!r}"
             )
-        settings = read_settings(bootstrap_servers, config, {**_DEFAULTS, **(by_library or {})})
+        servers, watched, config = read_servers(bootstrap_servers, config)
+        settings = read_settings(servers, config, {**_DEFAULTS, **(by_library or {})})
         acks = str(settings.library["acks"])
         if acks not in ("all", "-1") and (config or {}).get("enable.idempotence") is None:
             settings.library["enable.idempotence"] = False  # as Kafka: whoever asks for less than all gets that
@@ -101,10 +107,14 @@ class Producer(Generic[K, V]):
         self._closed = False
         self._sent_count = 0
         self._burst = self._flushing = False
+        self._watch = None if watched is None else _begin_watch(watched, settings)
         try:
             self._producer: Any = confluent_kafka.Producer(settings.library)
         except confluent_kafka.KafkaException as error:
+            self._end_watch()
             raise KafkaError(ErrorCode.INVALID_CONFIG, library_error(error.args[0]).message) from error
+        if self._watch is not None:
+            self._watch.tell(self._ask_again)
         self._stopped = threading.Event()
         self._server = threading.Thread(target=self._serve, name="ottla-producer", daemon=True)
         self._server.start()
@@ -173,6 +183,8 @@ class Producer(Generic[K, V]):
         if self._partitioner is not None:
             return [self._queue(topic, value, key, (), None, None, None, wait=True) for value in values]
         self._require_open()
+        if (watch := self._watch) is not None:
+            watch.watch(topic)
         key_bytes = _serialized(key, self._key_serializer)
         deliveries = []
         produce, serializer, untold = self._producer.produce, self._value_serializer, self.count_failure
@@ -228,6 +240,8 @@ class Producer(Generic[K, V]):
         wait: bool,
     ) -> Delivery:
         self._require_open()
+        if (watch := self._watch) is not None:
+            watch.watch(topic)
         value_bytes = _serialized(value, self._value_serializer)
         key_bytes = _serialized(key, self._key_serializer)
         if partition is None:
@@ -362,8 +376,21 @@ class Producer(Generic[K, V]):
             self._flushing = False
         return left
 
+    def _ask_again(self) -> None:
+        """Something has changed, says ZooKeeper; the answer is the library's."""
+        self._partition_counts = {}
+        producer = self._producer
+        if producer is not None:
+            producer.list_topics(timeout=ASK_AGAIN_S)
+
+    def _end_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+
     def _stop(self) -> None:
         self._closed = True
+        self._end_watch()
         self._stopped.set()
         if self._server is not threading.current_thread():
             self._server.join()
@@ -394,6 +421,18 @@ class Producer(Generic[K, V]):
         if failure is not None:
             more = f" (and {count - 1} others)" if count > 1 else ""
             raise KafkaError(failure.code, failure.message + more)
+
+
+def _begin_watch(servers: str, settings: Settings) -> BrokerWatch:
+    """Find the brokers in ZooKeeper. Raises KafkaError."""
+    with one_family():
+        watch = BrokerWatch(servers, str(settings.library.get("security.protocol", "PLAINTEXT")).upper())
+    try:
+        settings.library["bootstrap.servers"] = watch.addresses(settings.seconds("max.block.ms"))
+    except BaseException:
+        watch.close()
+        raise
+    return watch
 
 
 def _serialized(data: Any, serializer: Callable[[Any], bytes | None] | None) -> bytes | str | None:

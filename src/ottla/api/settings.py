@@ -9,6 +9,7 @@ which is false.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,7 @@ _RENAMED = {
 }
 _BY_ARGUMENT = {
     "bootstrap.servers": "bootstrap_servers",
-    "broker.list": "bootstrap_servers",
+    "broker.list": "bootstrap_servers (properties of a producer may have it)",
     "callback.handler": "interceptors",
     "event.handler": "value_serializer, partitioner or interceptors",
     "interceptor.classes": "interceptors",
@@ -43,9 +44,12 @@ _BY_ARGUMENT = {
     "serializer.class": "value_serializer",
     "value.deserializer": "value_deserializer",
     "value.serializer": "value_serializer",
-    "zk.connect": "bootstrap_servers",
+    "zk.connect": "bootstrap_servers (properties of a producer may have it)",
 }
 """What is an argument here, also by the names of Kafka's first producers."""
+_WITH_ID = re.compile(r"^[0-9]+:([^:]+:[0-9]+)$")
+"""A broker as Kafka 0.7 named it."""
+_NOT_KNOWN_YET = "localhost:9092"
 _OWN = {"default.api.timeout.ms": 60_000, "max.block.ms": 60_000, "max.poll.records": 500}
 """What is done here and not by a library, with Kafka's defaults."""
 _OF_TOOLS = frozenset({"client.id", "default.api.timeout.ms"})
@@ -96,6 +100,23 @@ def read_settings(bootstrap_servers: str, config: Config | None, defaults: Mappi
                 raise _invalid(f"{name} and {renamed} are the same property: give one of them")
             library[renamed] = value
     return Settings(library, security, library["client.id"], own)
+
+
+def read_servers(bootstrap_servers: str | None, config: Config | None) -> tuple[str, str | None, Config]:
+    """Where a producer finds its cluster: brokers, or ZooKeeper's servers beside what stands for brokers until it
+    answered; and the other properties.
+
+    Kafka's first producers knew `broker.list`, `ID:HOST:PORT` each, and `zk.connect`. Raises KafkaError INVALID_CONFIG.
+    """
+    rest = dict(config or {})
+    listed, zookeeper = (rest.pop(name, None) for name in ("broker.list", "zk.connect"))
+    if sum(each is not None for each in (bootstrap_servers, listed, zookeeper)) != 1:
+        raise _invalid("a producer needs one of the argument bootstrap_servers, broker.list and zk.connect")
+    if listed is not None:
+        bootstrap_servers = ",".join(_WITH_ID.sub(r"\1", each.strip()) for each in str(listed).split(","))
+    if zookeeper is not None:
+        return _NOT_KNOWN_YET, str(zookeeper), rest
+    return str(bootstrap_servers), None, rest
 
 
 def read_tool_settings(bootstrap_servers: str, config: Config | None) -> Settings:

@@ -17,11 +17,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ottla.client.connection import format_address
 from ottla.client.consumer import ConsumedRecord, K, V
 from ottla.client.legacy.assignment import ConsumerThread, topics_of
 from ottla.client.legacy.fetcher import FAILURES, Brokers, Fetcher
@@ -30,13 +29,13 @@ from ottla.client.legacy.offsets import OffsetPlaces
 from ottla.client.legacy.participation import Done, Participation
 from ottla.client.legacy.streams import Shelf, Stream
 from ottla.client.model import Position
+from ottla.client.worker import Worker
+from ottla.client.zookeeper_brokers import BrokerSearch
 from ottla.common.clock import BlockingPool
-from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.znodes import paths
-from ottla.protocol.znodes.brokers import decode_broker
 from ottla.protocol.znodes.consumers import STATIC, ConsumerRegistration
-from ottla.protocol.znodes.operations import Znode
-from ottla.protocol.znodes.session import ZooKeeperError, ZooKeeperSession
+from ottla.protocol.znodes.session import ZooKeeperSession
 
 logger = logging.getLogger(__name__)
 
@@ -81,27 +80,6 @@ class Hooks(NamedTuple):
     """Gets the consumer's id and who of the group reads what, when there is more to read than before."""
 
 
-class _Worker:
-    """A `BlockingPool` of one thread."""
-
-    def __init__(self, post: Callable[..., object], name: str) -> None:
-        self._post = post
-        self._executor = ThreadPoolExecutor(1, name)
-
-    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        def run() -> None:
-            try:
-                result, error = work(), None
-            except BaseException as caught:
-                result, error = None, caught
-            self._post(done, result, error)
-
-        self._executor.submit(run)
-
-    def close(self) -> None:
-        self._executor.shutdown()
-
-
 class LegacyReader(Generic[K, V]):
     """See the module. Made by a thread of the caller, `start` once, then `close`."""
 
@@ -122,8 +100,8 @@ class LegacyReader(Generic[K, V]):
         self._loop.set_exception_handler(self._broke)
         self._decode = decode
         self._hooks = hooks
-        self._worker = _Worker(self._post, "ottla-legacy-calls")
-        self._hook_worker = _Worker(self._post, "ottla-legacy-hooks")
+        self._worker = Worker(self._post, "ottla-legacy-calls")
+        self._hook_worker = Worker(self._post, "ottla-legacy-hooks")
         self._shelf = Shelf(lambda: self._part.may_read, settings.max_chunks)
         self._offset_brokers = Brokers(self._find_brokers, settings.client_id)
         self._fetcher = Fetcher(
@@ -390,7 +368,7 @@ class LegacyReader(Generic[K, V]):
     def _find_brokers(self) -> str:
         """As bootstrap servers; for threads other than the loop's. Raises KafkaError."""
         found: Future[list[str]] = Future()
-        self._post(_BrokerSearch(self._session, found).begin)
+        self._post(BrokerSearch(self._session, found).begin)
         try:
             addresses = found.result(FIND_TIMEOUT_S)
         except TimeoutError:
@@ -405,39 +383,3 @@ class LegacyReader(Generic[K, V]):
 
 def _left() -> KafkaError:
     return KafkaError(ErrorCode.ILLEGAL_GENERATION, "The consumer has left its group; nothing was committed any more.")
-
-
-class _BrokerSearch:
-    """Reads the registrations of all brokers, on the loop; an answer that is lost counts as no broker."""
-
-    def __init__(self, session: ZooKeeperSession, found: Future[list[str]]) -> None:
-        self._session = session
-        self._found = found
-        self._missing = 0
-        self._addresses: list[str] = []
-
-    def begin(self) -> None:
-        self._session.children(paths.BROKER_IDS, self._listed)
-
-    def _listed(self, names: list[str] | None, _error: ZooKeeperError | None) -> None:
-        self._missing = len(names or ())
-        for name in names or ():
-            path = f"{paths.BROKER_IDS}/{name}"
-            self._session.get(path, partial(self._read, path))
-        self._end()
-
-    def _read(self, path: str, node: Znode | None, _error: ZooKeeperError | None) -> None:
-        self._missing -= 1
-        try:
-            endpoints = () if node is None else decode_broker(path, node.data).endpoints
-        except ProtocolError as error:
-            logger.warning("a broker is passed over: %s", error)
-            endpoints = ()
-        plain = next((each for each in endpoints if each.security_protocol == "PLAINTEXT"), None)
-        if plain is not None:
-            self._addresses.append(format_address(plain.host, plain.port))
-        self._end()
-
-    def _end(self) -> None:
-        if not self._missing and not self._found.done():
-            self._found.set_result(self._addresses)

@@ -1,0 +1,147 @@
+"""What a producer learns by ZooKeeper (`zk.connect`): where the brokers are, and with four watches when that changes.
+
+They tell of a broker that comes up, of one that goes down, of a new topic, and of other partitions or brokers of a
+topic that was sent to. What changed is not read: the producer asks the brokers for everything then, once for changes
+in a row.
+
+Left out: brokers that all went while others came, of which the library can be told no more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from ottla.client.worker import Worker
+from ottla.client.zookeeper_brokers import BrokerSearch
+from ottla.client.zookeeper_session import KazooSession
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.protocol.znodes import paths
+from ottla.protocol.znodes.session import ZooKeeperError
+
+logger = logging.getLogger(__name__)
+
+SESSION_TIMEOUT_MS = 6000
+MAX_TOPICS = 10_000
+"""That are watched; of more the library hears within `metadata.max.age.ms`."""
+
+
+class BrokerWatch:
+    """See the module. Made and closed by the producer; all else happens in threads of its own."""
+
+    def __init__(self, servers: str, protocol: str) -> None:
+        """`protocol` is that of the brokers' listeners. Raises OperatorError for servers that can't be."""
+        self._protocol = protocol
+        self._thread = ThreadPoolExecutor(1, "ottla-zookeeper")
+        self._worker = Worker(self._post, "ottla-zookeeper-calls")
+        self._topics: set[str] = set()
+        self._refresh: Callable[[], object] | None = None
+        self._refreshing = self._again = False
+        self._found: Future[list[str]] = Future()
+        try:
+            self._session = KazooSession(servers, SESSION_TIMEOUT_MS, post=self._post, pool=self._worker)
+        except BaseException:
+            self._end()
+            raise
+        self._post(self._session.start, self)
+
+    def addresses(self, timeout_s: float) -> str:
+        """As bootstrap servers. Raises KafkaError NETWORK_EXCEPTION, BROKER_NOT_AVAILABLE."""
+        try:
+            found = self._found.result(timeout_s)
+        except TimeoutError:
+            raise KafkaError(
+                ErrorCode.NETWORK_EXCEPTION, f"zk.connect: no ZooKeeper answers there within {timeout_s:g} s"
+            ) from None
+        if not found:
+            raise KafkaError(
+                ErrorCode.BROKER_NOT_AVAILABLE,
+                f"zk.connect: ZooKeeper lists no broker below {paths.BROKER_IDS} with a listener of {self._protocol}",
+            )
+        return ",".join(found)
+
+    def tell(self, refresh: Callable[[], object]) -> None:
+        """Have this called, in a thread, when something has changed."""
+        self._refresh = refresh
+
+    def watch(self, topic: str) -> None:
+        """Watch a topic that is sent to."""
+        if topic not in self._topics and len(self._topics) < MAX_TOPICS:
+            self._topics.add(topic)
+            self._post(self._watch_topic, topic)
+
+    def close(self) -> None:
+        """End the session; nothing is told any more."""
+        self._refresh = None
+        closed: Future[None] = Future()
+        self._post(self._session.close, partial(closed.set_result, None))
+        closed.result()
+        self._end()
+
+    def _end(self) -> None:
+        self._worker.close()
+        self._thread.shutdown()
+
+    def _post(self, callback: Callable[..., object], *args: Any) -> None:
+        try:
+            self._thread.submit(_logged, callback, *args)
+        except RuntimeError:
+            logger.debug("after the end nobody listens")
+
+    # -- the session, in its thread
+
+    def on_connected(self, _session: int) -> None:
+        """See `SessionListener`. What changed meanwhile is told by nobody."""
+        if not self._found.done():
+            BrokerSearch(self._session, self._found, self._protocol).begin()
+        self._watch_children(paths.BROKER_IDS)
+        self._watch_children(paths.BROKER_TOPICS)
+        for topic in self._topics.copy():
+            self._watch_topic(topic)
+
+    def on_disconnected(self) -> None:
+        """See `SessionListener`."""
+
+    def on_expired(self) -> None:
+        """See `SessionListener`."""
+
+    def _watch_children(self, path: str) -> None:
+        self._session.children(path, self._is_watched, partial(self._watch_children, path))
+
+    def _watch_topic(self, topic: str) -> None:
+        try:
+            path = paths.topic(topic)
+        except KafkaError:
+            return  # of which the broker will say so
+        self._session.get(path, self._is_watched, partial(self._watch_topic, topic))
+
+    def _is_watched(self, _answer: object, error: ZooKeeperError | None) -> None:
+        """Only now the brokers are asked: a change from here on will be told. A lost connection is watched by anew."""
+        if error is None:
+            self._changed()
+
+    def _changed(self) -> None:
+        refresh = self._refresh
+        if refresh is None:
+            return
+        self._again = self._refreshing
+        if not self._refreshing:
+            self._refreshing = True
+            self._worker.submit(refresh, self._refreshed)
+
+    def _refreshed(self, _result: object, error: BaseException | None) -> None:
+        self._refreshing = False
+        if error is not None:
+            logger.warning("after a change in ZooKeeper the brokers do not tell what changed: %s", error)
+        if self._again:
+            self._changed()
+
+
+def _logged(callback: Callable[..., object], *args: Any) -> None:
+    try:
+        callback(*args)
+    except Exception:
+        logger.exception("a watch of the producer failed")

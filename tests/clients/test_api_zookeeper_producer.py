@@ -1,0 +1,121 @@
+"""Producers that find their brokers in ZooKeeper (`zk.connect`) and follow them there, as Kafka's first ones did."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+from simulated_zookeeper import SimulatedZooKeeper
+
+import ottla.api.broker_watch
+from ottla import Admin, ErrorCode, KafkaError, Producer, SimpleConsumer
+from ottla.api.broker_watch import BrokerWatch
+from ottla.protocol.znodes import paths
+
+NUMBERS = itertools.count(1)
+WITHIN_S = 120
+"""Less than the library needs to look for partitions by itself (`metadata.max.age.ms`, 300 s)."""
+BY_ZOOKEEPER = {"zk.connect": "simulated"}
+
+
+@pytest.fixture
+def zookeeper(ottla_broker, monkeypatch):
+    with SimulatedZooKeeper() as running:
+        running.register(ottla_broker.bootstrap_servers)
+        monkeypatch.setattr(ottla.api.broker_watch, "KazooSession", running.connect)
+        yield running
+
+
+@pytest.fixture
+def topic(servers, zookeeper):
+    name = f"by-zookeeper-{next(NUMBERS)}"
+    with Admin(servers) as admin:
+        admin.create_topic(name, partitions=1, replication_factor=1)
+    zookeeper.set_topic(name, 1)
+    return name
+
+
+def until(condition):
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.01)
+
+
+def test_partitions_that_come_are_used_once_zookeeper_tells(servers, zookeeper, topic):
+    with Producer(config=BY_ZOOKEEPER, partitioner="random") as producer:
+        assert producer.send(topic, "a").result(WITHIN_S).partition == 0
+        with Admin(servers) as admin:
+            admin.create_partitions(topic, 8)
+        zookeeper.set_topic(topic, 8)
+        until(lambda: producer.send(topic, "b").result(WITHIN_S).partition > 0)
+        (session,) = zookeeper.sessions
+        assert session.session in zookeeper.ensemble.connected
+    assert session.session not in zookeeper.ensemble.connected
+
+
+def test_so_are_they_by_a_partitioner_of_the_callers(servers, zookeeper, topic):
+    with Producer(config=BY_ZOOKEEPER, partitioner=lambda _key, count: count - 1) as producer:
+        assert producer.send_batch(topic, ["a"])[0].result(WITHIN_S).partition == 0
+        with Admin(servers) as admin:
+            admin.create_partitions(topic, 3)
+        zookeeper.set_topic(topic, 3)
+        until(lambda: producer.send(topic, "b").result(WITHIN_S).partition == 2)
+
+
+def test_the_four_changes_are_told_and_after_a_lost_connection_whatever_it_was(zookeeper):
+    told = []
+
+    def is_told(change):
+        before = len(told)
+        change()
+        until(lambda: len(told) > before)
+
+    zookeeper.set_topic("t", 1)
+    watch = BrokerWatch("simulated", "PLAINTEXT")
+    try:
+        assert watch.addresses(WITHIN_S)
+        watch.tell(lambda: told.append(None))
+        is_told(lambda: watch.watch("t"))
+        is_told(lambda: zookeeper.write(paths.broker(2), b""))
+        is_told(lambda: zookeeper.remove(paths.broker(2)))
+        is_told(lambda: zookeeper.set_topic("new", 1))
+        is_told(lambda: zookeeper.set_topic("t", 2))
+        is_told(lambda: zookeeper.call(zookeeper.sessions[0].cut))
+        for count in range(3, 9):  # more than there were watches to be set again
+            is_told(lambda count=count: zookeeper.set_topic("t", count))
+    finally:
+        watch.close()
+
+
+@pytest.mark.parametrize("listed", ["{}", "0:{}", "7:{}, 8:127.0.0.1:1"])
+def test_a_list_of_brokers_may_have_their_ids(servers, topic, listed):
+    with Producer(config={"broker.list": listed.format(servers)}) as producer:
+        producer.send(topic, "a")
+    with SimpleConsumer(servers) as reader:
+        assert reader.latest(topic, 0) == 1
+
+
+def test_what_can_not_be_is_told(zookeeper):
+    for arguments in (
+        (None, {}),
+        ("localhost:1", BY_ZOOKEEPER),
+        (None, {**BY_ZOOKEEPER, "broker.list": "localhost:1"}),
+    ):
+        with pytest.raises(KafkaError, match="one of the argument bootstrap_servers") as bad:
+            Producer(*arguments)
+        assert bad.value.code is ErrorCode.INVALID_CONFIG
+    zookeeper.remove(paths.broker(1))
+    with pytest.raises(KafkaError, match="lists no broker") as missing:
+        Producer(config=BY_ZOOKEEPER)
+    assert missing.value.code is ErrorCode.BROKER_NOT_AVAILABLE
+
+
+def test_a_zookeeper_that_does_not_answer_is_told():
+    with pytest.raises(KafkaError, match=r"zk\.connect: no ZooKeeper answers") as silent:
+        Producer(config={"zk.connect": "127.0.0.1:1", "max.block.ms": 50})
+    assert silent.value.code is ErrorCode.NETWORK_EXCEPTION
+    with pytest.raises(KafkaError) as named:
+        Producer(config={"zk.connect": "h:port"})
+    assert named.value.code is ErrorCode.INVALID_CONFIG
