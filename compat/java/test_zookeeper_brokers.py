@@ -1,4 +1,4 @@
-"""Three brokers of ours on a real ZooKeeper: kill -9 of the controller, a follower and a leader, and clean stops."""
+"""Three brokers of ours on a real ZooKeeper: kill -9 of the controller, a follower and a leader, clean stops, SASL."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from zookeeper_tree import ZooKeeper
 
+from ottla.app.ports import free_ports
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import decode_controller, decode_controller_epoch
 from ottla.protocol.znodes.topics import PartitionState, decode_state
@@ -24,6 +25,7 @@ SESSION_MS = 10_000
 START_S = 180.0
 IDS = (1, 2, 3)
 PARTITIONS = 3
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 class Cluster:
@@ -231,3 +233,39 @@ def test_nothing_acknowledged_is_lost(cluster: Cluster) -> None:
     assert set(acknowledged) <= set(found)
     assert len(found) == len(set(found)), "a record was written twice"
     assert len(set(cluster.reigns.values())) > 1
+
+
+def of_sasl(address: str, broker_id: int, clients: int, brokers: int) -> dict[str, object]:
+    """Settings of a broker that takes clients at one port, and at the other whoever says that it is a node."""
+    user = 'username="node" password="p" user_node="p"'
+    return {
+        "zookeeper.connect": address,
+        "broker.id": broker_id,
+        "listeners": f"PLAINTEXT://127.0.0.1:{clients},INTERNAL://127.0.0.1:{brokers}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "INTERNAL",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.internal.plain.sasl.jaas.config": f"{PLAIN_MODULE} required {user};",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:node",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+
+
+def test_brokers_say_to_each_other_who_they_are(kafka_of: Callable[[str], str]) -> None:
+    with ZooKeeper(kafka_of("3.9")) as server, ExitStack() as stack:
+        brokers = []
+        for each in IDS:
+            clients, internal = free_ports(2)
+            configs = of_sasl(server.address, each, clients, internal)
+            brokers.append(stack.enter_context(Broker(configs=configs, port=clients, start_timeout_s=START_S)))
+        last = {"bootstrap.servers": brokers[-1].bootstrap_servers, "log_level": 0}
+        topic = NewTopic("t", 1, 3, config={"min.insync.replicas": "3"})
+        admin = AdminClient(last)
+        admin.create_topics([topic])["t"].result(WITHIN_S)
+        producer = Producer({**last, "transactional.id": "x"})
+        producer.init_transactions(WITHIN_S)
+        producer.begin_transaction()
+        producer.produce("t", "a")
+        producer.commit_transaction(WITHIN_S)
