@@ -137,7 +137,7 @@ demo: $(VENV)/.pipeline
 unit: $(VENV)/.test
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(UNIT) $(ARGS)
 
-test: $(VENV)/.test $(if $(call tested,pipeline),$(VENV)/.pipeline) $(if $(call tested,bench),$(VENV)/.bench)
+test: $(VENV)/.test $(if $(call tested,pipeline),$(VENV)/.pipeline) $(if $(call tested,bench),$(VENV)/.bench) $(if $(call tested,cluster),$(VENV)/.kerberos)
 	@$(if $(NAMED),:,echo "All tests take about 45 minutes on two idle cores, longer on a busy machine.")
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
 

@@ -136,7 +136,7 @@ class SecuredBroker:
                 ]
             )
 
-        def as_owner() -> ScramClient:
+        def as_owner(_host: str) -> ScramClient:
             return ScramClient(BY_NAME[SCRAM_512], USERS[TOKEN], PASSWORD, SystemRng())
 
         with Cluster(self._listener("ASKING"), security=security._replace(login=as_owner)) as owner:

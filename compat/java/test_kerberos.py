@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from kdc_process import REALM, Kdc
+from tests.kdc import REALM, Kdc
 from tools import TOOL_S, JavaTools
 
-from ottla.app.kerberos import Acceptor
 from ottla.app.main import cli
 from ottla.client.cluster import Cluster
 from ottla.client.model import LATEST_TIMESTAMP
@@ -24,6 +23,7 @@ from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.registry import ApiKey
+from ottla.security.sasl.kerberos_tickets import Acceptor
 from ottla.testing import Broker
 
 gssapi = pytest.importorskip(

@@ -23,6 +23,7 @@ from ottla.common.machine import Machine
 from ottla.security.sasl.oauthbearer import OAuthBearerClient
 
 from ..issuer import Answer, Issuer
+from .logins import begun, no_waiters
 
 SECRET = "s3cret"
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -101,7 +102,7 @@ class Site:
         }
         config, _ = BrokerConfig.parse(listeners | by_default | settings)
         machine = Machine(RealDisk(), self.clock, SystemRng(), self.loop, self.loop)
-        return SaslOfListeners(config, machine, lambda *_: None, lambda _: None)
+        return SaslOfListeners(config, machine, lambda *_: None, lambda _: None, no_waiters)
 
     def trusting(self, options: str | None = None) -> dict[str, str]:
         options = f'ssl.truststore.location="{self.issuer.ca}"' if options is None else options
@@ -118,7 +119,7 @@ class Site:
         sasl = self.made(**{name: text for name, text in settings.items() if text})
         login = sasl.login(ListenerInfo("X", "SASL_PLAINTEXT"), "sasl.mechanism.inter.broker.protocol")
         assert login is not None
-        return lambda: login.begin().first()
+        return lambda: begun(login).first()
 
     def jwt(self) -> str:
         """One that lives for `LIFE_S`."""

@@ -20,6 +20,8 @@ from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import OperatorError
 from ottla.common.machine import Machine
 
+from .logins import begun, no_waiters
+
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 JAAS = "listener.name.x.plain.sasl.jaas.config"
 KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
@@ -58,7 +60,7 @@ def made(**settings: str) -> SaslOfListeners:
     config, _ = BrokerConfig.parse(LISTENER | settings)
     clock: Clock = SystemClock()
     return SaslOfListeners(
-        config, Machine(RealDisk(), clock, SystemRng(), Idle(), Idle()), lambda *_: None, lambda _: None
+        config, Machine(RealDisk(), clock, SystemRng(), Idle(), Idle()), lambda *_: None, lambda _: None, no_waiters
     )
 
 
@@ -156,14 +158,14 @@ def test_nodes_show_the_token_that_stands_in_a_file_now(tmp_path: Path) -> None:
         with pytest.raises(OperatorError, match=words):
             login(**settings)
     path.write_text("first\n")
-    begin = login(**{url: path.as_uri()}).begin
-    assert begin().first() == b"n,,\x01auth=Bearer first\x01\x01"
+    found = login(**{url: path.as_uri()})
+    assert begun(found).first() == b"n,,\x01auth=Bearer first\x01\x01"
     path.write_text("sec\x01ond")
     with pytest.raises(ConnectionError, match="holds no token") as refused:
-        begin()
+        begun(found)
     assert "ond" not in str(refused.value)
     path.write_text("third")
-    assert b"third" in begin().first()
+    assert b"third" in begun(found).first()
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", ""])
@@ -176,7 +178,7 @@ def test_nodes_speak_by_a_password(mechanism: str) -> None:
     sasl = made(**PLAIN, **{JAAS: users, "sasl.mechanism.inter.broker.protocol": "PLAIN"})
     login = sasl.login(listener, "sasl.mechanism.inter.broker.protocol")
     assert login is not None
-    assert login.begin().first() == b"\0n\0p"
+    assert begun(login).first() == b"\0n\0p"
     assert sasl.login(ListenerInfo("Y", "PLAINTEXT"), "sasl.mechanism.inter.broker.protocol") is None
     with pytest.raises(OperatorError, match="has no username and password"):
         made(

@@ -17,7 +17,9 @@ from .security import MECHANISM, PASSWORD, make_security
 
 def test_only_who_knows_the_password_is_let_in(tmp_path):
     def as_client(password):
-        return security.client._replace(login=lambda: ScramClient(BY_NAME[MECHANISM], "client", password, SystemRng()))
+        return security.client._replace(
+            login=lambda _: ScramClient(BY_NAME[MECHANISM], "client", password, SystemRng())
+        )
 
     security = make_security("sasl_ssl", tmp_path / "keys", [HOST])
     nodes = Nodes(tmp_path, 1, security.node_settings, first=security.format_options)

@@ -225,11 +225,11 @@ def test_tools_get_in_by_tokens(served: Served, source: str, tmp_path: Path) -> 
 def test_a_token_that_is_nowhere_is_told(tmp_path: Path, url: str, words: str) -> None:
     properties = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": url}
     with pytest.raises(OperatorError, match=words):
-        read_login(properties, "client.properties")[0]()
+        read_login(properties, "client.properties")[0]("host")
 
 
 def test_tools_go_on_over_the_end_of_their_sessions(served: Served) -> None:
-    security = ClientSecurity(login=lambda: PlainClient("ann", PASSWORD))
+    security = ClientSecurity(login=lambda _: PlainClient("ann", PASSWORD))
     with Cluster(served.asking, client_id="test", timeout_s=30, security=security) as cluster:
         cluster.topics()
         (connection,) = {cluster._any_connection()}

@@ -137,7 +137,7 @@ def test_nodes_say_to_each_other_who_they_are(nodes: Nodes, issuer: Issuer) -> N
 
 def entering(name: str, secret: str, *, by_token: bool = False) -> ClientSecurity:
     """By SCRAM."""
-    return ClientSecurity(login=lambda: ScramClient(BY_NAME[MECHANISM], name, secret, SystemRng(), by_token=by_token))
+    return ClientSecurity(login=lambda _: ScramClient(BY_NAME[MECHANISM], name, secret, SystemRng(), by_token=by_token))
 
 
 def made_on(node: Node) -> Token:

@@ -63,12 +63,18 @@ def test_nothing_is_a_config_too() -> None:
 
 def test_unknown_and_inert_settings_warn_once_each() -> None:
     _, warnings = BrokerConfig.parse(
-        {"num.io.threads": "4", "my.setting": "x", "listener.name.plaintext.max.connections": "3"}
+        {
+            "num.io.threads": "4",
+            "my.setting": "x",
+            "listener.name.plaintext.max.connections": "3",
+            "sasl.kerberos.kinit.cmd": "/usr/bin/kinit",
+        }
     )
     assert [warning.split(" ")[0] for warning in warnings] == [
         "num.io.threads",
         "my.setting",
         "listener.name.plaintext.max.connections",
+        "sasl.kerberos.kinit.cmd",
     ]
 
 
@@ -220,7 +226,7 @@ def test_broker_id_is_node_id() -> None:
         ({"log.cleaner.enable": "true"}, "Cannot update these configs dynamically: [log.cleaner.enable]"),
         ({"listeners": "PLAINTEXT://:1"}, "Cannot update these configs dynamically: [listeners]"),
         ({"log.retention.ms": "soon"}, "Not a number of type LONG"),
-        ({"sasl.kerberos.kinit.cmd": "x"}, "asks for a security feature that is not implemented yet"),
+        ({"sasl.login.refresh.window.factor": "0.8"}, "asks for a security feature that is not implemented yet"),
         ({"listener.name.a.ssl.client.auth": "perhaps"}, "String must be one of"),
         (
             {"listener.name.a.ssl.principal.mapping.rules": "DEFAULT"},

@@ -106,7 +106,7 @@ def test_a_listener_that_asks_for_sasl_says_how(config):
     "lines",
     [
         ("ssl.engine.factory.class=org.example.Factory",),
-        ("sasl.kerberos.kinit.cmd=/usr/bin/kinit",),
+        ("sasl.server.callback.handler.class=org.example.Handler",),
     ],
     ids=lambda lines: lines[0].partition("=")[0],
 )

@@ -72,8 +72,13 @@ class Settings:
         return self.own[name] / 1000
 
 
-def read_settings(bootstrap_servers: str, config: Config | None, defaults: Mapping[str, Any]) -> Settings:
-    """Raises KafkaError INVALID_CONFIG that names what can't be; `defaults` are librdkafka's names."""
+def read_settings(
+    bootstrap_servers: str, config: Config | None, defaults: Mapping[str, Any], *, by_library: bool = True
+) -> Settings:
+    """Raises KafkaError INVALID_CONFIG that names what can't be; `defaults` are librdkafka's names.
+
+    Without `by_library` a login counts that librdkafka has not.
+    """
     given = {name: _text(value) for name, value in (config or {}).items()}
     for name in given:
         if name in _BY_ARGUMENT:
@@ -81,13 +86,14 @@ def read_settings(bootstrap_servers: str, config: Config | None, defaults: Mappi
     with one_family():
         parse_bootstrap_servers(bootstrap_servers)
         security = parse_security(given, "the properties of the client")
+        of_security = security.library if by_library else {}
     own = {name: _number(name, given.pop(name, default)) for name, default in _OWN.items()}
     library: dict[str, Any] = {
         "bootstrap.servers": bootstrap_servers,
         "client.id": "ottla",
         "logger": SILENT,
         **defaults,
-        **security.library,
+        **of_security,
     }
     for name, value in given.items():
         if name == "buffer.memory":
@@ -125,7 +131,7 @@ def read_tool_settings(bootstrap_servers: str, config: Config | None) -> Setting
         if name not in PROPERTIES and name not in _OF_TOOLS:
             known = ", ".join(sorted(_OF_TOOLS))
             raise _invalid(f"{name} has no effect here; this client knows {known}, and those of security")
-    return read_settings(bootstrap_servers, config, {})
+    return read_settings(bootstrap_servers, config, {}, by_library=False)
 
 
 def _text(value: object) -> str:

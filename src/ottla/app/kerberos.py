@@ -1,108 +1,80 @@
-"""Tickets of Kerberos, read by the library `gssapi`, the extra of that name, with the keys of a keytab.
+"""Tickets of Kerberos by which a node says to others who it is, taken anew before they end.
 
-The keytab is read again for each client, so that new keys need no restart; krb5.conf is that of the machine, or the
-one that KRB5_CONFIG names. Nobody asks a KDC: the ticket says who the client is.
+The loop waits for nobody, and nothing else waits for a KDC: threads of its own ask, for one ticket of a host at a time.
+A ticket counts until it ends, also where the KDC gave a newer first one, and while that for a host is asked for.
+
+Left out: to say how long a KDC is waited for, which is krb5.conf's (`kdc_timeout` and its like, half a minute or so).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from ottla.app.renewal import MIN_PAUSE_S, Backoff, Renewal
+from ottla.client.time_limit import within
+from ottla.common.machine import Machine
+from ottla.net.peer import Begun
+from ottla.security.sasl.kerberos import GssapiClient
+from ottla.security.sasl.kerberos_login import KerberosLogin
+from ottla.security.sasl.kerberos_tickets import Initiator, Tickets
+from ottla.security.sasl.refresh import RefreshWindow
 
-from ottla.common.errors import OperatorError
-from ottla.security.sasl.mechanism import AuthenticationFailed
-
-
-class Acceptor:
-    """Makes contexts for clients of one service."""
-
-    def __init__(self, setting: str, principal: str, keytab: str) -> None:
-        """With the keys of `principal` in the file `keytab`, both of `setting`. Raises OperatorError."""
-        try:
-            import gssapi
-        except ImportError as error:
-            raise OperatorError(
-                "GSSAPI needs a library that is not there: pip install 'ottla[gssapi]', which needs gcc and the "
-                "headers of MIT Kerberos (libkrb5-dev)"
-            ) from error
-        self._gssapi = gssapi
-        try:
-            # A ticket is all that counts: with other mechanisms to choose from the client would negotiate.
-            self._credentials = gssapi.Credentials(
-                name=gssapi.Name(principal, gssapi.NameType.kerberos_principal),
-                usage="accept",
-                mechs=[gssapi.MechType.kerberos],
-                store={"keytab": f"FILE:{keytab}"},
-            )
-        except gssapi.exceptions.GSSError as error:
-            raise OperatorError(
-                f"{setting}: the keytab {keytab} has no keys of {principal} that can be read ({_words(error)}); make "
-                "it by ktadd -k of kadmin"
-            ) from error
-
-    @property
-    def default_realm(self) -> str:
-        """That of krb5.conf, empty where there is none."""
-        gssapi = self._gssapi
-        try:
-            name = gssapi.Name("x", gssapi.NameType.kerberos_principal).canonicalize(gssapi.MechType.kerberos)
-        except gssapi.exceptions.GSSError:
-            return ""
-        return str(name).partition("@")[2]
-
-    def context(self) -> Context:
-        """For one client."""
-        return Context(self._gssapi, self._credentials)
+START_S = 60.0
+"""How long a start waits for the first ticket."""
+FIRST_BACKOFF_MS = 1000
 
 
-class Context:
-    """Implements `ottla.security.sasl.kerberos.AcceptingContext`."""
+class NodeTickets:
+    """Belongs to the loop."""
 
-    __slots__ = ("_context", "_credentials", "_gssapi", "_initiator", "complete")
+    def __init__(self, login: KerberosLogin, window: RefreshWindow, machine: Machine) -> None:
+        """`machine` has a pool of threads that may wait. Waits for the first ticket. Raises OperatorError."""
+        self._machine = machine
+        self._window = window
+        self._whose = login.principal or login.source
+        self._known: dict[str, Tickets] = {}
+        """What has a ticket for a host."""
+        self._asking: dict[str, list[Begun]] = {}
+        """Who waits for one, by host."""
+        initiator = Initiator(login, self._now_s)
+        late = f"{login.setting}: the KDC gave no ticket of {login.source} within {START_S:.0f} s; check krb5.conf"
+        backoff = Backoff(FIRST_BACKOFF_MS, max(FIRST_BACKOFF_MS, int(1000 * window.min_period_s)))
+        renewal = Renewal("the ticket of this node", initiator.take, self._use, backoff, machine)
+        renewal.begin_in(self._use(within(START_S, initiator.take, late)))
 
-    def __init__(self, gssapi: Any, credentials: Any) -> None:
-        self._gssapi = gssapi
-        self._credentials = credentials
-        self._context: Any = None
-        self._initiator: Any = None
-        self.complete = False
+    def begin(self, host: str, begun: Begun) -> None:
+        """For `ottla.net.peer.Login`."""
+        known = self._known.get(host)
+        if known is not None and known.last(host):
+            if known is not self._tickets:
+                self._fetch(host)
+            begun(GssapiClient(known.context(host)), None)
+        elif self._now_s() >= self._tickets.ends_s:
+            begun(None, ConnectionError(f"the ticket of {self._whose} is over, and the KDC gave no other"))
+        else:
+            self._fetch(host, begun)
 
-    def step(self, token: bytes) -> bytes:
-        """See `AcceptingContext`."""
-        try:
-            done = self._gssapi.raw.accept_sec_context(token, self._credentials, self._context)
-        except self._gssapi.exceptions.GSSError as error:
-            raise self._failed(error) from None
-        self._context, self._initiator, self.complete = done.context, done.initiator_name, not done.more_steps
-        return done.token or b""
+    def _fetch(self, host: str, *waiting: Begun) -> None:
+        if host in self._asking:
+            self._asking[host] += waiting
+            return
+        self._asking[host] = [*waiting]
+        tickets = self._tickets
 
-    def initiator(self) -> str:
-        """See `AcceptingContext`."""
-        shown: bytes = self._gssapi.raw.display_name(self._initiator, False).name
-        try:
-            return shown.decode()
-        except UnicodeDecodeError:
-            raise AuthenticationFailed("the client's principal is no UTF-8") from None
+        def came(_: None, error: BaseException | None) -> None:
+            if error is None:
+                self._known[host] = tickets
+            for begun in self._asking.pop(host):
+                if error is None:
+                    begun(GssapiClient(tickets.context(host)), None)
+                else:
+                    begun(None, ConnectionError(str(error)))
 
-    def wrap(self, message: bytes) -> bytes:
-        """See `AcceptingContext`."""
-        try:
-            wrapped: bytes = self._gssapi.raw.wrap(self._context, message, False).message
-        except self._gssapi.exceptions.GSSError as error:
-            raise self._failed(error) from None
-        return wrapped
+        self._machine.pool.submit(lambda: tickets.fetch(host), came)
 
-    def unwrap(self, token: bytes) -> bytes:
-        """See `AcceptingContext`."""
-        try:
-            message: bytes = self._gssapi.raw.unwrap(self._context, token).message
-        except self._gssapi.exceptions.GSSError as error:
-            raise self._failed(error) from None
-        return message
+    def _use(self, tickets: Tickets) -> float:
+        self._tickets = tickets
+        self._known = {host: known for host, known in self._known.items() if known.last(host)}
+        life_s = tickets.ends_s - self._now_s()
+        return max(self._window.wait_s(life_s, self._machine.rng), MIN_PAUSE_S)
 
-    def _failed(self, error: Exception) -> AuthenticationFailed:
-        return AuthenticationFailed(f"the ticket, or what came with it, does not count: {_words(error)}")
-
-
-def _words(error: Exception) -> str:
-    """What the library says, in which names of a client may stand: printable, and bounded."""
-    return ascii(str(error)[:300])[1:-1]
+    def _now_s(self) -> float:
+        return self._machine.clock.time_ms() / 1000

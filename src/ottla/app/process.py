@@ -68,6 +68,8 @@ LEAST_CONNECTIONS = 8
 """To a listener, however low the limit: a node that takes in nobody is none."""
 CLOSE_TIMEOUT_S = 5.0
 """How long clients may take at the end to read what was answered."""
+WAITERS = 4
+"""Threads that may wait for others than the disk, as for a KDC."""
 
 
 class Bound(NamedTuple):
@@ -245,7 +247,9 @@ class BrokerProcess:
         def find_token(token_id: str) -> DelegationToken | None:
             return None if self._broker is None else self._broker.image.delegation_tokens.get(token_id)
 
-        return SaslOfListeners(self._config, machine, find, find_token)
+        return SaslOfListeners(
+            self._config, machine, find, find_token, lambda: ThreadPool(asyncio.get_running_loop(), WAITERS)
+        )
 
     async def _join(self, broker: Broker) -> None:
         """Start a broker that may wait for others, or for ZooKeeper; a signal ends that at once."""

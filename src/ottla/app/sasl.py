@@ -14,6 +14,7 @@ from ssl import SSLContext
 from ottla.app.renewal import Backoff, IssuedToken, Renewal
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Dispatcher
+from ottla.common.clock import BlockingPool
 from ottla.common.config_keys_tokens import token_secret
 from ottla.common.delegation_token import DelegationToken
 from ottla.common.endpoint import ListenerInfo
@@ -22,10 +23,10 @@ from ottla.common.files import read_file
 from ottla.common.listener_configs import of_listener
 from ottla.common.machine import Machine
 from ottla.metrics.registry import MetricsRegistry
-from ottla.net.peer import Login
+from ottla.net.peer import Begun, Login, at_once
 from ottla.security.sasl.credentials import BY_NAME, ScramCredential, ScramMechanism
 from ottla.security.sasl.jaas import KERBEROS_MODULE, OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, LoginModule, parse_jaas
-from ottla.security.sasl.mechanism import GSSAPI, NO_KERBEROS, ClientMechanism, ServerMechanism
+from ottla.security.sasl.mechanism import GSSAPI, ClientMechanism, ServerMechanism
 from ottla.security.sasl.plain import PlainClient, PlainServer
 from ottla.security.sasl.scram import ScramClient, ScramServer
 from ottla.security.sasl.session import MechanismOffer
@@ -36,8 +37,7 @@ from ottla.server.pool_share import PoolShare
 logger = logging.getLogger(__name__)
 
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
-AMONG_NODES = (PLAIN, *BY_NAME, OAUTHBEARER)
-SERVED = (*AMONG_NODES, GSSAPI)
+MECHANISMS = (PLAIN, *BY_NAME, OAUTHBEARER, GSSAPI)
 SECRET_BYTES = 32
 MAX_KEY_SET_BYTES = 1024 * 1024
 _JAAS = "sasl.jaas.config"
@@ -55,11 +55,16 @@ class SaslOfListeners:
         machine: Machine,
         find: FindCredential,
         find_token: Callable[[str], DelegationToken | None],
+        make_waiters: Callable[[], BlockingPool],
     ) -> None:
-        """`find` gives what is known of a user's password, `find_token` the delegation token of an id."""
+        """`find` gives what is known of a user's password, `find_token` the delegation token of an id.
+
+        `make_waiters` gives threads for what may wait for long, and must not keep others from their disk.
+        """
         self._config = config
         self._machine = machine
         self._find = find
+        self._make_waiters = make_waiters
         self._secret = machine.rng.random_bytes(SECRET_BYTES)
         # Whoever says who they are may fill a part of the pool, but not keep others from their disk.
         self._pool = PoolShare(machine.pool)
@@ -92,14 +97,16 @@ class SaslOfListeners:
         if not listener.authenticates:
             return None
         mechanism = self._config.get_str(mechanism_setting) or ""
-        if mechanism not in AMONG_NODES:
+        if mechanism not in MECHANISMS:
             raise OperatorError(
                 f"{mechanism_setting} is {mechanism}, by which nodes can't say to each other who they are: set it to "
-                f"one of {', '.join(AMONG_NODES)}{NO_KERBEROS if mechanism == GSSAPI else ''}"
+                f"one of {', '.join(MECHANISMS)}"
             )
         if mechanism == OAUTHBEARER:
             return self._token_login(listener)
-        module = self._module(listener, mechanism)
+        if mechanism == GSSAPI:
+            return Login(self._kerberos_login(listener, mechanism_setting), self._machine.pool)
+        module = self._module(listener, mechanism, mechanism_setting)
         name, password = module.options.get("username"), module.options.get("password")
         if not name or not password:
             raise OperatorError(
@@ -113,7 +120,27 @@ class SaslOfListeners:
                 return PlainClient(name, password)
             return ScramClient(BY_NAME[mechanism], name, password, rng)
 
-        return Login(begin, self._machine.pool)
+        return Login(at_once(begin), self._machine.pool)
+
+    def _kerberos_login(self, listener: ListenerInfo, mechanism_setting: str) -> Callable[[str, Begun], None]:
+        """By a ticket that this node takes. Waits for the KDC."""
+        from ottla.app.kerberos import NodeTickets  # these here, since few ask for Kerberos
+        from ottla.security.sasl.kerberos_login import SERVICE_NAME, login_of
+        from ottla.security.sasl.refresh import RefreshWindow
+
+        def number(setting: str) -> float:
+            return _number(self._config.of_listener(listener.name, setting, GSSAPI))
+
+        setting = of_listener(listener.name, _JAAS, GSSAPI)
+        options = self._module(listener, GSSAPI, mechanism_setting).options
+        service = self._config.of_listener(listener.name, SERVICE_NAME, GSSAPI)
+        window = RefreshWindow(
+            number("sasl.kerberos.ticket.renew.window.factor"),
+            number("sasl.kerberos.ticket.renew.jitter"),
+            number("sasl.kerberos.min.time.before.relogin") / 1000,
+        )
+        login = login_of(setting, options, str(service or ""), SERVICE_NAME)
+        return NodeTickets(login, window, self._machine._replace(pool=self._make_waiters())).begin
 
     def _token_login(self, listener: ListenerInfo) -> Login:
         """By the token in a file, which whoever renews it replaces, or by one that an issuer gives. Blocks."""
@@ -126,7 +153,7 @@ class SaslOfListeners:
             what = of_listener(listener.name, URL, OAUTHBEARER)
             backoff = self._backoff(listener, "sasl.login.retry.backoff")
             issued = IssuedToken(what, self._issuer(listener, url, what), backoff, self._machine)
-            return Login(lambda: OAuthBearerClient(issued.get()), self._machine.pool)
+            return Login(at_once(lambda: OAuthBearerClient(issued.get())), self._machine.pool)
         token_in_file(path, URL, read_file)  # there when the node starts, or it is told at once
 
         def begin() -> ClientMechanism:
@@ -135,7 +162,7 @@ class SaslOfListeners:
             except OperatorError as error:
                 raise ConnectionError(str(error)) from error
 
-        return Login(begin, self._machine.pool)
+        return Login(at_once(begin), self._machine.pool)
 
     def _issuer(self, listener: ListenerInfo, url: str, what: str) -> Callable[[], str]:
         """What asks an issuer for a token, and blocks."""
@@ -183,11 +210,11 @@ class SaslOfListeners:
     def _offers_of(self, listener: ListenerInfo) -> Mapping[str, MechanismOffer]:
         names = self._config.of_listener(listener.name, "sasl.enabled.mechanisms")
         mechanisms = [name.upper() for name in names] if isinstance(names, tuple) else []
-        unknown = [name for name in mechanisms if name not in SERVED]
+        unknown = [name for name in mechanisms if name not in MECHANISMS]
         if unknown or not mechanisms:
             raise OperatorError(
                 f"sasl.enabled.mechanisms of listener {listener.name} is {', '.join(mechanisms) or 'empty'}: set it to "
-                f"some of {', '.join(SERVED)}"
+                f"some of {', '.join(MECHANISMS)}"
             )
         return {
             name: MechanismOffer(
@@ -221,16 +248,15 @@ class SaslOfListeners:
             self._secret,
         )
 
-    def _module(self, listener: ListenerInfo, mechanism: str) -> LoginModule:
+    def _module(self, listener: ListenerInfo, mechanism: str, asking: str = "") -> LoginModule:
+        """The login module of a mechanism, which `asking` names, else `sasl.enabled.mechanisms`."""
         setting = of_listener(listener.name, _JAAS, mechanism)
         text = self._config.of_listener(listener.name, _JAAS, mechanism)
         wanted = {PLAIN: PLAIN_MODULE, GSSAPI: KERBEROS_MODULE}.get(mechanism, SCRAM_MODULE)
         otherwise = ""
         if mechanism == GSSAPI:  # which nobody may have asked for, since it is the default
-            otherwise = (
-                f" (or sasl.enabled.mechanisms of listener {listener.name}, where GSSAPI is the default, to some of "
-                f"{', '.join(AMONG_NODES)})"
-            )
+            asking = asking or f"sasl.enabled.mechanisms of listener {listener.name}"
+            otherwise = f" (or {asking}, where GSSAPI is the default, to some of {', '.join(MECHANISMS[:-1])})"
         if not isinstance(text, str) or not text.strip():
             raise OperatorError(f"{mechanism} needs {setting}: set it to {wanted} required ...;{otherwise}")
         module = parse_jaas(setting, text)
@@ -241,24 +267,14 @@ class SaslOfListeners:
         return module
 
     def _gssapi(self, listener: ListenerInfo) -> Callable[[], ServerMechanism]:
-        from ottla.app.kerberos import Acceptor  # these here, since few ask for Kerberos
-        from ottla.security.sasl.kerberos import GssapiServer
+        from ottla.security.sasl.kerberos import GssapiServer  # these here, since few ask for Kerberos
+        from ottla.security.sasl.kerberos_login import SERVICE_NAME, keys_of_service
         from ottla.security.sasl.kerberos_names import SETTING, PrincipalRules
+        from ottla.security.sasl.kerberos_tickets import Acceptor
 
         setting = of_listener(listener.name, _JAAS, GSSAPI)
-        options = self._module(listener, GSSAPI).options
-        principal, keytab = options.get("principal"), options.get("keyTab")
-        if options.get("useKeyTab", "").lower() != "true" or not principal or not keytab:
-            raise OperatorError(
-                f'{setting} has to have useKeyTab=true, keyTab="/path/of/a/keytab" and principal="service/host@REALM", '
-                "whose keys clients' tickets are for"
-            )
-        service = self._config.of_listener(listener.name, "sasl.kerberos.service.name", GSSAPI)
-        if service and service != principal.partition("/")[0]:
-            raise OperatorError(
-                f"sasl.kerberos.service.name is {service}, but the principal in {setting} is {principal}: clients that "
-                f"follow it would ask for tickets of {service}, so make them one"
-            )
+        service = self._config.of_listener(listener.name, SERVICE_NAME, GSSAPI)
+        principal, keytab = keys_of_service(setting, self._module(listener, GSSAPI).options, str(service or ""))
         acceptor = Acceptor(setting, principal, keytab)
         rules = self._config.of_listener(listener.name, SETTING, GSSAPI)
         named = PrincipalRules(rules if isinstance(rules, tuple) else (), acceptor.default_realm)
@@ -320,6 +336,12 @@ def read_key_set(url: str, tls: SSLContext | None = None) -> bytes:
     if len(data) > MAX_KEY_SET_BYTES:
         raise OperatorError(f"{_KEYS_URL} leads to more than {MAX_KEY_SET_BYTES} bytes, which is no set of keys")
     return data
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{value!r} is no number")
+    return value
 
 
 def _whole(value: object) -> int:

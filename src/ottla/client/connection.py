@@ -73,6 +73,7 @@ class Connection:
     __slots__ = (
         "_client_id",
         "_correlation_id",
+        "_host",
         "_login",
         "_login_again_s",
         "_max_response_bytes",
@@ -98,6 +99,7 @@ class Connection:
         ProtocolError when it isn't a broker, OperatorError when it does not take `login`.
         """
         self.address = format_address(host, port)
+        self._host = host
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._max_response_bytes = max_response_bytes
@@ -184,7 +186,7 @@ class Connection:
 
     def _log_in(self, login: Login) -> None:
         """Say who this client is. Raises OperatorError when the broker does not take it."""
-        exchange = SaslExchange(login())
+        exchange = SaslExchange(login(self._host))
         message: SaslHandshakeRequest | SaslAuthenticateRequest | None = exchange.first()
         try:
             while message is not None:

@@ -13,12 +13,23 @@ from ottla.common.files import read_file
 from ottla.common.listener_configs import SECURITY_PROTOCOLS
 from ottla.common.properties import load_properties
 from ottla.security.contexts import Material, TlsSettings, client_context, read_material
+from ottla.security.sasl.kerberos_login import SERVICE_NAME
 from ottla.security.sasl.token_source import CLIENT_ID, CLIENT_SECRET, SCOPE, URL
 
 OPTION = "--command-config"
 _TLS = tuple(key.name for key in TLS_CONFIGS)
 PROPERTIES = frozenset(
-    ("security.protocol", "sasl.mechanism", "sasl.jaas.config", URL, CLIENT_ID, CLIENT_SECRET, SCOPE, *_TLS)
+    (
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.jaas.config",
+        SERVICE_NAME,
+        URL,
+        CLIENT_ID,
+        CLIENT_SECRET,
+        SCOPE,
+        *_TLS,
+    )
 )
 """What `parse_security` reads."""
 SECRETS = frozenset(
@@ -40,11 +51,22 @@ class ClientSecurity(NamedTuple):
     """What a connection needs beside an address."""
 
     tls: ssl.SSLContext | None = None
-    library: Mapping[str, Any] = {}
-    """The same for librdkafka, by its own names."""
+    of_library: Mapping[str, Any] | None = {}
+    """See `library`; None where that can't come in so."""
     login: Login | None = None
     portable: Mapping[str, str] = {}
     """The properties it was made of, with what their files held in place of these: another machine can do with it."""
+
+    @property
+    def library(self) -> Mapping[str, Any]:
+        """The same for librdkafka, by its own names. Raises OperatorError where it can't come in so."""
+        if self.of_library is None:
+            raise OperatorError(
+                "sasl.mechanism=GSSAPI is not for what librdkafka does, which from PyPI does not speak it: come in "
+                "by another mechanism, read by ottla consume without --group or SimpleConsumer, or write by kcat or "
+                "Apache Kafka's tools"
+            )
+        return self.of_library
 
     def __reduce__(self) -> tuple[Callable[[Mapping[str, str]], ClientSecurity], tuple[Mapping[str, str]]]:
         """Travels to Spark's workers by what it was made of: a context of OpenSSL can't."""
@@ -82,14 +104,16 @@ def parse_security(properties: Mapping[str, str], place: str) -> ClientSecurity:
     if protocol == "PLAINTEXT":
         return PLAINTEXT
     login, library = read_login(properties, place) if protocol.startswith("SASL_") else (None, {})
-    library["security.protocol"] = protocol.lower()
+    if library is not None:
+        library["security.protocol"] = protocol.lower()
     if protocol == "SASL_PLAINTEXT":
         return ClientSecurity(None, library, login, _portable(properties, None))
 
     settings = TlsSettings.parse(properties, place)
     material = read_material(settings, read_file)
-    context, of_library = client_context(settings, material), _for_library(settings, material) | library
-    return ClientSecurity(context, of_library, login, _portable(properties, material))
+    if library is not None:
+        library |= _for_library(settings, material)
+    return ClientSecurity(client_context(settings, material), library, login, _portable(properties, material))
 
 
 def _portable(properties: Mapping[str, str], material: Material | None) -> dict[str, str]:

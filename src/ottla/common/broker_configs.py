@@ -568,7 +568,7 @@ def _check_authorizer(config: BrokerConfig, given: Mapping[str, str]) -> None:
 
 
 def _refuse_security(name: str, base: str, text: str) -> None:
-    if base in BROKER_CONFIGS:
+    if base in BROKER_CONFIGS or base in INERT_CONFIGS:
         return
     if base in SECURITY_CONFIGS:
         if text.strip() == (SECURITY_CONFIGS[base] or ""):

@@ -121,6 +121,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "internal.metadata.max.batch.size.in.bytes producer.id.expiration.check.interval.ms "
         "server.max.startup.time.ms unclean.leader.election.interval.ms",
     ),
+    (
+        "tickets of a keytab need no kinit, and those of a cache are renewed by whoever keeps it",
+        "sasl.kerberos.kinit.cmd",
+    ),
     ("there is no client telemetry yet", "telemetry.max.bytes"),
     (
         "the client of ZooKeeper has no such part here",

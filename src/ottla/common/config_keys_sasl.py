@@ -18,7 +18,7 @@ SASL_CONFIGS = [
         ConfigType.LIST,
         ("GSSAPI",),
         "Mechanisms by which clients may say who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, "
-        "GSSAPI (Kerberos), which is for clients only and needs the extra gssapi.",
+        "GSSAPI (Kerberos), which needs the extra gssapi.",
     ),
     ConfigKey(
         "sasl.jaas.config",
@@ -27,7 +27,8 @@ SASL_CONFIGS = [
         "The login module of one mechanism of one listener, as listener.name.<name>.plain.sasl.jaas.config: users "
         'as user_<name>="<password>", and username and password of this node. That of OAUTHBEARER says by '
         "ssl.truststore.location and its like whom a connection to an issuer trusts, as in Apache Kafka. That of "
-        "GSSAPI has useKeyTab=true, keyTab and principal.",
+        "GSSAPI has useKeyTab=true, keyTab and principal; useTicketCache=true is enough for a listener of controllers "
+        "that others open.",
     ),
     ConfigKey(
         "sasl.mechanism.inter.broker.protocol",
@@ -45,8 +46,8 @@ SASL_CONFIGS = [
         "sasl.kerberos.service.name",
         ConfigType.STRING,
         None,
-        "The service that clients ask for tickets of, by their setting of this name; another one than in the principal "
-        "of the login module is refused.",
+        "The service that clients and nodes ask for tickets of, by their setting of this name, with the host that is "
+        "advertised: kafka of kafka/host@REALM. Another one than in the principal of the login module is refused.",
     ),
     ConfigKey(
         "sasl.kerberos.principal.to.local.rules",
@@ -54,6 +55,28 @@ SASL_CONFIGS = [
         ("DEFAULT",),
         "How a principal of Kerberos becomes the name of a user: DEFAULT, which takes the first component in the "
         "default realm, or a RULE: as Apache Kafka has them. The first that fits counts.",
+    ),
+    ConfigKey(
+        "sasl.kerberos.ticket.renew.window.factor",
+        ConfigType.DOUBLE,
+        0.8,
+        "After which part of its life the ticket of this node is taken anew from the keytab, or read from the cache.",
+        Range(0, 1),
+    ),
+    ConfigKey(
+        "sasl.kerberos.ticket.renew.jitter",
+        ConfigType.DOUBLE,
+        0.05,
+        "Up to which further part of it, by chance, so that not all nodes ask the KDC at once.",
+        Range(0, 1),
+    ),
+    ConfigKey(
+        "sasl.kerberos.min.time.before.relogin",
+        ConfigType.LONG,
+        60_000,
+        "The shortest time between two of them, unless the ticket would end before, and the longest until a KDC that "
+        "gave none is asked again.",
+        Range(0, 2**63 - 1),
     ),
     ConfigKey(
         "sasl.server.max.receive.size",

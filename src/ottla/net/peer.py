@@ -48,13 +48,30 @@ LOGIN_STEP_TIMEOUT_S = 10.0
 _CORRELATION = Struct(">i")
 
 
+Begun = Callable[[ClientMechanism | None, ConnectionError | None], None]
+
+
 class Login(NamedTuple):
     """How this node says to others who it is."""
 
-    begin: Callable[[], ClientMechanism]
-    """Raises ConnectionError where there is nothing to say now."""
+    begin: Callable[[str, Begun], None]
+    """Calls with what says so to a host, now or later; with a ConnectionError where there is nothing to say."""
     pool: BlockingPool
     """Where passwords are hashed."""
+
+
+def at_once(make: Callable[[], ClientMechanism]) -> Callable[[str, Begun], None]:
+    """For `Login.begin`: says the same to every host. `make` raises ConnectionError where there is nothing to say."""
+
+    def begin(_host: str, begun: Begun) -> None:
+        try:
+            mechanism = make()
+        except ConnectionError as error:
+            begun(None, error)
+        else:
+            begun(mechanism, None)
+
+    return begin
 
 
 class _Waiting(NamedTuple):
@@ -75,6 +92,7 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         "_correlation_ids",
         "_end",
         "_held",
+        "_host",
         "_login_timer",
         "_loop",
         "_network",
@@ -89,6 +107,7 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
     def __init__(self, network: SocketPeerNetwork, host: str, port: int) -> None:
         self._network = network
         self._loop = network.loop
+        self._host = host
         self.address = f"{host}:{port}"
         self.failed = False
         self._correlation_ids = itertools.count()
@@ -195,13 +214,18 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
     def _log_in(self, login: Login) -> None:
         """Say who this node is, also once more before the session ends; requests of meanwhile wait."""
         self._held = True
-        try:
-            exchange = SaslExchange(login.begin())
-        except ConnectionError as error:
-            logger.warning("this node can't say to %s who it is: %s", self.address, error, extra=RATE_LIMITED)
-            self._fail(error)
-            return
-        self._say(exchange, exchange.first(), login)
+
+        def begun(mechanism: ClientMechanism | None, error: ConnectionError | None) -> None:
+            if self.failed:
+                return
+            if mechanism is None:
+                logger.warning("this node can't say to %s who it is: %s", self.address, error, extra=RATE_LIMITED)
+                self._fail(error or ConnectionError(f"there is nothing to say to {self.address}"))
+                return
+            exchange = SaslExchange(mechanism)
+            self._say(exchange, exchange.first(), login)
+
+        login.begin(self._host, begun)
 
     def _say(self, exchange: SaslExchange, message: object, login: Login) -> None:
         spec = spec_of_request(message)

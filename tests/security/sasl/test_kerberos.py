@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.security.sasl.kerberos import MAX_STEPS, GssapiServer
+from ottla.security.sasl.kerberos import MAX_CHALLENGE_BYTES, MAX_STEPS, GssapiClient, GssapiServer
 from ottla.security.sasl.kerberos_names import PrincipalRules
 from ottla.security.sasl.mechanism import AuthenticationFailed
 
@@ -126,3 +126,98 @@ def test_a_ticket_of_somebody_whom_no_rule_knows_is_no_use(principal: str) -> No
     with pytest.raises(AuthenticationFailed, match=r"rule|form"):
         server.evaluate(b"w" + OFFER)
     assert not server.complete
+
+
+class Coming:
+    """A context that comes to one of `Known`, and is complete after so many tokens of it."""
+
+    def __init__(self, tokens: int = 1, last: bytes = b"") -> None:
+        self.complete = False
+        self._left = tokens
+        self._last = last
+        self._begun = False
+
+    def step(self, token: bytes) -> bytes:
+        assert not self.complete
+        if not self._begun:
+            assert token == b""
+            self._begun = True
+            return b"ticket"
+        if token != b"to the client":
+            raise AuthenticationFailed("no server that could read the ticket")
+        self._left -= 1
+        self.complete = self._left <= 0
+        return self._last if self.complete else b"ticket"
+
+    def wrap(self, message: bytes) -> bytes:
+        assert self.complete
+        return b"w" + message
+
+    def unwrap(self, token: bytes) -> bytes:
+        assert len(token) <= MAX_CHALLENGE_BYTES
+        if not self.complete or token[:1] != b"w":
+            raise AuthenticationFailed("changed")
+        return token[1:]
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3])
+def test_both_sides_come_to_an_end_with_each_other(tokens: int) -> None:
+    server, client = GssapiServer(Known(tokens), RULES), GssapiClient(Coming(tokens))
+    message: bytes | None = client.first()
+    while message is not None:
+        message = client.evaluate(server.evaluate(message))
+    assert (server.name, server.complete, client.mechanism) == ("ann", True, "GSSAPI")
+
+
+def at_the_offer() -> GssapiClient:
+    client = GssapiClient(Coming())
+    assert client.first() == b"ticket"
+    assert client.evaluate(b"to the client") == b""
+    return client
+
+
+@pytest.mark.parametrize("offer", [b"\x01\0\0\0", b"\x07\0\xff\xff", b"\x03\xff\xff\xff"])
+def test_a_client_takes_no_layer_and_says_no_name(offer: bytes) -> None:
+    client = at_the_offer()
+    assert client.evaluate(b"w" + offer) == b"w" + OFFER
+    assert client.evaluate(b"") is None
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        b"",
+        OFFER,
+        b"w",
+        b"w\x01\0\0",
+        b"w" + OFFER + b"\0",
+        b"w\x00\0\0\0",
+        b"w\x02\0\xff\xff",
+        b"w\x06\0\xff\xff",
+        b"w" + OFFER + bytes(MAX_CHALLENGE_BYTES),
+    ],
+)
+def test_a_client_refuses_any_other_offer(offer: bytes) -> None:
+    with pytest.raises(AuthenticationFailed):
+        at_the_offer().evaluate(offer)
+
+
+@pytest.mark.parametrize("token", [b"", b"w" + OFFER, b"something", bytes(MAX_CHALLENGE_BYTES + 1)])
+def test_a_client_believes_no_offer_of_who_could_not_read_its_ticket(token: bytes) -> None:
+    client = GssapiClient(Coming())
+    client.first()
+    with pytest.raises(AuthenticationFailed):
+        client.evaluate(token)
+
+
+def test_a_server_that_goes_on_for_ever_is_left() -> None:
+    client = GssapiClient(Coming(tokens=100))
+    client.first()
+    for _ in range(MAX_STEPS - 1):
+        client.evaluate(b"to the client")
+    with pytest.raises(AuthenticationFailed, match="no context"):
+        client.evaluate(b"to the client")
+    client = at_the_offer()
+    client.evaluate(b"w" + OFFER)
+    with pytest.raises(AuthenticationFailed, match="after the end"):
+        client.evaluate(b"more")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 GSSAPI = "GSSAPI"
-"""Kerberos, by which clients come in, but no node and no tool of ours."""
-NO_KERBEROS = "; by Kerberos (GSSAPI), the default of Apache Kafka, only clients of others come in"
-"""The end of a sentence that refuses it."""
+"""Kerberos; Apache Kafka's default."""
 
 
 class AuthenticationFailed(Exception):

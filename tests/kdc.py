@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -44,15 +45,27 @@ class Kdc:
     def __enter__(self) -> Kdc:
         for _ in range(ATTEMPTS):
             self._configure(*free_ports(1))
-            if self._start():
+            if self.start():
                 return self
         raise AssertionError(self._words())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """It answers nobody until it is started again."""
         self._process.kill()
         self._process.wait()
+
+    def given(self, client: str, service: str) -> int:
+        """How many tickets for a service it gave to a client, both by the beginnings of their principals."""
+        return len(re.findall(rf" ISSUE: .*[ ,]{re.escape(client)}\S* for {re.escape(service)}", self._log.read_text()))
+
+    def short_tickets(self, life_s: int) -> None:
+        """From now on none lives longer."""
+        self.admin(f"modprinc -maxlife {life_s}sec krbtgt/{REALM}")
 
     def keytab(self, name: str, *principals: str) -> Path:
         """A file with new keys of them, behind those that it has; they are made where there are none."""
@@ -77,16 +90,16 @@ class Kdc:
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **self._settings}
 
-    def _start(self) -> bool:
+    def start(self) -> bool:
         """Whether it listens, which it says in its log; False where it ended, as without a port."""
-        self._log.write_text("")
+        begins = self._log.stat().st_size if self._log.exists() else 0
         output = (self._home / "kdc.out").open("ab")
         with output:
             self._process = subprocess.Popen(
                 [self._command, "-n", "-r", REALM], stdout=output, stderr=output, env=self._environment()
             )
         deadline = time.monotonic() + START_S
-        while "commencing operation" not in self._log.read_text(errors="replace"):
+        while not self._log.exists() or b"commencing operation" not in self._log.read_bytes()[begins:]:
             if self._process.poll() is not None:
                 return False
             assert time.monotonic() < deadline, self._words()
@@ -102,7 +115,7 @@ class Kdc:
         where = f"127.0.0.1:{port}"
         self.config.write_text(
             f"[libdefaults]\ndefault_realm = {REALM}\ndns_lookup_kdc = false\ndns_lookup_realm = false\nrdns = false\n"
-            "dns_canonicalize_hostname = false\nudp_preference_limit = 1\n"
+            'dns_canonicalize_hostname = false\nqualify_shortname = ""\nudp_preference_limit = 1\n'
             f"[realms]\n{REALM} = {{\nkdc = {where}\n}}\n[domain_realm]\nlocalhost = {REALM}\n"
             f"[logging]\nkdc = FILE:{self._log}\ndefault = FILE:{self._log}\n"
         )

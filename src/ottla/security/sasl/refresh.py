@@ -1,0 +1,25 @@
+"""When that by which a node says who it is, and which ends, is asked for anew: after a share of its life."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.common.clock import Rng
+
+_STEPS = 2**32
+
+
+class RefreshWindow(NamedTuple):
+    """`factor` of a life, and up to `jitter` of it more, so that not all nodes ask at once."""
+
+    factor: float
+    jitter: float
+    min_period_s: float
+    """But not sooner. Where there is no time for it, it does not count."""
+
+    def wait_s(self, life_s: float, rng: Rng) -> float:
+        """In how many seconds to ask for the next of what lives for so long; never after its end."""
+        wait_s = life_s * (self.factor + self.jitter * rng.randrange(_STEPS) / _STEPS)
+        if self.min_period_s <= life_s:
+            wait_s = max(wait_s, self.min_period_s)
+        return min(wait_s, life_s)
