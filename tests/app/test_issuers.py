@@ -98,6 +98,7 @@ class Site:
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.x.plain.sasl.jaas.config": f'{plain} required user_n="p";',
             "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            "sasl.login.refresh.window.jitter": "0",
             **self.trusting(),
         }
         config, _ = BrokerConfig.parse(listeners | by_default | settings)
@@ -202,6 +203,20 @@ def test_a_token_is_renewed_before_it_ends_and_serves_while_its_issuer_is_away(
     site.loop.fire()
     assert site.loop.fire() == 1, "failures are counted anew"
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "due_s"),
+    [
+        ({"window.factor": "0.5"}, 50),
+        ({"min.period.seconds": "90", "buffer.seconds": "5"}, 90),
+        ({"min.period.seconds": "10", "buffer.seconds": "40"}, 60),
+        ({"min.period.seconds": "90", "buffer.seconds": "40"}, 80),
+    ],
+)
+def test_when_a_token_is_renewed_is_a_setting(site: Site, settings: dict[str, str], due_s: float) -> None:
+    site.token(**{f"sasl.login.refresh.{name}": text for name, text in settings.items()})
+    assert site.loop.fire() == due_s
 
 
 def test_a_token_that_is_over_is_none(site: Site) -> None:

@@ -226,7 +226,7 @@ def test_broker_id_is_node_id() -> None:
         ({"log.cleaner.enable": "true"}, "Cannot update these configs dynamically: [log.cleaner.enable]"),
         ({"listeners": "PLAINTEXT://:1"}, "Cannot update these configs dynamically: [listeners]"),
         ({"log.retention.ms": "soon"}, "Not a number of type LONG"),
-        ({"sasl.login.refresh.window.factor": "0.8"}, "asks for a security feature that is not implemented yet"),
+        ({"ssl.engine.factory.class": "x"}, "asks for a security feature that is not implemented yet"),
         ({"listener.name.a.ssl.client.auth": "perhaps"}, "String must be one of"),
         (
             {"listener.name.a.ssl.principal.mapping.rules": "DEFAULT"},

@@ -13,7 +13,8 @@ from ottla.common.clock import Clock, TimerHandle
 from ottla.common.errors import OperatorError
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.machine import Machine
-from ottla.security.sasl.token_source import renewed_s
+from ottla.security.sasl.refresh import RefreshWindow
+from ottla.security.sasl.token_source import ends_of
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -79,11 +80,15 @@ class Renewal(Generic[T]):
 
 
 class IssuedToken:
-    """The token by which this node says to others who it is, asked for again after four fifths of its life."""
+    """The token by which this node says to others who it is, asked for again before it ends."""
 
-    def __init__(self, what: str, ask: Callable[[], str], backoff: Backoff, machine: Machine) -> None:
+    def __init__(
+        self, what: str, ask: Callable[[], str], window: RefreshWindow, backoff: Backoff, machine: Machine
+    ) -> None:
         """`ask` is called at once. Raises OperatorError."""
         self._clock: Clock = machine.clock
+        self._rng = machine.rng
+        self._window = window
         self._what = what
         self._token = ""
         self._ends_s = 0.0
@@ -97,8 +102,8 @@ class IssuedToken:
 
     def _use(self, token: str) -> float:
         now_s = self._clock.time_ms() / 1000
-        ends_s, again_s = renewed_s(token, now_s)
+        ends_s = ends_of(token, now_s)
         if ends_s <= now_s:
             raise OperatorError(f"{self._what} gives a token that is over; compare the clocks of both machines")
         self._token, self._ends_s = token, ends_s
-        return max(again_s - now_s, MIN_PAUSE_S)
+        return max(self._window.wait_s(ends_s - now_s, self._rng), MIN_PAUSE_S)

@@ -28,6 +28,7 @@ from ottla.security.sasl.credentials import BY_NAME, ScramCredential, ScramMecha
 from ottla.security.sasl.jaas import KERBEROS_MODULE, OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, LoginModule, parse_jaas
 from ottla.security.sasl.mechanism import GSSAPI, ClientMechanism, ServerMechanism
 from ottla.security.sasl.plain import PlainClient, PlainServer
+from ottla.security.sasl.refresh import RefreshWindow
 from ottla.security.sasl.scram import ScramClient, ScramServer
 from ottla.security.sasl.session import MechanismOffer
 from ottla.security.sasl.tokens import TokenLogins
@@ -126,18 +127,14 @@ class SaslOfListeners:
         """By a ticket that this node takes. Waits for the KDC."""
         from ottla.app.kerberos import NodeTickets  # these here, since few ask for Kerberos
         from ottla.security.sasl.kerberos_login import SERVICE_NAME, login_of
-        from ottla.security.sasl.refresh import RefreshWindow
-
-        def number(setting: str) -> float:
-            return _number(self._config.of_listener(listener.name, setting, GSSAPI))
 
         setting = of_listener(listener.name, _JAAS, GSSAPI)
         options = self._module(listener, GSSAPI, mechanism_setting).options
         service = self._config.of_listener(listener.name, SERVICE_NAME, GSSAPI)
         window = RefreshWindow(
-            number("sasl.kerberos.ticket.renew.window.factor"),
-            number("sasl.kerberos.ticket.renew.jitter"),
-            number("sasl.kerberos.min.time.before.relogin") / 1000,
+            self._number(listener, "sasl.kerberos.ticket.renew.window.factor", GSSAPI),
+            self._number(listener, "sasl.kerberos.ticket.renew.jitter", GSSAPI),
+            self._number(listener, "sasl.kerberos.min.time.before.relogin", GSSAPI) / 1000,
         )
         login = login_of(setting, options, str(service or ""), SERVICE_NAME)
         return NodeTickets(login, window, self._machine._replace(pool=self._make_waiters())).begin
@@ -151,8 +148,14 @@ class SaslOfListeners:
         path = path_of(url)
         if path is None:
             what = of_listener(listener.name, URL, OAUTHBEARER)
+            window = RefreshWindow(
+                *(
+                    self._number(listener, f"sasl.login.refresh.{name}", OAUTHBEARER)
+                    for name in ("window.factor", "window.jitter", "min.period.seconds", "buffer.seconds")
+                )
+            )
             backoff = self._backoff(listener, "sasl.login.retry.backoff")
-            issued = IssuedToken(what, self._issuer(listener, url, what), backoff, self._machine)
+            issued = IssuedToken(what, self._issuer(listener, url, what), window, backoff, self._machine)
             return Login(at_once(lambda: OAuthBearerClient(issued.get())), self._machine.pool)
         token_in_file(path, URL, read_file)  # there when the node starts, or it is told at once
 
@@ -200,6 +203,12 @@ class SaslOfListeners:
     def _text(self, listener: ListenerInfo, setting: str) -> str:
         """What a setting of OAUTHBEARER says for a listener; empty where it says nothing."""
         return str(self._config.of_listener(listener.name, setting, OAUTHBEARER) or "")
+
+    def _number(self, listener: ListenerInfo, setting: str, mechanism: str) -> float:
+        value = self._config.of_listener(listener.name, setting, mechanism)
+        if not isinstance(value, (int, float)):
+            raise TypeError(f"{setting} is {value!r}, which is no number")
+        return value
 
     def _backoff(self, listener: ListenerInfo, setting: str) -> Backoff:
         first, largest = (
@@ -336,12 +345,6 @@ def read_key_set(url: str, tls: SSLContext | None = None) -> bytes:
     if len(data) > MAX_KEY_SET_BYTES:
         raise OperatorError(f"{_KEYS_URL} leads to more than {MAX_KEY_SET_BYTES} bytes, which is no set of keys")
     return data
-
-
-def _number(value: object) -> float:
-    if not isinstance(value, (int, float)):
-        raise TypeError(f"{value!r} is no number")
-    return value
 
 
 def _whole(value: object) -> int:

@@ -16,13 +16,16 @@ from ottla.security.sasl.token_source import (
     MAX_ANSWER_BYTES,
     URL,
     credentials,
+    ends_of,
     grant_request,
     granted_token,
     issuer_tls,
     path_of,
-    renewed_s,
     token_in_file,
 )
+
+USED_SHARE = 0.8
+"""Of a token's life, after which it is asked for again."""
 
 
 class TokenSource:
@@ -49,7 +52,8 @@ class TokenSource:
         now_s = time.time()
         if now_s >= self._again_s:
             self._token = self._ask() if self._path is None else token_in_file(self._path, self._what, read_file)
-            self._ends_s, self._again_s = renewed_s(self._token, now_s)
+            self._ends_s = ends_of(self._token, now_s)
+            self._again_s = now_s + USED_SHARE * (self._ends_s - now_s)
         return self._token
 
     def __call__(self, _config: str) -> tuple[str, float]:

@@ -150,7 +150,7 @@ SASL_CONFIGS = [
         ConfigType.STRING,
         None,
         "Where the token is by which this node says to others who it is: a file: URL, read at each login, or the "
-        "https: URL of an issuer, who is asked for the next one after four fifths of a token's life.",
+        "https: URL of an issuer, who is asked for the next one by sasl.login.refresh.window.factor and its like.",
     ),
     ConfigKey(
         "sasl.oauthbearer.client.credentials.client.id",
@@ -169,6 +169,34 @@ SASL_CONFIGS = [
         ConfigType.STRING,
         None,
         "What it asks for, where the issuer wants to know; else scope of the login module.",
+    ),
+    ConfigKey(
+        "sasl.login.refresh.window.factor",
+        ConfigType.DOUBLE,
+        0.8,
+        "After which part of a token's life an issuer is asked for the next one.",
+        Range(0.5, 1),
+    ),
+    ConfigKey(
+        "sasl.login.refresh.window.jitter",
+        ConfigType.DOUBLE,
+        0.05,
+        "Up to which further part of it, by chance, so that not all nodes ask at once.",
+        Range(0, 0.25),
+    ),
+    ConfigKey(
+        "sasl.login.refresh.min.period.seconds",
+        ConfigType.SHORT,
+        60,
+        "But not sooner than this. Without effect on a token that lives for less than both of these.",
+        Range(0, 900),
+    ),
+    ConfigKey(
+        "sasl.login.refresh.buffer.seconds",
+        ConfigType.SHORT,
+        300,
+        "And not later than so long before a token's end.",
+        Range(0, 3600),
     ),
     ConfigKey(
         "sasl.login.retry.backoff.ms",

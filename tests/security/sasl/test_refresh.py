@@ -31,6 +31,10 @@ class Chance:
         (RefreshWindow(1.0, 1.0, 60), 100, 0.9, 100),
         (RefreshWindow(1.0, 1.0, 200), 100, 0.9, 100),
         (RefreshWindow(0.0, 0.0, 0), 100, 0.9, 0),
+        (RefreshWindow(0.8, 0.0, 60, 300), 3600, 0.0, 2880),
+        (RefreshWindow(1.0, 0.25, 60, 300), 3600, 0.9, 3300),
+        (RefreshWindow(0.8, 0.0, 60, 300), 360, 0.0, 60),
+        (RefreshWindow(0.8, 0.0, 60, 300), 359, 0.0, 287.2),
     ],
 )
 def test_it_is_a_share_of_the_life_but_not_too_soon_and_never_after_the_end(

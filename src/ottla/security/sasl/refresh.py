@@ -15,11 +15,13 @@ class RefreshWindow(NamedTuple):
     factor: float
     jitter: float
     min_period_s: float
-    """But not sooner. Where there is no time for it, it does not count."""
+    """But not sooner."""
+    buffer_s: float = 0.0
+    """And not later than so long before the end. Where there is no time for both, neither counts."""
 
     def wait_s(self, life_s: float, rng: Rng) -> float:
         """In how many seconds to ask for the next of what lives for so long; never after its end."""
         wait_s = life_s * (self.factor + self.jitter * rng.randrange(_STEPS) / _STEPS)
-        if self.min_period_s <= life_s:
-            wait_s = max(wait_s, self.min_period_s)
+        if self.min_period_s + self.buffer_s <= life_s:
+            wait_s = max(min(wait_s, life_s - self.buffer_s), self.min_period_s)
         return min(wait_s, life_s)

@@ -28,8 +28,6 @@ SCOPE = "sasl.oauthbearer.scope"
 
 LIFE_S = 300.0
 """Of a token that does not say when it ends, until it is asked for again."""
-USED_SHARE = 0.8
-"""Of a token's life, after which it is asked for again."""
 MAX_ANSWER_BYTES = 4 * MAX_TOKEN_CHARS
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
@@ -116,10 +114,9 @@ def granted_token(answer: bytes, what: str) -> str:
     return checked_token(token, what)
 
 
-def renewed_s(token: str, now_s: float) -> tuple[float, float]:
-    """When a token that came at `now_s` ends, and when to ask for the next, in seconds since the Unix epoch."""
-    ends_s = expires_s(token) or now_s + LIFE_S
-    return ends_s, now_s + USED_SHARE * (ends_s - now_s)
+def ends_of(token: str, now_s: float) -> float:
+    """When a token that came at `now_s` ends, in seconds since the Unix epoch."""
+    return expires_s(token) or now_s + LIFE_S
 
 
 def expires_s(token: str) -> float | None:
