@@ -390,6 +390,16 @@ class TestFetching:
         starts = [world.nodes[node].partition().log for node in (1, 2, 3)]
         world.loop.run_until(lambda: {log.log_start_offset for log in starts} == {7})
 
+    def test_a_follower_whose_own_retention_moves_while_a_fetch_waits_goes_on(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        for number in range(5):
+            world.produce(1, b"%d" % number).result()
+        world.settle(1, 2, 3)
+        world.loop.run_for(0.3)
+        assert world.nodes[2].partition().log.maybe_increment_log_start_offset(3)
+        assert world.produce(1, b"later").result() == (NONE, 5)
+        assert world.state().isr == (1, 2, 3)
+
     def test_deleted_records_are_gone_everywhere_before_the_answer(self, make_world: MakeWorld) -> None:
         world = make_world()
         for number in range(5):

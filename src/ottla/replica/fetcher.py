@@ -433,8 +433,12 @@ class ReplicaFetcher:
             for data in topic.partitions:
                 self._brought_bytes += len(data.records or b"")
                 followed = self._ready.get((topic.topic_id, data.partition_index))
-                if followed is not None and self._current(followed) and followed.asked == followed.wanted():
+                if followed is None or not self._current(followed):
+                    continue
+                if followed.asked == followed.wanted():
                     self._take(followed, data)
+                else:  # the log has moved by itself meanwhile, as by retention: ask at its present end
+                    self._changed[followed.key] = None
         self._send()
 
     def _take(self, followed: _Followed, data: PartitionData) -> None:
