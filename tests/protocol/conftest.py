@@ -19,6 +19,10 @@ KIO_CODES = frozenset(code.value for code in KioErrorCode)
 
 _TOKEN_TIMES = {f"{which}_timestamp{unit}" for which in ("issue", "expiry", "max") for unit in ("", "_ms")}
 """Times of delegation tokens, which kio keeps as such, and reads none before 1970."""
+_DURATIONS = frozenset(
+    {"expiry_time_period_ms", "max_lifetime_ms", "renew_period_ms", "retention_time_ms", "session_lifetime_ms"}
+)
+"""Which kio keeps as a timedelta, which loses milliseconds in very long times."""
 _INTEGERS = {"int8": (8, True), "int16": (16, True), "uint16": (16, False), "int32": (32, True), "int64": (64, True)}
 
 
@@ -49,8 +53,7 @@ def _field(field: Field, version: int) -> st.SearchStrategy[Any]:
         values = st.one_of(st.just(-1), st.integers(0, 4_000_000_000).map(lambda seconds: seconds * 1000))
     elif field.name == "transaction_start_time_ms" or field.name in _TOKEN_TIMES:
         values = st.integers(0, 4_000_000_000).map(lambda seconds: seconds * 1000)
-    elif field.name == "retention_time_ms":
-        # kio keeps it as a timedelta, which loses milliseconds in very long times.
+    elif field.name in _DURATIONS:
         values = st.integers(-1, 1 << 45)
     elif isinstance(field.type, Primitive):
         values = _primitive(field.type)
