@@ -162,8 +162,9 @@ def test_voters_of_the_settings_come_into_the_log_and_go_on(tools: JavaTools, th
     """kraft.version 1 (KIP-853): from then on they have directories, and elect as before."""
     servers = ",".join(node.ready()["bootstrap_servers"] for node in three)
     at = ("--bootstrap-server", servers)
-    told = tools.run("kafka-features", *at, "upgrade", "--feature", "kraft.version=1")
-    assert "kraft.version was upgraded to 1." in told
+    upgrade = ("kafka-features", *at, "upgrade", "--feature", "kraft.version=1")
+    upgraded = "kraft.version was upgraded to 1."
+    wait_for(lambda: upgraded in tools.run(*upgrade, check=False), "all voters have told the leader their directories")
     level = re.compile(r"kraft.version\s.*FinalizedVersionLevel: 1\s")
     wait_for(lambda: level.search(tools.run("kafka-features", *at, "describe")), "whoever is asked follows")
     describe = ("describe", "--status")
