@@ -12,10 +12,10 @@ from ottla.common.errors import OperatorError
 from ottla.security.sasl.kerberos import GssapiClient
 from ottla.security.sasl.kerberos_login import KerberosLogin
 from ottla.security.sasl.kerberos_tickets import Initiator, Tickets
+from ottla.security.sasl.refresh import renewal_s
 
 TIMEOUT_S = 30.0
 """How long the KDC is waited for."""
-USED_SHARE = 0.8
 
 
 class KerberosClient:
@@ -43,7 +43,7 @@ class KerberosClient:
                 if tickets is None or now_s >= tickets.ends_s:
                     raise
             else:
-                self._again_s = now_s + USED_SHARE * (tickets.ends_s - now_s)
+                self._again_s = renewal_s(now_s, tickets.ends_s)
         if not tickets.last(host):
             tickets.fetch(host)
         return tickets

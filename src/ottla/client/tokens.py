@@ -12,6 +12,7 @@ from urllib.request import HTTPSHandler
 from ottla.common.errors import OperatorError
 from ottla.common.files import read_file
 from ottla.common.https import fetch, is_private
+from ottla.security.sasl.refresh import renewal_s
 from ottla.security.sasl.token_source import (
     MAX_ANSWER_BYTES,
     URL,
@@ -23,9 +24,6 @@ from ottla.security.sasl.token_source import (
     path_of,
     token_in_file,
 )
-
-USED_SHARE = 0.8
-"""Of a token's life, after which it is asked for again."""
 
 
 class TokenSource:
@@ -53,7 +51,7 @@ class TokenSource:
         if now_s >= self._again_s:
             self._token = self._ask() if self._path is None else token_in_file(self._path, self._what, read_file)
             self._ends_s = ends_of(self._token, now_s)
-            self._again_s = now_s + USED_SHARE * (self._ends_s - now_s)
+            self._again_s = renewal_s(now_s, self._ends_s)
         return self._token
 
     def __call__(self, _config: str) -> tuple[str, float]:

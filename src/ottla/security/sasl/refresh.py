@@ -7,6 +7,13 @@ from typing import NamedTuple
 from ottla.common.clock import Rng
 
 _STEPS = 2**32
+USED_SHARE = 0.8
+"""Of the life of what a tool shows, after which it is asked for again."""
+
+
+def renewal_s(now_s: float, ends_s: float) -> float:
+    """When a tool asks for the next of what came at `now_s` and ends at `ends_s`, on the same clock."""
+    return now_s + USED_SHARE * (ends_s - now_s)
 
 
 class RefreshWindow(NamedTuple):
