@@ -24,7 +24,7 @@ from typing import NamedTuple
 from ottla.app.ports import HOST, free_ports
 from ottla.common.clock import Rng
 from ottla.common.disk import Disk
-from ottla.common.errors import OperatorError
+from ottla.common.errors import DAMAGED_JSON, OperatorError
 from ottla.common.ids import uuid_from_string
 from ottla.storage.directories import partition_directories, require_unused, shown
 from ottla.storage.meta_properties import random_id
@@ -266,7 +266,7 @@ def _parsed(data_dir: str, path: str, data: bytes) -> LocalCluster:
         return LocalCluster(
             data_dir, str(content["cluster_id"]), brokers, formatted=content.get("formatted") is not False
         )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except DAMAGED_JSON as error:
         raise OperatorError(
             f"{path} is damaged ({error}): restore it from a copy, or choose another directory with --data-dir"
         ) from error

@@ -30,7 +30,7 @@ from ottla.cli.positions import METAVAR, Selection, find_positions, parse_select
 from ottla.client.cluster import Cluster
 from ottla.client.model import ConfigOperation, Position, QuorumInfo, QuorumReplicaInfo, ResourceType
 from ottla.client.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
-from ottla.common.errors import OperatorError
+from ottla.common.errors import DAMAGED_JSON, OperatorError
 from ottla.common.ids import uuid_to_string
 
 POLL_S = 0.5
@@ -276,7 +276,7 @@ def parse_plan(text: str) -> Plan:
             (str(item["topic"]), int(item["partition"])): tuple(int(replica) for replica in item["replicas"])
             for item in content["partitions"]
         }
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+    except DAMAGED_JSON as error:
         raise OperatorError(
             f"the plan can't be read ({type(error).__name__}: {error}); it looks like "
             '{"version":1,"partitions":[{"topic":"clicks","partition":0,"replicas":[1,2]}]}'

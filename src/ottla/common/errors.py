@@ -161,6 +161,10 @@ class ErrorCode(IntEnum):
             return cls.UNKNOWN_SERVER_ERROR
 
 
+DAMAGED_JSON = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What taking fields out of JSON raises that somebody else wrote, or a bad disk: `Infinity` and 1e999 are numbers to
+Python's reader and none to `int`, and brackets may be nested deeper than it goes."""
+
 RETRIABLE_ERRORS = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from ottla.common.errors import OperatorError
+from ottla.common.errors import DAMAGED_JSON, OperatorError
 from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
 from ottla.mirror.routes import PROGRESS_TOPIC, Origin, Route
 from ottla.record.builder import RecordData
@@ -70,7 +70,7 @@ class Journal:
                 self._replay_progress(route, content)
             elif kind == _MAP:
                 self._replay_map(route, int(rest[4]), content)
-        except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
+        except DAMAGED_JSON as error:
             raise OperatorError(
                 f"the record at offset {offset} of topic {PROGRESS_TOPIC!r} is none that a mirror wrote ({error}): "
                 "somebody else uses the topic; let only mirrors write there"

@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.common.errors import OperatorError
+from ottla.common.errors import DAMAGED_JSON, OperatorError
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import KnownTopics
 from ottla.pipeline.sinks.own_directory import require_own_directory
@@ -53,8 +53,6 @@ from ottla.pipeline.stores.store import Store, UnknownOutcomeError
 LOG_DIRECTORY = "_ottla_log"
 CHECKPOINT_INTERVAL = 50
 _CHECKPOINT = ".checkpoint.json"
-_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading a file of the log raises that somebody else wrote, or a bad disk."""
 
 
 @dataclass(slots=True)
@@ -159,7 +157,7 @@ class ParquetTarget:
                 for commit in commits
                 if commit.get("pipeline")
             ]
-        except (OSError, *_DAMAGED) as error:
+        except (OSError, *DAMAGED_JSON) as error:
             raise OperatorError(f"the log of the table {self.location} can't be read: {os_reason(error)}") from error
 
     def commit(self, commit: TableCommit) -> Committed:
@@ -273,7 +271,7 @@ class ParquetTarget:
                 except FileNotFoundError:
                     break
                 state.apply(json.loads(text))
-        except (OSError, *_DAMAGED) as error:
+        except (OSError, *DAMAGED_JSON) as error:
             raise OperatorError(f"the log of the table {self.location} can't be read: {os_reason(error)}") from error
         if state.version < 0:
             raise OperatorError(f"there is no table in {self.location}; `ottla pipeline load` makes one")

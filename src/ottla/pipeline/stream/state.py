@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.common.errors import OperatorError
+from ottla.common.errors import DAMAGED_JSON, OperatorError
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.stores.durable import write_durably
 from ottla.pipeline.stream.definition import StreamDefinition
@@ -134,7 +134,7 @@ def _settled(path: Path, definition: StreamDefinition) -> tuple[dict[str, pa.Sch
             f"{path} has a checkpoint without stream.json, which tells whose it is; put that back, or name another "
             "directory with --checkpoint"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, *DAMAGED_JSON) as error:
         raise OperatorError(f"{path / 'stream.json'} can't be read: {os_reason(error)}") from error
     changed = _difference(before, _canonical(definition))
     if changed:

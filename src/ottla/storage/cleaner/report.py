@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ottla.common.errors import DAMAGED_JSON
 from ottla.common.topic_partition import TopicPartition
 from ottla.storage.checkpoints import CheckpointCorruption
 from ottla.storage.cleaner.log_cleaner import LogCleaner, PassReport
@@ -88,7 +89,7 @@ def parse_report(data: bytes, path: str) -> CleanerReport:
             raise CheckpointCorruption(f"{path}: not a report of version {_VERSION}")
         logs = [_parse_log(each) for each in document["logs"]]
         return CleanerReport(int(document["time_ms"]), logs)
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+    except DAMAGED_JSON as error:
         raise CheckpointCorruption(f"{path}: not a report of the log cleaner") from error
 
 
