@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from ottla.common.errors import ErrorCode
 from ottla.controller.configs import handle_incremental_alter_configs
 from ottla.controller.elections import UNCLEAN, handle_elect_leaders
 from ottla.controller.registration import handle_controller_registration
+from ottla.controller.result import ControllerResult
 from ottla.metadata.image import NO_LEADER, RECOVERED, RECOVERING
-from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.metadata.records import SUPPORTED_FEATURES, versioned
 from ottla.protocol.messages.controller_registration import (
     ControllerFeatureRange,
     ControllerListener,
@@ -21,6 +24,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from ottla.protocol.messages.metadata_records import ZkMigrationStateRecord
 
 from .world import SESSION_MS, World, refused
 
@@ -332,3 +336,21 @@ class TestUnregister:
         world.unregister(2)
         refused(ErrorCode.INVALID_REQUEST, lambda: world.unregister(3))
         assert 3 in world.image.brokers
+
+
+def test_a_broker_on_zookeeper_registers_only_while_the_quorum_migrates() -> None:
+    world = World()
+
+    def state(number: int) -> None:
+        record = versioned(ZkMigrationStateRecord(zk_migration_state=number))
+        world.run(lambda _image, _context: ControllerResult([record], None))
+
+    for number, migrating in ((0, True), (1, False), (3, True)):
+        state(number)
+        refused(ErrorCode.BROKER_ID_NOT_REGISTERED, partial(world.register, 1, is_migrating_zk_broker=migrating))
+    for number in (1, 2):
+        state(number)
+        world.register(number, is_migrating_zk_broker=True)
+        assert world.image.brokers[number].is_migrating_zk_broker
+    world.register(2, clean=True)  # restarted as the quorum's own
+    assert not world.image.brokers[2].is_migrating_zk_broker

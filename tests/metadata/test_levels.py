@@ -1,4 +1,4 @@
-"""Records at the levels of metadata.version, and records that are kept unread."""
+"""Records at the levels of metadata.version, and what a snapshot gives back at each."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ TOKEN = DelegationTokenRecord(
     token_id="t1",
 )
 ACL = AccessControlEntryRecord(id=b"A" * 16, resource_type=2, resource_name="secret", principal="User:ann", host="*")
-KEPT = [ZkMigrationStateRecord(zk_migration_state=3)]
 
 
 def replayed(base: MetadataImage, *messages: Any) -> MetadataImage:
@@ -147,10 +146,12 @@ def test_a_level_counts_from_its_record_on() -> None:
 
 
 @pytest.mark.parametrize("level", METADATA_LEVELS)
-def test_a_snapshot_gives_back_what_is_kept_unread(level: int) -> None:
-    image = replayed(EMPTY_IMAGE, FeatureLevelRecord(name=METADATA_VERSION, feature_level=level), *KEPT)
-    assert list(image.kept.values()) == KEPT
-    assert from_snapshot(image) == image
+def test_a_snapshot_gives_back_the_state_of_a_migration(level: int) -> None:
+    image = replayed(EMPTY_IMAGE, FeatureLevelRecord(name=METADATA_VERSION, feature_level=level))
+    for state in (1, 2, 3):
+        image = replayed(image, ZkMigrationStateRecord(zk_migration_state=state))
+        assert image.zk_migration_state == state
+        assert from_snapshot(image) == image
 
 
 @pytest.mark.parametrize("level", METADATA_LEVELS)
@@ -167,10 +168,22 @@ def test_a_snapshot_gives_back_credentials(level: int) -> None:
     assert from_snapshot(image) == image
 
 
-def test_what_is_kept_is_replaced() -> None:
-    image = replayed(EMPTY_IMAGE, *KEPT)
-    image = replayed(image, ZkMigrationStateRecord(zk_migration_state=0))
-    assert list(image.kept.values()) == [ZkMigrationStateRecord(zk_migration_state=0)]
+def test_an_unknown_state_of_a_migration_is_refused() -> None:
+    assert replayed(EMPTY_IMAGE, ZkMigrationStateRecord(zk_migration_state=0)).zk_migration_state == 0
+    with pytest.raises(InvariantError, match="no state 4"):
+        replayed(EMPTY_IMAGE, ZkMigrationStateRecord(zk_migration_state=4))
+
+
+def test_a_migrating_broker_and_a_ready_controller_stay_what_they_are() -> None:
+    image = replayed(
+        EMPTY_IMAGE,
+        FeatureLevelRecord(name=METADATA_VERSION, feature_level=25),
+        RegisterBrokerRecord(broker_id=1, incarnation_id=b"b" * 16, is_migrating_zk_broker=True),
+        RegisterControllerRecord(controller_id=9, incarnation_id=b"c" * 16, zk_migration_ready=True),
+    )
+    assert image.brokers[1].is_migrating_zk_broker
+    assert image.controllers[9].zk_migration_ready
+    assert from_snapshot(image) == image
 
 
 @pytest.mark.parametrize("level", METADATA_LEVELS)

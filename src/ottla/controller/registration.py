@@ -33,7 +33,14 @@ from ottla.controller.directories import cordoned_directories, without_directori
 from ottla.controller.replication import Slice, check_broker_epoch, has_leaderships, isr_without, led_by_newcomer
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import security_protocol_name
-from ottla.metadata.image import BrokerImage, ControllerImage, MetadataImage, VersionRange, metadata_level
+from ottla.metadata.image import (
+    BrokerImage,
+    ControllerImage,
+    MetadataImage,
+    VersionRange,
+    ZkMigrationState,
+    metadata_level,
+)
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.metadata.snapshot import register_broker_record, register_controller_record
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -74,7 +81,7 @@ def handle_broker_registration(
     """Register a new incarnation, fenced, and take from the one before it what it had, in slices if need be.
 
     Raises KafkaError DUPLICATE_BROKER_REGISTRATION while another incarnation is alive, INCONSISTENT_CLUSTER_ID,
-    INVALID_REGISTRATION, UNSUPPORTED_VERSION.
+    INVALID_REGISTRATION, UNSUPPORTED_VERSION, BROKER_ID_NOT_REGISTERED.
     """
     check_directories(image, request.log_dirs)
     if request.cluster_id != context.cluster_id:
@@ -83,6 +90,7 @@ def handle_broker_registration(
             f"Expected cluster ID {context.cluster_id}, but got cluster ID {request.cluster_id}",
         )
     _check_node_id(request.broker_id)
+    _check_migration(image, migrating=request.is_migrating_zk_broker)
     existing = image.brokers.get(request.broker_id)
     same = existing is not None and existing.incarnation_id == bytes(request.incarnation_id)
     if existing is not None and not same and _is_alive(existing, request, context):
@@ -107,6 +115,7 @@ def handle_broker_registration(
         fenced=existing.fenced if existing is not None and same else True,
         in_controlled_shutdown=existing.in_controlled_shutdown if existing is not None and same else False,
         log_dirs=tuple(bytes(item) for item in request.log_dirs),
+        is_migrating_zk_broker=request.is_migrating_zk_broker,
     )
     if broker.fenced:
         context.heartbeats.forget(request.broker_id)
@@ -120,6 +129,19 @@ def _check_node_id(node_id: int) -> None:
     if node_id < MIN_NODE_ID:
         raise KafkaError(
             ErrorCode.INVALID_REGISTRATION, f"Node id {node_id} is out of range: the least is {MIN_NODE_ID}"
+        )
+
+
+def _check_migration(image: MetadataImage, *, migrating: bool) -> None:
+    """Raises KafkaError BROKER_ID_NOT_REGISTERED for a broker that the state of a migration has no place for."""
+    state = image.zk_migration_state
+    if migrating and state not in (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION):
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers.")
+    if not migrating and state is ZkMigrationState.PRE_MIGRATION:
+        raise KafkaError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            "Controller is in pre-migration mode and cannot register KRaft brokers until the metadata migration is "
+            "complete.",
         )
 
 
@@ -199,6 +221,7 @@ def handle_controller_registration(
         incarnation_id=bytes(request.incarnation_id),
         endpoints=_endpoints(request.listeners),
         features=features,
+        zk_migration_ready=request.zk_migration_ready,
     )
     if image.controllers.get(controller.controller_id) == controller:
         return ControllerResult([], ControllerRegistrationResponse())

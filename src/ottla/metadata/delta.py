@@ -4,9 +4,6 @@ A delta starts from one image, takes the records of one or more batches by `repl
 list of what changed. The same code runs at start-up, after a commit, when a snapshot is loaded, and in the
 simulator. Records come from the log and were checked before they were written; one that does not fit the image
 means that log and code disagree, which raises InvariantError.
-
-Records of what is not served (the state of a migration) are kept unread in the image: a snapshot
-gives them back to whoever reads them.
 """
 
 from __future__ import annotations
@@ -32,6 +29,7 @@ from ottla.metadata.image import (
     ScramKey,
     TopicImage,
     VersionRange,
+    ZkMigrationState,
     quota_entity,
 )
 from ottla.protocol.messages.metadata_records import (
@@ -111,7 +109,7 @@ class MetadataDelta:
         "_configs",
         "_controllers",
         "_features",
-        "_kept",
+        "_migration",
         "_next_producer_id",
         "_partitions",
         "_quotas",
@@ -135,7 +133,7 @@ class MetadataDelta:
         self._scram: dict[ScramKey, ScramCredential | None] = {}
         self._acls: dict[Uuid, Acl | None] = {}
         self._tokens: dict[str, DelegationToken | None] = {}
-        self._kept: dict[type, Any] = {}
+        self._migration = base.zk_migration_state
         self._next_producer_id = base.next_producer_id
 
     def replay(self, record: Any) -> None:
@@ -167,7 +165,7 @@ class MetadataDelta:
             delegation_tokens=_merged(base.delegation_tokens, self._tokens),
             next_producer_id=self._next_producer_id,
             acls=_merged(base.acls, self._acls),
-            kept=_merged(base.kept, self._kept),
+            zk_migration_state=self._migration,
         )
         return image, changes
 
@@ -335,6 +333,7 @@ class MetadataDelta:
             in_controlled_shutdown=record.in_controlled_shutdown,
             log_dirs=tuple(bytes(item) for item in record.log_dirs),
             cordoned_log_dirs=tuple(bytes(item) for item in record.cordoned_log_dirs or ()),
+            is_migrating_zk_broker=record.is_migrating_zk_broker,
         )
 
     def replay_broker_registration_change(self, record: BrokerRegistrationChangeRecord) -> None:
@@ -366,6 +365,7 @@ class MetadataDelta:
             incarnation_id=bytes(record.incarnation_id),
             endpoints=_endpoints(record.end_points),
             features=_features(record.features),
+            zk_migration_ready=record.zk_migration_ready,
         )
 
     def replay_unregister_controller(self, record: UnregisterControllerRecord) -> None:
@@ -418,9 +418,11 @@ class MetadataDelta:
             raise InvariantError(f"metadata record removes ACL {uuid_to_string(acl_id)}, which is not there")
         self._acls[acl_id] = None
 
-    def replay_kept(self, record: Any) -> None:
-        """What is not served: the newest of each is kept as it is."""
-        self._kept[type(record)] = record
+    def replay_zk_migration_state(self, record: ZkMigrationStateRecord) -> None:
+        try:
+            self._migration = ZkMigrationState(record.zk_migration_state)
+        except ValueError as error:
+            raise InvariantError(f"there is no state {record.zk_migration_state} of a migration") from error
 
     def replay_feature_level(self, record: FeatureLevelRecord) -> None:
         if self._features is None:
@@ -514,7 +516,7 @@ _HANDLERS: Mapping[type, Callable[[MetadataDelta, Any], None]] = {
     UserScramCredentialRecord: MetadataDelta.replay_user_scram_credential,
     DelegationTokenRecord: MetadataDelta.replay_delegation_token,
     AccessControlEntryRecord: MetadataDelta.replay_acl,
-    ZkMigrationStateRecord: MetadataDelta.replay_kept,
+    ZkMigrationStateRecord: MetadataDelta.replay_zk_migration_state,
     RemoveUserScramCredentialRecord: MetadataDelta.replay_remove_user_scram_credential,
     RemoveDelegationTokenRecord: MetadataDelta.replay_remove_delegation_token,
     RemoveAccessControlEntryRecord: MetadataDelta.replay_removal_of_acl,

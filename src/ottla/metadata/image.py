@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -102,6 +103,8 @@ class BrokerImage:
     log_dirs: tuple[Uuid, ...]
     cordoned_log_dirs: tuple[Uuid, ...] = ()
     """Directories that take no new replicas (KIP-1066)."""
+    is_migrating_zk_broker: bool = False
+    """Whether it is registered in ZooKeeper as well, and follows whoever has the claim there (KIP-866)."""
 
     @property
     def active(self) -> bool:
@@ -129,10 +132,25 @@ class ControllerImage:
     incarnation_id: Uuid
     endpoints: tuple[Endpoint, ...]
     features: Mapping[str, VersionRange]
+    zk_migration_ready: bool = False
+    """Whether it could lead a migration from ZooKeeper (KIP-866)."""
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """Its address on the listener of that name."""
         return next((each for each in self.endpoints if each.listener_name == listener_name), None)
+
+
+class ZkMigrationState(IntEnum):
+    """How far a migration from ZooKeeper has come (KIP-866), by the numbers of `ZkMigrationStateRecord`."""
+
+    NONE = 0
+    """The cluster was never kept there."""
+    PRE_MIGRATION = 1
+    """ZooKeeper keeps it; its brokers are waited for."""
+    MIGRATION = 2
+    """The quorum keeps it, and ZooKeeper's tree is kept up to date."""
+    POST_MIGRATION = 3
+    """The quorum alone keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +172,8 @@ class MetadataImage:
     next_producer_id: int = 0
     acls: Mapping[Uuid, Acl] = field(default_factory=lambda: _EMPTY)
     """By id; the same object in the next image when none of them changed."""
-    kept: Mapping[type, Any] = field(default_factory=lambda: _EMPTY)
-    """The newest record of each class that is not served, unread, so that snapshots lose nothing."""
+    zk_migration_state: ZkMigrationState = ZkMigrationState.NONE
+    """How far a migration from ZooKeeper has come."""
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)

@@ -23,6 +23,7 @@ from ottla.metadata.image import (
     QuotaEntity,
     ScramKey,
     VersionRange,
+    ZkMigrationState,
     metadata_level,
 )
 from ottla.metadata.records import ApiMessageAndVersion, at_level, versioned
@@ -43,6 +44,7 @@ from ottla.protocol.messages.metadata_records import (
     RegisterControllerRecord,
     TopicRecord,
     UserScramCredentialRecord,
+    ZkMigrationStateRecord,
 )
 from ottla.security.sasl.credentials import ScramCredential
 
@@ -81,8 +83,8 @@ def _records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
         yield versioned(ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id))
     for acl_id, acl in image.acls.items():
         yield versioned(acl_record(acl_id, acl))
-    for record in image.kept.values():
-        yield versioned(record)
+    if image.zk_migration_state is not ZkMigrationState.NONE:
+        yield versioned(ZkMigrationStateRecord(zk_migration_state=image.zk_migration_state))
 
 
 def acl_record(acl_id: Uuid, acl: Acl) -> AccessControlEntryRecord:
@@ -177,6 +179,7 @@ def register_broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
         in_controlled_shutdown=broker.in_controlled_shutdown,
         log_dirs=list(broker.log_dirs),
         cordoned_log_dirs=list(broker.cordoned_log_dirs) or None,
+        is_migrating_zk_broker=broker.is_migrating_zk_broker,
     )
 
 
@@ -187,4 +190,5 @@ def register_controller_record(controller: ControllerImage) -> RegisterControlle
         incarnation_id=controller.incarnation_id,
         end_points=endpoint_rows(ControllerEndpoint, controller.endpoints),
         features=feature_rows(ControllerFeature, controller.features),
+        zk_migration_ready=controller.zk_migration_ready,
     )
