@@ -11,7 +11,8 @@
 #   make model [DEPTH=12]          every order of so many steps of the model of transactions;
 #                                  ARGS='--bounds zombie' for one that is walked to its end
 #   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root;
-#                                  SECURITY=sasl_ssl: nodes and clients log in over TLS
+#                                  SECURITY=sasl_ssl: nodes and clients log in over TLS; COORDINATION=zookeeper: on three
+#                                  servers of it, which have faults too (Java; Maven fetches them)
 #   make exactly-once [KILLS=50]   consume-transform-produce while copiers and brokers are killed so often, 4 times
 #   make cleaner-kills [KILLS=50]  a broker killed so often while it cleans, rolls and deletes under load; SEED=1
 #   make mirror-kills [KILLS=50]   two mirrors, source and target killed so often in turn while RECORDS=2000000 are copied
@@ -57,6 +58,7 @@ MINUTES ?= 40
 JOBS   ?= 2
 BROKERS ?= 3
 SECURITY ?= plaintext
+COORDINATION ?= quorum
 KILLS  ?= 50
 RECORDS ?= 2000000
 CHURN  ?= 120
@@ -81,6 +83,8 @@ tested = $(if $(NAMED),$(filter tests tests/ tests/$(1)%,$(NAMED)),all)
 
 # Apache Kafka's jars, shared with compat/, which looks at the same stamps.
 KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
+# ZooKeeper, which Apache Kafka 3.9 brings.
+ZOOKEEPER := .cache/compat/java-kafka-3.9/pom.xml
 # Spark's Kafka connector, and an environment with the pyspark that it is for.
 CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.txt
 
@@ -164,8 +168,8 @@ sim-many: $(VENV)/.base
 model: $(VENV)/.base
 	$(BIN)/python -m ottla.sim --model $(DEPTH) $(ARGS)
 
-chaos: $(VENV)/.test
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --brokers $(BROKERS) --security $(SECURITY) $(ARGS)
+chaos: $(VENV)/.test $(if $(filter zookeeper,$(COORDINATION)),$(ZOOKEEPER))
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --brokers $(BROKERS) --security $(SECURITY) --coordination $(COORDINATION) $(ARGS)
 
 exactly-once: $(VENV)/.test
 	OTTLA_EXACTLY_ONCE_KILLS=$(KILLS) $(TRIAL) tests/faults/test_exactly_once.py -k kills $(ARGS)
@@ -200,8 +204,8 @@ page-views: $(VENV)/.test $(VENV)/.pipeline
 compat: $(VENV)/.test $(if $(filter --ignore=compat/java,$(ARGS)),,$(if $(filter compat compat/java%,$(FAMILIES)),$(VENV)/.kerberos))
 	$(BIN)/pytest $(FAMILIES) -rs $(ARGS)
 
-$(KAFKA) .cache/compat/java-spark/pom.xml: .cache/compat/java-%/pom.xml: compat/java/%.xml
-	@command -v mvn > /dev/null || echo "Without Maven what $< names is left out of the measurements."
+$(KAFKA) $(ZOOKEEPER) .cache/compat/java-spark/pom.xml: .cache/compat/java-%/pom.xml: compat/java/%.xml
+	@command -v mvn > /dev/null || echo "Without Maven what $< names is not there."
 	-@command -v mvn > /dev/null && mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D)) && cp $< $@
 
 bench bench-subset bench-quick: $(VENV)/.bench $(KAFKA)

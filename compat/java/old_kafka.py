@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from zookeeper_tree import JAVA, ZooKeeper
+from tests.cluster.ensemble import JAVA
+from zookeeper_tree import ZooKeeper
 
 from ottla.app.ports import free_ports
 from ottla.testing import Broker

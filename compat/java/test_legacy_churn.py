@@ -26,7 +26,7 @@ from pathlib import Path
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from old_kafka import WITHIN_S, OldPrograms, ottla_on
-from zookeeper_tree import JAVA
+from tests.cluster.ensemble import JAVA
 
 from ottla import Admin, Producer
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from zookeeper_tree import JAVA, ZooKeeper
+from tests.cluster.ensemble import JAVA
+from zookeeper_tree import ZooKeeper
 
 from ottla import Admin, LegacyConsumer, Producer
 from ottla.common.endpoint import Endpoint

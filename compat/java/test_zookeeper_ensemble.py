@@ -8,20 +8,21 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from test_zookeeper_brokers import IDS, PARTITIONS, WITHIN_S, Cluster, Load, stored
-from zookeeper_tree import Ensemble
+from tests.cluster.ensemble import Ensemble
 
 from ottla.protocol.znodes import paths
 
 
 @pytest.fixture
-def ensemble(kafka_of: Callable[[str], str]) -> Iterator[Ensemble]:
-    with Ensemble(kafka_of("3.9")) as servers:
+def ensemble(kafka_of: Callable[[str], str], tmp_path: Path) -> Iterator[Ensemble]:
+    with Ensemble(kafka_of("3.9"), tmp_path) as servers:
         yield servers
 
 
@@ -34,8 +35,8 @@ def test_nothing_acknowledged_is_lost_with_any_one_server(ensemble: Ensemble) ->
         loads = [Load(cluster), Load(cluster, "x")]
         for load in loads:
             load.start()
-        for number in range(3):
-            ensemble.kill(number)
+        for number, server in enumerate(ensemble.servers):
+            server.kill()
             for load in loads:
                 load.goes_on(cluster)
             if number == 1:
@@ -47,8 +48,7 @@ def test_nothing_acknowledged_is_lost_with_any_one_server(ensemble: Ensemble) ->
                 cluster.brokers[victim].start()
             name = f"made-without-{number}"
             admin.create_topics([NewTopic(name, 1, 3)])[name].result(WITHIN_S)
-            ensemble.begin(number)
-            cluster.until(lambda number=number: ensemble.serves(number))
+            server.start(wait=True)
             cluster.until(cluster.whole)
         acknowledged = [value for load in loads for value in load.end()]
         found = stored(cluster)
@@ -85,11 +85,10 @@ def test_nothing_acknowledged_is_lost_under_random_faults(ensemble: Ensemble) ->
                 time.sleep(rng.uniform(1, 16))
                 os.kill(broker.ready["pid"], signal.SIGCONT)
             elif kind == 2:
-                number = rng.randrange(3)
-                ensemble.kill(number)
+                server = rng.choice(ensemble.servers)
+                server.kill()
                 time.sleep(rng.uniform(0, 6))
-                ensemble.begin(number)
-                cluster.until(lambda number=number: ensemble.serves(number))
+                server.start(wait=True)
             else:
                 with suppress(NoNodeError):
                     tool.retry(tool.delete, paths.CONTROLLER)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from zookeeper_tree import Ensemble
+from tests.cluster.ensemble import Ensemble
 
 ROOT = Path(__file__).parents[2]
 FILES = ("test_three_nodes", "test_replicas", "test_transactions", "test_transaction_partitions")
@@ -18,8 +18,8 @@ TIMEOUT_S = 1200.0
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_three_nodes_on_zookeeper(name: str, kafka_of: Callable[[str], str]) -> None:
-    with Ensemble(kafka_of("3.9")) as servers:
+def test_three_nodes_on_zookeeper(name: str, kafka_of: Callable[[str], str], tmp_path: Path) -> None:
+    with Ensemble(kafka_of("3.9"), tmp_path) as servers:
         ended = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/cluster/{name}.py"],
             cwd=ROOT,

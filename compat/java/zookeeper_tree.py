@@ -15,12 +15,12 @@ from typing import Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from tests.cluster.ensemble import JAVA
 
 from ottla.app.ports import free_ports
 from ottla.protocol.znodes.operations import Znode
 
 START_TIMEOUT_S = 180.0
-JAVA = ("java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.admin.enableServer=false")
 
 _ANSWER = re.compile(
     r"^(?P<data>.*)\ncZxid = 0x(?P<created>[0-9a-f]+)\nctime = (?:.*\n){5}dataVersion = (?P<version>[0-9]+)\n"
@@ -88,73 +88,6 @@ class ZooKeeper:
         lines = "".join(f"{command}\n" for command in [*commands, "quit"])
         command = [*self._java, *arguments]
         return subprocess.run(command, input=lines, capture_output=True, text=True, timeout=120, check=True).stdout
-
-
-class Ensemble:
-    """Three servers that agree; each can be killed and comes back with its data."""
-
-    def __init__(self, classpath: str) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="ottla-ensemble-"))
-        self._java = [*JAVA, "-cp", classpath]
-        self._ports = free_ports(9)
-        self.address = ",".join(f"127.0.0.1:{port}" for port in self._ports[:3])
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-
-    def __enter__(self) -> Self:
-        members = "".join(
-            f"server.{each + 1}=127.0.0.1:{self._ports[3 + each]}:{self._ports[6 + each]}\n" for each in range(3)
-        )
-        for each in range(3):
-            folder = self.home / str(each)
-            folder.mkdir()
-            (folder / "myid").write_text(str(each + 1))
-            (self.home / f"{each}.cfg").write_text(
-                f"tickTime=1000\ninitLimit=30\nsyncLimit=10\ndataDir={folder}\n"
-                f"clientPort={self._ports[each]}\nclientPortAddress=127.0.0.1\n{members}"
-            )
-            self.begin(each)
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not all(map(self.serves, range(3))):
-            if time.monotonic() > deadline:
-                said = (self.home / "log").read_text()[-2000:]
-                self.close()
-                raise RuntimeError(f"it did not come up: {said}")
-            time.sleep(0.1)
-        return self
-
-    def begin(self, number: int) -> None:
-        """Start a server, for the first time or again."""
-        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        command = [*self._java, main, str(self.home / f"{number}.cfg")]
-        with (self.home / "log").open("ab") as log:
-            self._processes[number] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=self.home)
-
-    def serves(self, number: int) -> bool:
-        """Whether it takes sessions: a member of the majority, which says how many there are."""
-        with socket.socket() as probe:
-            probe.settimeout(5)
-            try:
-                probe.connect(("127.0.0.1", self._ports[number]))
-                probe.sendall(b"srvr")
-                return b"Mode: " in probe.recv(4096)
-            except OSError:
-                return False
-
-    def kill(self, number: int) -> None:
-        """As kill -9 does."""
-        self._processes[number].kill()
-        self._processes[number].wait()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End all of it; nothing is kept."""
-        for number in self._processes:
-            self.kill(number)
-        shutil.rmtree(self.home, ignore_errors=True)
 
 
 class KafkaOnZooKeeper(ZooKeeper):

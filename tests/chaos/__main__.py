@@ -1,6 +1,7 @@
 """`make chaos`: real brokers under random faults from a seed, with producers and consumers, judged round by round.
 
-    python -m tests.chaos --minutes 40 --seed 1 --brokers 3 [--security sasl_ssl] [--lossy] [--json FILE] [--keep DIR]
+    python -m tests.chaos --minutes 40 --seed 1 --brokers 3 [--security sasl_ssl | --coordination zookeeper] [--lossy]
+        [--json FILE] [--keep DIR]
 
 The run lives in namespaces of its own (processes, network, mounts), so nothing of it is left when it ends, however it
 does. The seed fixes the faults and when they begin; processes and networks keep their own time, so a second run with it
@@ -19,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .security import KINDS
+from . import coordination, security
 
 NAMESPACES = ["--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
 INTERRUPTED = 130
@@ -27,8 +28,8 @@ INSIDE = "OTTLA_CHAOS_INSIDE"
 """Set in the environment of the process that runs in the namespaces."""
 
 
-def obstacle() -> str | None:
-    """Why this machine can't do it."""
+def obstacle(kind: str = coordination.KINDS[0]) -> str | None:
+    """Why this machine can't do it, with a `kind` of coordination."""
     missing = [name for name in ("unshare", "nsenter", "ip") if shutil.which(name) is None]
     if missing:
         return f"needs the commands {', '.join(missing)} (Debian: util-linux, iproute2)"
@@ -37,7 +38,7 @@ def obstacle() -> str | None:
     tried = subprocess.run(["unshare", *NAMESPACES, "true"], check=False, capture_output=True, text=True)
     if tried.returncode != 0:
         return f"may not make namespaces here (it needs root): {tried.stderr.strip()}"
-    return None
+    return coordination.obstacle(kind)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -48,7 +49,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--brokers", type=int, default=3, choices=range(3, 10), metavar="3..9")
     parser.add_argument("--lossy", action="store_true", help="acks=1, min ISR 1, unclean elections: losses are counted")
     parser.add_argument(
-        "--security", choices=KINDS, default=KINDS[0], help="sasl_ssl: nodes and clients say by SCRAM who they are"
+        "--security",
+        choices=security.KINDS,
+        default=security.KINDS[0],
+        help="sasl_ssl: nodes and clients say by SCRAM who they are",
+    )
+    parser.add_argument(
+        "--coordination",
+        choices=coordination.KINDS,
+        default=coordination.KINDS[0],
+        help="zookeeper: three servers in place of the brokers' own quorum; faults are theirs too",
     )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument(
@@ -57,6 +67,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     chosen = parser.parse_args(arguments)
     if not 0.2 <= chosen.minutes <= 24 * 60:
         parser.error("--minutes must be between 0.2 and 1440")
+    if chosen.coordination != coordination.KINDS[0] and chosen.security != security.KINDS[0]:
+        parser.error(f"--coordination {chosen.coordination} goes without --security {chosen.security}")
     if chosen.keep is not None and chosen.keep.exists():
         parser.error(f"{chosen.keep} exists")
     return chosen
@@ -70,7 +82,15 @@ def run(chosen: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
     try:
-        options = Options(chosen.seed, chosen.brokers, chosen.minutes * 60, chosen.lossy, folder, chosen.security)
+        options = Options(
+            chosen.seed,
+            chosen.brokers,
+            chosen.minutes * 60,
+            chosen.lossy,
+            folder,
+            security=chosen.security,
+            coordination=chosen.coordination,
+        )
         with Course(options, lambda line: print(line, flush=True)) as course:
             outcome = course.run()
             text, data = as_text(outcome), as_json(outcome)
@@ -98,7 +118,7 @@ def main() -> None:
             code = INTERRUPTED
         sys.stdout.flush()
         os._exit(code)  # threads of an interrupted round are not waited for: all processes here end with this one
-    reason = obstacle()
+    reason = obstacle(chosen.coordination)
     if reason is not None:
         print(f"chaos: {reason}", file=sys.stderr)
         sys.exit(2)

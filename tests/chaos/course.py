@@ -22,6 +22,7 @@ from ..cluster.nodes import Node, Nodes, Place
 from ..faults.small_disk import MEGABYTE, SmallDisk
 from .book import Book, Figures
 from .clients import READERS, STRICT, Round
+from .coordination import make_coordination, reigns_in, shared
 from .copies import contents_of, difference
 from .crew import Clients
 from .faults import Nemesis, schedule
@@ -74,6 +75,8 @@ class Options:
     folder: Path
     security: str
     """See `security.KINDS`."""
+    coordination: str
+    """See `coordination.KINDS`."""
 
 
 @dataclass
@@ -93,6 +96,8 @@ class Outcome:
     packets: tuple[int, int, int] = (0, 0, 0)
     """Passed, lost, delayed."""
     nemesis: Nemesis | None = None
+    reigns: int | None = None
+    """Of controllers, on ZooKeeper."""
 
 
 class NotInTime(Exception):
@@ -144,8 +149,11 @@ class Course:
                 host = folder / f"host-{number}"
                 host.mkdir(parents=True)
                 self._disks.append(stack.enter_context(SmallDisk(host, DISK_BYTES, own_network=True)))
+            coordination = stack.enter_context(make_coordination(self._options.coordination, folder))
             holders = {number: disk.holder for number, disk in enumerate(self._disks, 1)}
-            self._network = stack.enter_context(Network({**holders, CLIENTS: os.getpid()}, self._options.seed))
+            hosts = {**holders, **coordination.holders, CLIENTS: os.getpid()}
+            self._network = stack.enter_context(Network(hosts, self._options.seed))
+            zookeeper = coordination.start()
             places = [
                 Place(PORT, CONTROLLER_PORT, address(number), disk.python, disk.path / "data")
                 for number, disk in enumerate(self._disks, 1)
@@ -157,9 +165,11 @@ class Course:
                 places=places,
                 voters=VOTERS,
                 first=self._security.format_options,
+                zookeeper=zookeeper,
             )
             stack.callback(self._nodes.close)
-            self._nemesis = self.outcome.nemesis = Nemesis(self._nodes, self._disks, self._network)
+            self._servers = coordination.servers
+            self._nemesis = self.outcome.nemesis = Nemesis(self._nodes, self._disks, self._network, self._servers)
             self._nodes.start()
             self._stack = stack.pop_all()
         return self
@@ -188,7 +198,7 @@ class Course:
         rng = random.Random(self._rng.random())
         topic = f"round-{self.outcome.rounds}"
         book = Book(self.outcome.figures, allow_loss=self._options.lossy, transactional=not self._options.lossy)
-        faults = schedule(rng, seconds, [node.node_id for node in self._nodes.nodes])
+        faults = schedule(rng, seconds, [node.node_id for node in self._nodes.nodes], list(self._servers))
         client = self._security.client
         the_round = Round(self._nodes.bootstrap_servers, client.library, topic, PARTITIONS, book, self._options.lossy)
         with Cluster(self._nodes.bootstrap_servers, timeout_s=REQUEST_TIMEOUT_S, security=client) as cluster:
@@ -212,6 +222,11 @@ class Course:
         for node in self._nodes.nodes:
             if "Traceback" in node.log_text():
                 book.violated(f"the log of node {node.node_id} holds a traceback")
+        if self._servers:
+            reigns = reigns_in(node.log_text() for node in self._nodes.nodes)
+            self.outcome.reigns = len(reigns)
+            for each in shared(reigns):
+                book.violated(each)
         book.write_trace(self._options.folder / f"{topic}.txt")
         if book.violations:
             self._secure_evidence(the_round)

@@ -9,11 +9,13 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from ..cluster.ensemble import Server
 from ..cluster.nodes import STOP_TIMEOUT_S, Node, Nodes, eventually
 from ..faults.small_disk import SmallDisk
+from .coordination import reigns_in
 from .network import CLIENTS, Link, Links, Network
 
 WEIGHTS = {
@@ -28,8 +30,19 @@ WEIGHTS = {
     "bad-link": 4,  # loss and delay on all links of one broker
     "full-disk": 3,
 }
-PROCESS_FAULTS = frozenset({"kill", "restart", "pause", "kill-all"})
+ON_ZOOKEEPER = {
+    **WEIGHTS,
+    "kill-controller": 4,
+    "kill-servers": 1,  # of ZooKeeper, all
+    "expire": 4,  # a broker stands still for longer than its session lasts
+    "alone": 4,  # a broker and the servers don't hear each other; brokers and clients reach it
+}
+"""Others than those of OF_BROKERS and kill-all are of any host."""
+OF_BROKERS = frozenset({"full-disk", "kill-controller", "expire", "alone"})
+OF_ALL = frozenset({"kill-all", "kill-servers"})
+PROCESS_FAULTS = frozenset({"kill", "restart", "pause", "kill-controller", "expire", *OF_ALL})
 SECONDS = (0.3, 8.0)
+EXPIRY_S = (4.0, 12.0)
 LOSS = (0.01, 0.15)
 DELAY_S = (0.005, 0.15)
 GAP_S = 3.0
@@ -55,9 +68,9 @@ class Fault:
     def __str__(self) -> str:
         return f"{self.kind} {self.node}" + (f" to {self.other}" if self.kind == "one-way" else "")
 
-    def links(self, nodes: Sequence[int]) -> Links:
-        """What it does to the network."""
-        others = [node for node in nodes if node != self.node]
+    def links(self, nodes: Sequence[int], servers: Sequence[int] = ()) -> Links:
+        """What it does to the network of these hosts."""
+        others = [host for host in (*nodes, *servers) if host != self.node]
         away = {(self.node, other) for other in others}
         back = {(other, self.node) for other in others}
         clients = {(self.node, CLIENTS), (CLIENTS, self.node)}
@@ -67,20 +80,22 @@ class Fault:
             "isolated": away | back,
             "unplugged": away | back | clients,
             "bad-link": away | back | clients,
+            "alone": {pair for server in servers for pair in ((self.node, server), (server, self.node))},
         }.get(self.kind, set())
         return dict.fromkeys(touched, self.link)
 
 
-def schedule(rng: random.Random, seconds: float, nodes: Sequence[int]) -> list[Fault]:
+def schedule(rng: random.Random, seconds: float, nodes: Sequence[int], servers: Sequence[int] = ()) -> list[Fault]:
     """The faults of a round of `seconds`, in order of their beginning."""
     faults = []
-    kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
+    choice = ON_ZOOKEEPER if servers else WEIGHTS
+    kinds, weights = list(choice), list(choice.values())
     at_s = rng.uniform(0.5, 2.0)
     while at_s < seconds:
         kind = rng.choices(kinds, weights)[0]
-        node, other = rng.sample(list(nodes), 2)
+        node, other = rng.sample([*nodes, *(() if kind in OF_BROKERS else servers)], 2)
         bad = Link(loss=rng.uniform(*LOSS), delay_s=rng.uniform(*DELAY_S), jitter_s=rng.uniform(*DELAY_S))
-        lasting = min(rng.uniform(*SECONDS), seconds - at_s)
+        lasting = min(rng.uniform(*(EXPIRY_S if kind == "expire" else SECONDS)), seconds - at_s)
         faults.append(Fault(at_s, kind, node, other, lasting, bad if kind == "bad-link" else Link(cut=True)))
         at_s += rng.expovariate(len(nodes) / 3 / GAP_S)
     return faults
@@ -98,14 +113,18 @@ class Done:
 class Nemesis:
     """Carries schedules out, and starts again what ended by itself."""
 
-    def __init__(self, nodes: Nodes, disks: Sequence[SmallDisk], network: Network) -> None:
-        """`disks` in the order of the nodes."""
+    def __init__(
+        self, nodes: Nodes, disks: Sequence[SmallDisk], network: Network, servers: Mapping[int, Server]
+    ) -> None:
+        """`disks` in the order of the nodes, `servers` of ZooKeeper by their hosts."""
         self._nodes = nodes
+        self._servers = servers
+        self._processes: dict[int, Node | Server] = {**{node.node_id: node for node in nodes.nodes}, **servers}
         self._disks = {node.node_id: disk for node, disk in zip(nodes.nodes, disks, strict=True)}
         self._network = network
         self._calm = threading.Event()
         self._note: Callable[[str, str], None] = lambda _fault, _what: None
-        self._locks = {node.node_id: threading.Lock() for node in nodes.nodes}
+        self._locks = {host: threading.Lock() for host in self._processes}
         self._filled: Counter[int] = Counter()
         self._had_full_disk: set[int] = set()
         """Nodes whose disk was full in their present life."""
@@ -117,6 +136,8 @@ class Nemesis:
         self.ended_by_itself: list[str] = []
         """Ends of processes that nobody asked for, where no full disk explains them."""
         self.ended_on_a_full_disk = 0
+        self.servers_ended = 0
+        """How often one of ZooKeeper's ended, and nobody asked for it; they come back like brokers."""
 
     def begin(self, faults: Sequence[Fault], note: Callable[[str, str], None]) -> None:
         """Carry the schedule out, beside the caller; `note` is told of each beginning and end."""
@@ -137,7 +158,7 @@ class Nemesis:
 
     def _all_ready(self) -> bool:
         self._supervise_once()
-        return all(node.ready for node in self._nodes.nodes)
+        return all(process.ready for process in self._processes.values())
 
     def active(self, start_s: float, end_s: float) -> list[str]:
         """Faults that were there at some time between the two."""
@@ -150,8 +171,10 @@ class Nemesis:
     def _carry_out(self, fault: Fault, start_s: float) -> None:
         if self._calm.wait(max(0.0, start_s + fault.at_s - time.monotonic())):
             return
+        if fault.kind == "kill-controller":
+            fault = replace(fault, node=self._controller() or fault.node)
         if fault.kind in PROCESS_FAULTS:
-            wanted = list(self._locks) if fault.kind == "kill-all" else [fault.node]
+            wanted = self._victims(fault)
             held = [node_id for node_id in wanted if self._locks[node_id].acquire(timeout=LOCK_TIMEOUT_S)]
             try:
                 if held == wanted:
@@ -166,6 +189,16 @@ class Nemesis:
         else:
             self._counted(fault, lambda: self._on_network(fault))
 
+    def _victims(self, fault: Fault) -> list[int]:
+        if fault.kind not in OF_ALL:
+            return [fault.node]
+        return [host for host in self._processes if (host in self._servers) == (fault.kind == "kill-servers")]
+
+    def _controller(self) -> int | None:
+        """Who began the newest epoch."""
+        reigns = reigns_in(node.log_text() for node in self._nodes.nodes)
+        return reigns[max(reigns)][-1] if reigns else None
+
     def _counted(self, fault: Fault, carry_out: Callable[[], None]) -> None:
         self.counts[fault.kind] += 1
         entry = Done(fault, time.monotonic())
@@ -176,7 +209,7 @@ class Nemesis:
         entry.end_s = time.monotonic()
 
     def _on_network(self, fault: Fault) -> None:
-        self._network.begin(fault, fault.links(list(self._locks)))
+        self._network.begin(fault, fault.links([node.node_id for node in self._nodes.nodes], list(self._servers)))
         self._calm.wait(fault.seconds)
         self._network.end(fault)
 
@@ -189,65 +222,68 @@ class Nemesis:
         if not self._filled[fault.node]:
             self._disks[fault.node].free()
 
-    def _on_processes(self, fault: Fault, node_ids: Sequence[int]) -> None:
-        nodes = [self._nodes[node_id] for node_id in node_ids if self._nodes[node_id].process is not None]
-        if fault.kind == "pause":
-            for node in nodes:
-                self._signal(node, signal.SIGSTOP)
+    def _on_processes(self, fault: Fault, hosts: Sequence[int]) -> None:
+        running = [host for host in hosts if self._processes[host].process is not None]
+        if fault.kind in ("pause", "expire"):
+            for host in running:
+                self._signal(host, signal.SIGSTOP)
             self._calm.wait(fault.seconds)
-            for node in nodes:
-                self._signal(node, signal.SIGCONT)
+            for host in running:
+                self._signal(host, signal.SIGCONT)
             return
-        for node in nodes:
-            self._stop(node) if fault.kind == "restart" else node.kill()
+        for host in running:
+            self._stop(host) if fault.kind == "restart" else self._processes[host].kill()
         self._calm.wait(fault.seconds)
-        for node in nodes:
-            self._start(node)
+        for host in running:
+            self._start(host)
 
-    @staticmethod
-    def _signal(node: Node, number: int) -> None:
-        if node.process is not None and node.process.poll() is None:
-            os.kill(node.process.pid, number)
+    def _signal(self, host: int, number: int) -> None:
+        process = self._processes[host].process
+        if process is not None and process.poll() is None:
+            os.kill(process.pid, number)
 
-    def _stop(self, node: Node) -> None:
-        process, served = node.process, node.ready
+    def _stop(self, host: int) -> None:
+        victim = self._processes[host]
+        process, served = victim.process, victim.ready
         try:
-            code = node.stop()
+            code = victim.stop()
         except subprocess.TimeoutExpired:
-            self.ended_by_itself.append(f"node {node.node_id} did not end within {STOP_TIMEOUT_S:g} s of SIGTERM")
+            self.ended_by_itself.append(f"node {host} did not end within {STOP_TIMEOUT_S:g} s of SIGTERM")
             process.kill()
             process.wait()
             return
-        # A process that is still starting ends by the signal itself, as by a kill.
-        if code != 0 and (served or code != -signal.SIGTERM):
-            self._told_end(node, code, "at a SIGTERM")
+        # A process that is still starting ends by the signal itself, as by a kill; a server of ZooKeeper always does.
+        if code != 0 and host not in self._servers and (served or code != -signal.SIGTERM):
+            self._told_end(host, code, "at a SIGTERM")
 
-    def _start(self, node: Node) -> None:
-        if not self._filled[node.node_id]:
-            self._had_full_disk.discard(node.node_id)
-        node.start(wait=False)
+    def _start(self, host: int) -> None:
+        if not self._filled[host]:
+            self._had_full_disk.discard(host)
+        self._processes[host].start(wait=False)
 
     def _supervise(self) -> None:
         while not self._calm.wait(SUPERVISION_S):
             self._supervise_once()
 
     def _supervise_once(self) -> None:
-        for node in self._nodes.nodes:
-            if not self._locks[node.node_id].acquire(blocking=False):
+        for host, watched in self._processes.items():
+            if not self._locks[host].acquire(blocking=False):
                 continue
             try:
-                if node.process is not None and (code := node.process.poll()) is not None:
-                    self._told_end(node, code, "by itself")
-                    node.process = None
-                if node.process is None and not self._filled[node.node_id]:
-                    self._start(node)
+                if watched.process is not None and (code := watched.process.poll()) is not None:
+                    self._told_end(host, code, "by itself")
+                    watched.process = None
+                if watched.process is None and not self._filled[host]:
+                    self._start(host)
             finally:
-                self._locks[node.node_id].release()
+                self._locks[host].release()
 
-    def _told_end(self, node: Node, code: int, how: str) -> None:
-        self._note(f"node {node.node_id}", f"ended {how} with code {code}")
-        if node.node_id in self._had_full_disk:
+    def _told_end(self, host: int, code: int, how: str) -> None:
+        self._note(f"node {host}", f"ended {how} with code {code}")
+        if host in self._servers:
+            self.servers_ended += 1
+        elif host in self._had_full_disk:
             self.ended_on_a_full_disk += 1
         else:
-            last = "\n".join(node.log_text().splitlines()[-3:])
-            self.ended_by_itself.append(f"node {node.node_id} ended {how} with code {code}:\n{last}")
+            last = "\n".join(self._processes[host].log_text().splitlines()[-3:])
+            self.ended_by_itself.append(f"node {host} ended {how} with code {code}:\n{last}")

@@ -28,6 +28,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "seed": options.seed,
         "brokers": options.brokers,
         "security": options.security,
+        "coordination": options.coordination,
         "mode": "acks=1, unclean elections" if options.lossy else "acks=all, min ISR 2",
         "seconds": outcome.elapsed_s,
         "rounds": outcome.rounds,
@@ -45,6 +46,8 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "faults": dict(nemesis.counts.most_common()),
         "faults skipped": nemesis.skipped,
         "ends of a node on a full disk": nemesis.ended_on_a_full_disk,
+        "ends of a server of ZooKeeper by itself": nemesis.servers_ended,
+        "reigns of controllers": outcome.reigns,
         "packets": dict(zip(("passed", "lost", "delayed"), outcome.packets, strict=True)),
         "errors clients saw": dict(figures.errors.most_common()),
         "acknowledgement latency": {
@@ -79,7 +82,11 @@ def as_text(outcome: Outcome) -> str:
     options, nemesis = outcome.options, outcome.nemesis
     latency, packets, recovery = data["acknowledgement latency"], data["packets"], data["recovery"]
     rows = [
-        ("cluster", f"{options.brokers} brokers, {options.security}, {data['mode']}, seed {options.seed}"),
+        (
+            "cluster",
+            f"{options.brokers} brokers, {options.coordination}, {options.security}, {data['mode']}, "
+            f"seed {options.seed}",
+        ),
         ("time", f"{outcome.elapsed_s / 60:.1f} min in {outcome.rounds} rounds"),
         *_counted("operations", data["operations"]),
         *_counted("transactions", data["transactions"]),
@@ -94,6 +101,9 @@ def as_text(outcome: Outcome) -> str:
         *(("", _window(window)) for window in data["unavailable windows"][:LINES]),
         ("worst lag of a reader", _window(data["worst lag of a reader"])),
     ]
+    if outcome.reigns is not None:
+        rows.append(("controllers", f"{outcome.reigns} one after the other, each in an epoch of its own"))
+        rows.append(("servers ended by themselves", str(nemesis.servers_ended)))
     if outcome.in_sync_s:
         words = "{:.1f} s to acknowledgements, {:.1f} s more to full ISRs".format(*recovery.values())
         rows.append(("recovery, worst of the rounds", words))

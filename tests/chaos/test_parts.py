@@ -14,12 +14,14 @@ from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
 
 from .book import Book, Figures
+from .coordination import reigns_in, shared
 from .copies import contents_of, difference
-from .faults import WEIGHTS, Fault, schedule
+from .faults import OF_BROKERS, ON_ZOOKEEPER, WEIGHTS, Fault, schedule
 from .network import CLIENTS, Link, Switch, merged
 from .report import percentile
 
 NODES = (1, 2, 3)
+SERVERS = (11, 12, 13)
 
 
 def test_a_seed_fixes_the_schedule():
@@ -28,6 +30,25 @@ def test_a_seed_fixes_the_schedule():
     assert first != other
     assert {fault.kind for fault in first} == set(WEIGHTS)
     assert all(fault.at_s + fault.seconds <= 600.0 and fault.node != fault.other for fault in first)
+
+
+def test_servers_of_zookeeper_have_faults_too():
+    faults = schedule(random.Random(1), 900.0, NODES, SERVERS)
+    assert {fault.kind for fault in faults} == set(ON_ZOOKEEPER)
+    assert {fault.node for fault in faults if fault.kind in OF_BROKERS} == {*NODES}
+    assert {fault.node for fault in faults if fault.kind == "kill"} == {*NODES, *SERVERS}
+
+
+def test_a_broker_that_is_cut_from_the_servers_alone():
+    links = Fault(0.0, "alone", 1, 2, 1.0, Link(cut=True)).links(NODES, SERVERS[:2])
+    assert set(links) == {(1, 11), (11, 1), (1, 12), (12, 1)}
+
+
+def test_an_epoch_of_two_controllers_is_found():
+    logs = ["broker 1 is the controller in epoch 3\n...\n... broker 1 is the controller in epoch 5", "nothing", ""]
+    assert not shared(reigns_in(logs))
+    logs[1] = "... broker 2 is the controller in epoch 4\nbroker 2 is the controller in epoch 5"
+    assert shared(reigns_in(logs)) == ["controller epoch 5 is of brokers 1, 2"]
 
 
 @pytest.mark.parametrize(

@@ -166,17 +166,18 @@ class Nodes:
         places: Sequence[Place] = (),
         voters: int | None = None,
         first: Sequence[str] = (),
+        zookeeper: str | None = ZOOKEEPER,
     ) -> None:
         """`places` are for nodes that don't listen on loopback; all begin, and vote, unless told otherwise.
 
-        `first` are more options for the voters' `ottla format`.
+        `first` are more options for the voters' `ottla format`, `zookeeper` the servers in place of a quorum.
         """
         self.folder = folder
         self.cluster_id = uuid_to_string(new_uuid(os.urandom(16)))
         self.nodes = [Node(folder, number, place) for number, place in enumerate(places or on_loopback(count), 1)]
         self._settings = {**SETTINGS, **(settings or {})}
         self._voters = self.nodes[:voters]
-        self._zookeeper = new_tree(ZOOKEEPER) if ZOOKEEPER else None
+        self._zookeeper = new_tree(zookeeper) if zookeeper else None
         for node in self.nodes:
             self._configure(node)
             if node in self._voters:

@@ -49,8 +49,7 @@ class SmallDisk:
         if self._holder.stdout.readline() != b"mounted\n":
             self._holder.wait()
             pytest.skip("this machine allows no mount in a namespace")
-        enter = f"nsenter --target {self._holder.pid} {' '.join(self._namespaces)}"
-        self._script.write_text(f'#!/bin/sh\nexec {enter} -- "{sys.executable}" "$@"\n')
+        self._script.write_text(f'#!/bin/sh\nexec {" ".join(self.enter)} "{sys.executable}" "$@"\n')
         self._script.chmod(0o755)
         self.outside = Path(f"/proc/{self._holder.pid}/root{self.path}")
         return self
@@ -66,6 +65,11 @@ class SmallDisk:
     def holder(self) -> int:
         """A process that is inside."""
         return self._holder.pid
+
+    @property
+    def enter(self) -> list[str]:
+        """What a command begins with that runs inside."""
+        return ["nsenter", "--target", str(self._holder.pid), *self._namespaces, "--"]
 
     @property
     def python(self) -> str:

@@ -400,6 +400,8 @@ class ZooKeeperLog:
     def _begun(self, error: BaseException | None) -> None:
         if error is None:
             self._active = True
+            epoch = self._reign.controller_epoch
+            logger.info("broker %d is the controller in epoch %d", self._broker_id, epoch)
             self._reign_log = ReignLog(self._latest, self._clock, self._scheduler)
             self.service.begin(self._reign_log)
             self._tell(LeaderAndEpoch(self._broker_id, self._reign.controller_epoch), active=True)

@@ -1,0 +1,142 @@
+"""Three servers of ZooKeeper that agree, as processes: each can be killed and comes back with its data.
+
+They run the jars that Apache Kafka 3.9 brings; whoever starts them has the class path.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ottla.app.ports import HOST, free_ports
+
+from .nodes import STOP_TIMEOUT_S, eventually
+
+START_TIMEOUT_S = 180.0
+PROBE_S = 5.0
+SERVERS = 3
+JAVA = ("java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.admin.enableServer=false")
+MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+PATIENT_TICKS = 10
+"""Of a second: a server that the leader does not hear for so long is out, and so is a leader without a majority."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where a server runs."""
+
+    host: str
+    ports: Sequence[int]
+    """For clients, for the leader's followers, for elections."""
+    data_dir: Path
+    """As the server sees it."""
+    outside: Path
+    """The same as this process reaches it."""
+    enter: Sequence[str] = ()
+    """What a command begins with that runs there."""
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.ports[0]}"
+
+
+def on_loopback(folder: Path) -> list[Seat]:
+    """For servers that share this machine's network."""
+    ports = free_ports(3 * SERVERS)
+    homes = [folder / f"zookeeper-{number}" for number in range(SERVERS)]
+    return [Seat(HOST, ports[number::SERVERS], home, home) for number, home in enumerate(homes)]
+
+
+class Server:
+    """One of them, killed and started like a `Node`."""
+
+    def __init__(self, config: Path, seat: Seat, java: Sequence[str]) -> None:
+        self.seat = seat
+        self.log = config.with_suffix(".log")
+        self.process: subprocess.Popen[bytes] | None = None
+        self._command = [*seat.enter, *java, MAIN, str(config)]
+
+    def start(self, *, wait: bool = False) -> None:
+        """For the first time or again."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log, start_new_session=True)
+        if wait:
+            eventually(lambda: self.ready, f"{self.log} tells of a server that serves", START_TIMEOUT_S)
+
+    @property
+    def ready(self) -> bool:
+        """It takes sessions: a member of the majority, which says how many there are."""
+        try:
+            with socket.create_connection((self.seat.host, self.seat.ports[0]), PROBE_S) as probe:
+                probe.sendall(b"srvr")
+                return b"Mode: " in probe.recv(4096)
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """As by a supervisor; the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> int:
+        process, self.process = self.process, None
+        assert process is not None
+        os.kill(process.pid, number)
+        return process.wait(STOP_TIMEOUT_S)
+
+    def log_text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+class Ensemble:
+    """All of them; as a context manager they are started, and gone afterwards."""
+
+    def __init__(
+        self, classpath: str, folder: Path, seats: Sequence[Seat] = (), *, sync_ticks: int = PATIENT_TICKS
+    ) -> None:
+        """On loopback, where no `seats` are named; `folder` is for configurations and logs."""
+        seats = seats or on_loopback(folder)
+        members = [
+            f"server.{number}={seat.host}:{seat.ports[1]}:{seat.ports[2]}" for number, seat in enumerate(seats, 1)
+        ]
+        common = ["tickTime=1000", "initLimit=30", f"syncLimit={sync_ticks}", *members]
+        self.servers = []
+        for number, seat in enumerate(seats, 1):
+            seat.outside.mkdir()
+            (seat.outside / "myid").write_text(str(number))
+            config = folder / f"server-{number}.cfg"
+            own = [f"dataDir={seat.data_dir}", f"clientPort={seat.ports[0]}", f"clientPortAddress={seat.host}"]
+            config.write_text("\n".join([*common, *own, ""]))
+            self.servers.append(Server(config, seat, [*JAVA, "-cp", classpath]))
+        self.address = ",".join(seat.address for seat in seats)
+
+    def __enter__(self) -> Self:
+        try:
+            for server in self.servers:
+                server.start()
+            eventually(lambda: all(server.ready for server in self.servers), "all serve", START_TIMEOUT_S)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all of it; the data stays."""
+        for server in self.servers:
+            if server.process is not None:
+                server.kill()
