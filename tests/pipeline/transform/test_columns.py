@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.decode import SCHEMA
-from ottla.pipeline.transform.columns import MAX_NAME_LENGTH, column_name, field_name, usable_names
+from ottla.pipeline.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.transform.columns import (  # noqa: E402
+    MAX_NAME_LENGTH,
+    column_name,
+    field_name,
+    usable_names,
+    with_paths_of_their_own,
+)
 
 
 def test_no_field_takes_a_column_of_kafka_and_each_is_found_again() -> None:
@@ -30,3 +36,27 @@ def test_names_that_a_table_can_have_side_by_side() -> None:
         "a.b",
         longest,
     ]
+
+
+def test_no_two_fields_have_one_path() -> None:
+    number, text = pa.int64(), pa.string()
+    found = pa.schema(
+        {
+            "a": pa.struct({"b": number, "c": number, "d.e": number, "d": pa.struct({"E": text, "f": text})}),
+            "a.b": text,
+            "l": pa.list_(pa.struct({"x": number})),
+            "l.element": text,
+            "m": pa.map_(text, number),
+            "m.value": text,
+            "headers.element.key": text,
+            "only": pa.struct({"x": number}),
+        }
+    )
+    held = pa.schema({"only.x": text, "headers": SCHEMA.field("headers").type, "a.c": text})
+    kept = {
+        "a": pa.struct({"b": number, "d.e": number, "d": pa.struct({"f": text})}),
+        "l": found.field("l").type,
+        "m": found.field("m").type,
+    }
+    assert with_paths_of_their_own(found, held) == pa.schema(kept)
+    assert with_paths_of_their_own(found, found) == found  # a table that has both keeps them

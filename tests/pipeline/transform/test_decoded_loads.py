@@ -200,3 +200,20 @@ def test_names_that_no_table_has(tmp_path: Path, names: tuple[str, ...]) -> None
     schema = write_schema(tmp_path / "schema.json", *((name, "long") for name in names))
     with pytest.raises(OperatorError, match="can't be a column"):
         open_format(DecodeOptions("json", schema))
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_names_that_no_table_has_side_by_side_stop_no_load(make_lake: Callable[..., Lake], table_format: str) -> None:
+    """One record with such a name would end this load and all that follow."""
+    pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+    lake = make_lake(table_format=table_format)
+    rounds: tuple[tuple[bytes, dict[str, Any]], ...] = (
+        (b'{"s": {"a": 1}, "a.b": 1}', {"s": {"a": 1}, "a.b": 1}),
+        (b'{"s": {"A": 2}, "a": {"b": 2}}', {"s": {"a": None}, "a.b": None}),
+        (b'{"s": {"a": 3, "A": 3}, "a": {"b": 3, "c": 3}}', {"s": {"a": 3}, "a.b": None, "a": {"c": 3}}),
+    )
+    for value, _ in rounds:
+        lake.produce(value)
+        assert not any(row.error for row in lake.load(JsonFormat()))
+    assert lake.rows() == [{"offset": number, "a": None} | row for number, (_, row) in enumerate(rounds)]
+    assert lake.letters() == {}

@@ -46,3 +46,11 @@ def test_what_does_not_fit_leaves_the_table_as_it_is_and_the_rest_grows() -> Non
     found = struct(a=I64, b=TEXT, l=pa.list_(struct(x=TEXT, y=F64)), new=TEXT)
     assert adapted(held, found) == struct(a=I64, b=I64, l=pa.list_(struct(x=I64, y=F64)), new=TEXT)
     assert adapted(held, found, widen=False) == struct(a=I32, b=I64, l=pa.list_(struct(x=I64, y=F64)), new=TEXT)
+
+
+def test_a_field_that_differs_in_case_only_has_no_place_beside_the_other() -> None:
+    """Readers of tables don't tell them apart, so a table with both could not be read."""
+    held, found = struct(s=struct(a=I64)), struct(s=struct(A=TEXT, b=TEXT), S=TEXT)
+    both = struct(s=struct(a=I64, b=TEXT))
+    assert adapted(held, found) == both
+    assert widened(held, found) == both

@@ -5,11 +5,16 @@ A field named like one of those gets the prefix `value_`: `offset` becomes `valu
 as Spark does; of fields that differ in case only, the first has a column. The characters that Delta keeps out of column
 names have no substitute: a field with one of them has no column, nor has one with a name longer than MAX_NAME_LENGTH,
 which each commit and each file would repeat.
+
+A name may have a dot in it, but no field has a column whose path, written with dots as Iceberg finds columns by it, is
+that of another: of `a.b` and the field `b` of `a` the first has one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+import pyarrow as pa
 
 from ottla.pipeline.decode import SCHEMA
 from ottla.pipeline.sinks.partitioning import DATE_COLUMN
@@ -66,3 +71,46 @@ def usable_names(fields: Iterable[str]) -> list[str]:
 def _is_usable(name: str) -> bool:
     """True for names that a table can have."""
     return 0 < len(name) <= MAX_NAME_LENGTH and not UNUSABLE_CHARACTERS & set(name) and name.isprintable()
+
+
+def with_paths_of_their_own(columns: pa.Schema, held: pa.Schema) -> pa.Schema:
+    """The columns without fields, of all levels, whose path is that of another one; what a table has, `held`, stays."""
+    owners: dict[str, set[_Path]] = {}
+    for column in held:
+        _note_paths(owners, column.type, (column.name,))
+    kept = [(column, _with_own_paths(owners, column.type, (column.name,))) for column in columns]
+    return pa.schema([column.with_type(type_) for column, type_ in kept if type_ is not None])
+
+
+_Path = tuple[str, ...]
+
+
+def _parts(type_: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """What lies right within a type, by the names that paths have for it."""
+    if pa.types.is_struct(type_):
+        return [(part.name, part.type) for part in type_]
+    if pa.types.is_map(type_):
+        return [("key", type_.key_type), ("value", type_.item_type)]
+    is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
+    return [("element", type_.value_type)] if is_list else []
+
+
+def _note_paths(owners: dict[str, set[_Path]], type_: pa.DataType, path: _Path) -> None:
+    owners.setdefault(".".join(path).lower(), set()).add(path)
+    for name, inner in _parts(type_):
+        _note_paths(owners, inner, (*path, name))
+
+
+def _with_own_paths(owners: dict[str, set[_Path]], type_: pa.DataType, path: _Path) -> pa.DataType | None:
+    """None where nothing is left."""
+    if path not in owners.setdefault(".".join(path).lower(), {path}):
+        return None
+    parts = [(name, _with_own_paths(owners, inner, (*path, name))) for name, inner in _parts(type_)]
+    if pa.types.is_struct(type_):
+        kept = [type_.field(name).with_type(inner) for name, inner in parts if inner is not None]
+        return pa.struct(kept) if kept else None
+    if any(inner is None for _, inner in parts):
+        return None
+    if pa.types.is_map(type_):
+        return pa.map_(*(inner for _, inner in parts))
+    return pa.list_(type_.value_field.with_type(parts[0][1])) if parts else type_

@@ -18,7 +18,13 @@ from ottla.pipeline.decode import SCHEMA
 from ottla.pipeline.plan import ClusterView, OffsetRange
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.sources.fetch import fetch_part
-from ottla.pipeline.transform.columns import RESERVED_COLUMNS, column_name, field_name, usable_names
+from ottla.pipeline.transform.columns import (
+    RESERVED_COLUMNS,
+    column_name,
+    field_name,
+    usable_names,
+    with_paths_of_their_own,
+)
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.schema_ids import IdLength, encoded_values
 from ottla.pipeline.transform.value_format import Samples, ValueFormat
@@ -102,7 +108,8 @@ def _with_usable_columns(fields: pa.Schema, held: pa.Schema, reserved: frozenset
     columns = [column_name(field.name, reserved) for field in fields]
     added = [name for name in columns if name not in held.names]
     kept = set(usable_names([*held.names, *added])) & set(columns)
-    return pa.schema([field for field, name in zip(fields, columns, strict=True) if name in kept])
+    named = pa.schema([field.with_name(name) for field, name in zip(fields, columns, strict=True) if name in kept])
+    return pa.schema([c.with_name(field_name(c.name, reserved)) for c in with_paths_of_their_own(named, held)])
 
 
 def _require_fit(held: pa.Schema, wanted: dict[str, pa.DataType], table: Table) -> None:

@@ -1,12 +1,15 @@
 """How the types of a table and those of what is to be loaded become one: what Delta and Iceberg both call safe.
 
 An integer of 32 bits becomes one of 64, a float a double, a decimal gets more digits before the point, and structs get
-fields. All else stays as the table has it.
+fields, but for those whose names differ in case only from one that is there, as with columns. All else stays as the
+table has it.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
+
+from ottla.pipeline.transform.columns import usable_names
 
 
 def widened(held: pa.DataType, found: pa.DataType) -> pa.DataType | None:
@@ -36,7 +39,7 @@ def adapted(held: pa.DataType, found: pa.DataType, *, widen: bool = True) -> pa.
     """
     if pa.types.is_struct(held) and pa.types.is_struct(found):
         parts = {part.name: part for part in held}
-        for part in found:
+        for part in _placeable(held, found):
             mine = parts.get(part.name)
             parts[part.name] = mine.with_type(adapted(mine.type, part.type, widen=widen)) if mine else part
         return pa.struct(list(parts.values()))
@@ -47,13 +50,18 @@ def adapted(held: pa.DataType, found: pa.DataType, *, widen: bool = True) -> pa.
 
 def _widened_struct(held: pa.DataType, found: pa.DataType) -> pa.DataType | None:
     parts = {part.name: part for part in held}
-    for part in found:
+    for part in _placeable(held, found):
         mine = parts.get(part.name)
         type_ = widened(mine.type, part.type) if mine else part.type
         if type_ is None:
             return None
         parts[part.name] = mine.with_type(type_) if mine else part
     return pa.struct(list(parts.values()))
+
+
+def _placeable(held: pa.StructType, found: pa.StructType) -> list[pa.Field]:
+    """The fields of `found` that a struct can have beside those of `held`: none that differs in case only from one."""
+    return [found.field(name) for name in usable_names([*held.names, *found.names]) if name in found.names]
 
 
 def _is_list(type_: pa.DataType) -> bool:
