@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 pytest.importorskip("cronsim", reason="needs the extra `pipeline`")
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
+from ottla.app.streams import STANDARD_OUTPUT
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.schedule import parse_schedule, repeat
@@ -73,6 +75,44 @@ def test_the_first_failure_is_raised_and_later_ones_are_told() -> None:
         repeat(schedule, runs(None, OttlaError("away"), OSError("full"), None, KeyboardInterrupt()), told.append)
     assert [text for text in told if "failed" in text] == ["this run failed: away", "this run failed: full"]
     assert sum(text.startswith("next at ") for text in told) == 4
+
+
+class SetClock:
+    """A clock that is set back once, by as much, when somebody first sleeps."""
+
+    def __init__(self, at: datetime, back: timedelta) -> None:
+        self.at, self.back = at, back
+
+    def now(self) -> datetime:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds) - self.back
+        self.back = timedelta(0)
+
+
+def test_a_clock_that_is_set_back_holds_up_no_run() -> None:
+    """As that of a machine that starts with a wrong one, and learns the time only then."""
+    clock = SetClock(START, timedelta(days=1500))
+    begun: list[datetime] = []
+    told: list[str] = []
+
+    def work() -> None:
+        begun.append(clock.at)
+        if len(begun) > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        repeat(parse_schedule("hourly"), work, told.append, clock.now, clock.sleep)
+    assert begun[1] - (START - timedelta(days=1500)) < timedelta(hours=2)
+
+
+def test_a_run_whose_result_nobody_reads_is_the_last() -> None:
+    gone = BrokenPipeError(errno.EPIPE, "Broken pipe", STANDARD_OUTPUT)
+    told: list[str] = []
+    with pytest.raises(BrokenPipeError):
+        repeat(parse_schedule(EVERY_SECOND), runs(None, OSError("full"), gone), told.append)
+    assert [text for text in told if "failed" in text] == ["this run failed: full"]
 
 
 @pytest.mark.pipeline

@@ -50,23 +50,32 @@ def parse_schedule(text: str) -> Schedule:
     return Schedule(expression)
 
 
-def repeat(schedule: Schedule, work: Callable[[], None], tell: Callable[[str], None]) -> None:
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def repeat(
+    schedule: Schedule,
+    work: Callable[[], None],
+    tell: Callable[[str], None],
+    now: Callable[[], datetime] = _now,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
     """Do `work` now and at every time of the schedule, until a signal ends it; `tell` hears of failures and times.
 
     What goes wrong the first time is raised, since it is how the command was called; later failures, such as brokers
-    that are away, are told, and the next run makes up for them.
+    that are away, are told, and the next run makes up for them. Where nobody reads any more what is printed it ends.
     """
     work()
     while True:
-        due = schedule.next_after(datetime.now(UTC))
+        due = schedule.next_after(now())
         tell(f"next at {due:%Y-%m-%d %H:%M:%S} UTC")
-        _sleep_until(due)
+        while (left := (due - now()).total_seconds()) > 0:
+            sleep(min(left, LONGEST_SLEEP_S))
+            due = min(due, schedule.next_after(now()))  # earlier only where the clock was set back
         try:
             work()
         except (OttlaError, OSError) as error:
+            if isinstance(error, BrokenPipeError) and error.filename is not None:
+                raise  # of standard output: connections to others have no name
             tell(f"this run failed: {error}")
-
-
-def _sleep_until(due: datetime) -> None:
-    while (left := (due - datetime.now(UTC)).total_seconds()) > 0:
-        time.sleep(min(left, LONGEST_SLEEP_S))
