@@ -28,6 +28,25 @@ def test_settings_of_file_and_command_line_are_merged(tmp_path):
     assert settings_of()["log.dirs"] == os.path.abspath("ottla-data")
 
 
+def test_a_cordoned_directory_is_named_as_in_log_dirs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = settings_of(given={"log.dirs": "one,./two/", "cordoned.log.dirs": " two/ ,*"})
+    assert settings["cordoned.log.dirs"] == f"{settings['log.dirs'].split(',')[1]},*"
+    assert settings_of(given={"cordoned.log.dirs": ""})["cordoned.log.dirs"] == ""
+
+
+def test_one_directory_by_two_names_is_told_as_that(tmp_path):
+    """By its lock alone another broker would seem to have it."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").symlink_to("one")
+    one, two = f"{tmp_path}/one", f"{tmp_path}/two"
+    with pytest.raises(OperatorError, match=f"log.dirs names {two}, which is the same directory as {one} by a link"):
+        settings_of(given={"log.dirs": f"{one},{tmp_path}/three,{two}"})
+    with pytest.raises(OperatorError, match=f"metadata.log.dir names {two}, which is the same directory as {one}"):
+        settings_of(data_dir=one, given={"metadata.log.dir": two})
+    assert settings_of(data_dir=two, given={"metadata.log.dir": f"{two}/"})["metadata.log.dir"] == two
+
+
 @pytest.mark.parametrize(
     ("listeners", "expected"),
     [

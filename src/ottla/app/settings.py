@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ottla.common.errors import OperatorError
 from ottla.common.properties import load_properties
+from ottla.storage.log_manager import EVERY_DIRECTORY
 
 DEFAULT_DATA_DIR = "./ottla-data"
 
@@ -16,7 +17,7 @@ def read_settings(
 ) -> dict[str, str]:
     """All settings of a node by Kafka's names: the file `config`, `given` (`--set`) over it, the shorthands over both.
 
-    `log.dirs` is there, and every path of it absolute. Raises OperatorError.
+    `log.dirs` is there, and every path of it absolute, as those of `cordoned.log.dirs` are. Raises OperatorError.
     """
     settings = load_properties(config) if config is not None else {}
     settings.update(given)
@@ -27,13 +28,32 @@ def read_settings(
     chosen = settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_DATA_DIR
     # The broker works with absolute paths; an empty name is for the config to refuse.
     settings["log.dirs"] = ",".join(_absolute(path) for path in chosen.split(","))
+    if settings.get("cordoned.log.dirs"):  # those of log.dirs, by the same names
+        settings["cordoned.log.dirs"] = ",".join(map(_cordoned, settings["cordoned.log.dirs"].split(",")))
     if settings.get("metadata.log.dir"):
         settings["metadata.log.dir"] = _absolute(settings["metadata.log.dir"])
+    _refuse_links(settings["log.dirs"].split(","), settings.get("metadata.log.dir", ""))
     return settings
+
+
+def _refuse_links(log_dirs: Sequence[str], metadata_log_dir: str) -> None:
+    """Raise OperatorError for one directory under two names, whose lock would seem to be another broker's."""
+    real: dict[str, str] = {}
+    for path in filter(None, (*log_dirs, metadata_log_dir)):
+        other = real.setdefault(os.path.realpath(path), path)
+        if other != path:
+            setting = "log.dirs" if path in log_dirs else "metadata.log.dir"
+            raise OperatorError(
+                f"{setting} names {path}, which is the same directory as {other} by a link: name it by one name, once"
+            )
 
 
 def _absolute(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path.strip())) if path.strip() else ""
+
+
+def _cordoned(path: str) -> str:
+    return EVERY_DIRECTORY if path.strip() == EVERY_DIRECTORY else _absolute(path)
 
 
 def _with_port(listeners: str, port: int) -> str:
