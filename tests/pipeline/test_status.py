@@ -71,6 +71,17 @@ def test_partitions_that_were_added_count_from_their_start(cluster: MemoryCluste
     assert status(table, cluster)[2] == (2, None, 7, 7, 0, "")
 
 
+def test_a_partition_that_was_added_and_lost_its_beginning_lacks_nothing(cluster: MemoryCluster, table: Table) -> None:
+    """A first load begins where the log does."""
+    load(cluster, table)
+    log = cluster.partitions[TOPIC, 2] = type(cluster.partitions[TOPIC, 0])()
+    log.append_values([b"new"] * 7)
+    log.log_start = 5
+    assert status(table, cluster)[2] == (2, None, 7, 2, 0, "")
+    log.log_start = 7
+    assert status(table, cluster)[2] == (2, None, 7, 0, 0, "")
+
+
 def test_records_that_retention_took_before_they_were_loaded(cluster: MemoryCluster, table: Table) -> None:
     load(cluster, table)
     log = cluster.partitions[TOPIC, 0]

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import BrokerUnreachable
-from ottla.client.model import LATEST_TIMESTAMP, Position, TopicInfo
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, TopicInfo
 from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.common.ids import uuid_to_string
@@ -162,15 +162,28 @@ class _Places:
         if keys and not absence:
             found = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=isolation)
             ends = {key: info.offset for key, info in found.items()}
-        return [self._compare_one(cluster, index, ends.get((self.topic, index)), absence) for index in self.held]
+        starts = self._starts(cluster) if ends else {}
+        return [
+            self._compare_one(
+                cluster, index, starts.get((self.topic, index), 0), ends.get((self.topic, index)), absence
+            )
+            for index in self.held
+        ]
 
-    def _compare_one(self, cluster: Cluster, index: int, end: int | None, absence: str) -> PartitionStatus:
+    def _starts(self, cluster: Cluster) -> dict[Position, int]:
+        """Where the next load begins in the partitions that were never loaded, as those that were added."""
+        new = [(self.topic, index) for index, committed in self.held.items() if committed is None]
+        found = cluster.list_offsets(dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
+        return {key: info.offset for key, info in found.items()}
+
+    def _compare_one(self, cluster: Cluster, index: int, start: int, end: int | None, absence: str) -> PartitionStatus:
         key, committed = (self.topic, index), self.held[index]
         lag, lag_s, note = None, None, absence
         if end is not None:
-            lag = max(end - (committed or 0), 0)
+            begun = start if committed is None else committed
+            lag = max(end - begun, 0)
             try:
-                lag_s = _age_s(cluster, key, committed or 0) if lag else 0.0
+                lag_s = _age_s(cluster, key, begun) if lag else 0.0
             except KafkaError as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
