@@ -99,6 +99,7 @@ def test_what_is_before_deleted_records_is_not_dirty(directory: Path) -> None:
 
 
 def test_a_directory_that_was_never_cleaned_has_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").touch()
     assert json.loads(cleaner(tmp_path, "--json").output) == []
 
 
@@ -107,3 +108,11 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     result = cleaner(tmp_path)
     assert result.exit_code == 2
     assert "cleaner-offset-checkpoint, line 3" in str(result.exception) + result.output
+
+
+def test_a_directory_of_something_else_is_told(tmp_path: Path) -> None:
+    """Not an empty table, as of a broker that has nothing to compact."""
+    (tmp_path / "pictures").mkdir()
+    result = cleaner(tmp_path)
+    assert result.exit_code == 2
+    assert "is no data directory: name what --data-dir or log.dirs names" in result.stderr

@@ -26,11 +26,13 @@ from ottla.common.errors import OperatorError
 from ottla.storage.checkpoints import CheckpointCorruption, read_offsets
 from ottla.storage.cleaner.log_cleaner import PassReport
 from ottla.storage.cleaner.report import UNCLEANABLE, LogReport, parse_report
+from ottla.storage.directories import partition_directories
 from ottla.storage.names import (
     CLEANER_OFFSET_CHECKPOINT,
     CLEANER_REPORT_FILE,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
+    META_PROPERTIES,
     parse_offset,
     partition_dir,
 )
@@ -66,8 +68,11 @@ def cleaner(directory: str, as_json: bool) -> None:
     log.cleaner.backoff.ms what becomes of each partition. A log is due when its dirty ratio exceeds
     min.cleanable.dirty.ratio, or a record waits longer than max.compaction.lag.ms.
     """
+    disk, path = RealDisk(), os.path.abspath(directory)
     try:
-        found = cleaned_logs(RealDisk(), os.path.abspath(directory))
+        found = cleaned_logs(disk, path)
+        if not found and not _holds_logs(disk, path):
+            raise OperatorError(f"{directory} is no data directory: name what --data-dir or log.dirs names")
     except CheckpointCorruption as error:
         raise OperatorError(
             f"{error}: a broker makes it anew, and cleans a log whose progress is lost from its start"
@@ -153,6 +158,11 @@ def cleaned_logs(disk: Disk, directory: str) -> list[CleanedLog]:
             clean, dirty, active = _sizes(disk, folder, begun)
             found.append(CleanedLog(*key, cleaned_to.get(key), clean, dirty, active, reports.get(key)))
     return sorted(found, key=lambda each: (-each.dirty_ratio, each.topic, each.partition))
+
+
+def _holds_logs(disk: Disk, directory: str) -> bool:
+    """Whether a broker has, or had, its data there."""
+    return disk.exists(os.path.join(directory, META_PROPERTIES)) or bool(partition_directories(disk, directory))
 
 
 def _reports(disk: Disk, directory: str) -> Sequence[LogReport]:
