@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import struct
 from pathlib import Path
 from typing import Any
@@ -379,6 +380,13 @@ class TestObstacles:
             assert f"a transaction that was {what} and does not count" in refused(directory)
         else:
             assert adopt(directory).exit_code == 0
+
+
+def test_the_next_step_is_told_as_a_shell_takes_it(tmp_path: Path) -> None:
+    directory = ApacheDirectory(tmp_path / "my $kafka")
+    directory.write([*features(), registration()])
+    line = adopt(directory).stdout.splitlines()[-1]
+    assert shlex.split(line)[-1] == str(directory.path)
 
 
 def test_what_belongs_to_no_topic_and_what_waits_for_removal_is_named(made: ApacheDirectory) -> None:

@@ -8,6 +8,7 @@ again; and only when the operator says that it is lost (`--replace-node`).
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -205,7 +206,7 @@ def _lost(disk: Disk, plan: LocalCluster, lost: Sequence[LocalBroker]) -> Operat
     if strays & {os.path.basename(path) for path in paths}:
         return OperatorError(
             f"{what}, but stands beside it under names that end with {STRAY_DIR_SUFFIX}: bring it back with "
-            f"`ottla log restore {plan.data_dir} --execute`"
+            f"`ottla log restore {shlex.quote(plan.data_dir)} --execute`"
         )
     options = " ".join(f"--replace-node {broker.node_id}" for broker in lost)
     return OperatorError(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from ottla.cli.command import Group
+from ottla.cli.command import Group, program
 from ottla.common.config_keys_authorizer import STANDARD_AUTHORIZER
 from ottla.common.errors import OperatorError
 from ottla.common.properties import format_properties
@@ -106,8 +107,9 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
         f"{folder} has an authority (ca.pem), server.properties (cluster.properties with --brokers), and "
         f"{', '.join(f'{name}.properties' for name in (ADMIN, *clients))}; begin with:"
     )
-    click.echo(f"ottla start --config {folder / 'server.properties'}")
-    click.echo(f"ottla topic list --command-config {folder / f'{ADMIN}.properties'}")
+    click.echo(f"{program()} start --config {shlex.quote(str(folder / 'server.properties'))}")
+    admin = shlex.quote(str(folder / f"{ADMIN}.properties"))
+    click.echo(f"{program()} topic list --command-config {admin}")
 
 
 def _stores(folder: Path, name: str) -> dict[str, str]:

@@ -126,7 +126,11 @@ def read_environment(path: Path) -> Environment:
 
 
 def _no_environment(path: Path) -> OperatorError:
-    return OperatorError(f"{path} is no environment archive: make one by `ottla pipeline package --output {path}`")
+    return OperatorError(f"{path} is no environment archive: make one by `{_making(path)}`")
+
+
+def _making(path: Path) -> str:
+    return f"ottla pipeline package --output {shlex.quote(str(path))}"
 
 
 def require_matching(path: Path) -> None:
@@ -135,7 +139,7 @@ def require_matching(path: Path) -> None:
     if (found.python, found.platform) != (here.python, here.platform):
         raise OperatorError(
             f"{path} is for Python {found.python} on {found.platform}, and this is Python {here.python} on "
-            f"{here.platform}: make one here by `ottla pipeline package --output {path}`"
+            f"{here.platform}: make one here by `{_making(path)}`"
         )
 
 

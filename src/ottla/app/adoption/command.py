@@ -7,6 +7,7 @@ Invariant: the directory is as it was when the command ends; taking over is what
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -133,7 +134,8 @@ def _next_step(found: Inspection) -> str:
         )
     node = "" if found.meta.node_id == 1 else f" --set node.id={found.meta.node_id}"
     paths = ",".join(directory.path for directory in found.directories)
-    where = f"--set log.dirs={paths}" if len(found.directories) > 1 else f"--data-dir {paths}"
+    several = len(found.directories) > 1
+    where = f"--set {shlex.quote(f'log.dirs={paths}')}" if several else f"--data-dir {shlex.quote(paths)}"
     return f"Serve it with its own configuration, or with {program()} start {where}{node}"
 
 
