@@ -72,6 +72,7 @@ class Quorum:
     """A process in the namespace of each host, by its id."""
     servers: Mapping[int, Server] = {}
     """By the id of their host."""
+    node_settings: Mapping[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -88,6 +89,9 @@ class Quorum:
 
 class ZooKeepers(Quorum):
     """Three servers. On the way out they are gone."""
+
+    node_settings: Mapping[str, str] = {"zookeeper.connection.timeout.ms": "120000"}
+    """A start outlasts all faults; by the default it would end with the session's timeout, where no server answers."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -161,7 +161,7 @@ class Course:
             self._security = make_security(self._options.security, folder / "keys", [each.host for each in places])
             self._nodes = Nodes(
                 folder,
-                settings={**SETTINGS, **self._security.node_settings},
+                settings={**SETTINGS, **coordination.node_settings, **self._security.node_settings},
                 places=places,
                 voters=VOTERS,
                 first=self._security.format_options,
