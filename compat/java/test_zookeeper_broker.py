@@ -96,12 +96,12 @@ class Tree:
         self._client.close()
 
 
-def refused(address: str, data_dir: Path) -> str:
+def refused(address: str, data_dir: Path, **more: object) -> str:
     """What a start says that is to be refused."""
-    options = {**settings(address), "log.dirs": data_dir, "listeners": "PLAINTEXT://127.0.0.1:0"}
+    options = {**settings(address), "log.dirs": data_dir, "listeners": "PLAINTEXT://127.0.0.1:0", **more}
     command = [sys.executable, "-m", "ottla", "start"]
     for name, value in options.items():
-        command += ["--set", f"{name}={value}"]
+        command += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
     assert ended.returncode == 2, ended.stderr
     assert "Traceback" not in ended.stderr

@@ -96,7 +96,7 @@ class SimulatedZooKeeper:
         self.write(paths.topic(name), encode_topic(TopicAssignment(b"t" * 16, assigned)))
 
     def connect(self, _servers: str, timeout_ms: int, *, post: Callable[..., object], pool: BlockingPool) -> Session:
-        """As `KazooSession` is made."""
+        """As `session_below` is called."""
         return Session(self, timeout_ms, post)
 
 

@@ -45,7 +45,7 @@ def group():
 @pytest.fixture
 def make(zookeeper, group, monkeypatch):
     """A consumer of a group of its own, which reads from the beginning and does not wait for others for long."""
-    monkeypatch.setattr(ottla.api.legacy_consumer, "KazooSession", zookeeper.connect)
+    monkeypatch.setattr(ottla.api.legacy_consumer, "session_below", zookeeper.connect)
     settings = {
         "zookeeper.connect": "simulated",
         "group.id": group,

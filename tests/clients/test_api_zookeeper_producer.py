@@ -23,7 +23,7 @@ BY_ZOOKEEPER = {"zk.connect": "simulated"}
 def zookeeper(ottla_broker, monkeypatch):
     with SimulatedZooKeeper() as running:
         running.register(ottla_broker.bootstrap_servers)
-        monkeypatch.setattr(ottla.api.broker_watch, "KazooSession", running.connect)
+        monkeypatch.setattr(ottla.api.broker_watch, "session_below", running.connect)
         yield running
 
 

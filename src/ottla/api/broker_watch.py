@@ -17,7 +17,7 @@ from typing import Any
 
 from ottla.client.worker import Worker
 from ottla.client.zookeeper_brokers import BrokerSearch
-from ottla.client.zookeeper_session import KazooSession
+from ottla.client.zookeeper_session import session_below
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.session import ZooKeeperError
@@ -42,7 +42,7 @@ class BrokerWatch:
         self._refreshing = self._again = False
         self._found: Future[list[str]] = Future()
         try:
-            self._session = KazooSession(servers, SESSION_TIMEOUT_MS, post=self._post, pool=self._worker)
+            self._session = session_below(servers, SESSION_TIMEOUT_MS, post=self._post, pool=self._worker)
         except BaseException:
             self._end()
             raise

@@ -27,7 +27,7 @@ from ottla.client.legacy.consumer import Hooks, LegacyReader, ReaderSettings
 from ottla.client.legacy.offsets import offset_places
 from ottla.client.legacy.streams import Stream
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from ottla.client.zookeeper_session import KazooSession
+from ottla.client.zookeeper_session import session_below
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.znodes.consumers import BLACK_LIST, MAX_STREAMS, STATIC, WHITE_LIST
 
@@ -91,7 +91,7 @@ class LegacyConsumer(Generic[RK, RV]):
             servers = given["zookeeper.connect"]
             self._reader: LegacyReader[RK, RV] = LegacyReader(
                 settings,
-                lambda post, pool: KazooSession(servers, settings.session_timeout_ms, post=post, pool=pool),
+                lambda post, pool: session_below(servers, settings.session_timeout_ms, post=post, pool=pool),
                 _decoder(key_deserializer, value_deserializer),
                 Hooks(before_releasing_partitions, before_starting_fetchers),
             )

@@ -32,6 +32,7 @@ from ottla.common.config_keys_zookeeper import ZOOKEEPER_CONNECT
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, OperatorError
+from ottla.common.files import read_file
 from ottla.common.ip_overrides import parse_ip_overrides
 from ottla.common.machine import Machine
 from ottla.common.peer import Peers
@@ -230,11 +231,13 @@ class BrokerProcess:
     def _zookeeper_session(self, loop: asyncio.AbstractEventLoop, pool: ThreadPool) -> KazooSession | None:
         if not self._config.on_zookeeper:
             return None
-        from ottla.client.zookeeper_session import KazooSession  # here, since a node with a quorum needs none
+        from ottla.client.zookeeper_access import zookeeper_access  # here, since a node with a quorum needs none
+        from ottla.client.zookeeper_session import KazooSession
 
-        servers = self._config.get_str(ZOOKEEPER_CONNECT) or ""
+        connect = self._config.get_str(ZOOKEEPER_CONNECT) or ""
         timeout_ms = self._config.get_int("zookeeper.session.timeout.ms")
-        return KazooSession(servers, timeout_ms, post=loop.call_soon_threadsafe, pool=pool)
+        access = zookeeper_access(self._config.get, os.environ, read_file)
+        return KazooSession(connect, timeout_ms, post=loop.call_soon_threadsafe, pool=pool, access=access)
 
     def _make_sasl(self, machine: Machine) -> SaslOfListeners | None:
         if not any(listener.authenticates for listener in self._config.spoken_listeners):

@@ -10,48 +10,98 @@ what `ottla.protocol.znodes.session` says in these:
 - A watch on a znode that is not there is set by `exists` only, so that goes before `get`. The server answers a session
   in the order of its calls.
 - Stopping joins its threads, so that is done in the pool.
-
-Left out: access rights of znodes, authentication, TLS.
+- It makes contexts of TLS of PEM files, and waits for data that OpenSSL has already. So its handler is another here.
+- It is connected before it says who it is, and gives up for good when that fails, be it that the server died meanwhile.
+  Another client then goes on with the session, a while later.
 """
 
 from __future__ import annotations
 
+import logging
+import socket
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from ssl import SSLSocket
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.client.zookeeper_access import ZooKeeperAccess
 from ottla.common.clock import BlockingPool
 from ottla.common.errors import OperatorError
 from ottla.protocol.znodes.operations import Check, Create, Delete, Operation, SetData, Znode
-from ottla.protocol.znodes.session import Code, Done, SessionListener, Watch, ZooKeeperError
+from ottla.protocol.znodes.rights import Rights, rights_of
+from ottla.protocol.znodes.rooted import RootedSession, split_connect
+from ottla.protocol.znodes.session import Code, Done, SessionListener, Watch, ZooKeeperError, ZooKeeperSession
 
 if TYPE_CHECKING:
+    import ssl
+
     from kazoo.client import KazooClient
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
+ANYBODY = ZooKeeperAccess()
 RETRY = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0}
 """Of connections: again without an end, at most two seconds apart (kazoo's own longest pause is an hour)."""
+
+AGAIN_S = 1.0
+"""After a server that refused who one is, before the next is asked."""
 
 _CODES = {code.value: code for code in Code}
 
 
-class KazooSession:
-    """One node's sessions on `zookeeper.connect`. All methods belong to the loop."""
+def session_below(
+    connect: str,
+    timeout_ms: int,
+    *,
+    post: Callable[..., object],
+    pool: BlockingPool,
+    access: ZooKeeperAccess = ANYBODY,
+) -> ZooKeeperSession:
+    """A session on `zookeeper.connect` that sees what lies below the path at its end; see `KazooSession`."""
+    _servers, root = split_connect(connect)
+    return RootedSession(KazooSession(connect, timeout_ms, post=post, pool=pool, access=access), root)
 
-    def __init__(self, servers: str, timeout_ms: int, *, post: Callable[..., object], pool: BlockingPool) -> None:
-        """`servers` as `host:port,host:port/chroot`; `post` runs a callback on the loop and may be called by any
-        thread (`call_soon_threadsafe`). Raises OperatorError without kazoo, and for servers that can't be."""
+
+class KazooSession:
+    """One node's sessions on the servers of `zookeeper.connect`. All methods belong to the loop."""
+
+    def __init__(
+        self,
+        connect: str,
+        timeout_ms: int,
+        *,
+        post: Callable[..., object],
+        pool: BlockingPool,
+        access: ZooKeeperAccess = ANYBODY,
+    ) -> None:
+        """`connect` as `host:port,host:port/path`, whose path is for others to go by (`RootedSession`); `post` runs a
+        callback on the loop and may be called by any thread (`call_soon_threadsafe`). Raises OperatorError without
+        kazoo, and for servers that can't be."""
         try:
-            from kazoo.client import KazooClient
+            import kazoo.client  # noqa: F401 - an extra
+
+            if access.login is not None:
+                import puresasl  # noqa: F401 - of the same extra
         except ImportError as error:
+            package = "kazoo" if error.name is None else error.name.partition(".")[0]
             raise OperatorError(
-                "zookeeper.connect needs the package kazoo: install the extra, as in pip install 'ottla[zookeeper]'"
+                f"zookeeper.connect needs the package {package}: install the extra, as in pip install "
+                "'ottla[zookeeper]'"
             ) from error
+        servers, self._root = split_connect(connect)
+        self._access = access
+        self._make = partial(self._new_client, servers, timeout_ms / 1000)
+        self.trouble = ""
+        """See `ZooKeeperSession`."""
         try:
-            self._client = KazooClient(servers, timeout=timeout_ms / 1000, connection_retry=dict(RETRY))
+            self._client = self._make(None)
         except ValueError as error:
-            raise OperatorError(f"zookeeper.connect {servers!r} names no servers: {error}") from error
+            raise OperatorError(f"zookeeper.connect {connect!r} names no servers: {error}") from error
+        self._session: tuple[int, bytes] | None = None
+        self._again: threading.Timer | None = None
         self._post = post
         self._pool = pool
         self._listener: SessionListener | None = None
@@ -60,39 +110,84 @@ class KazooSession:
         self._waiting: dict[int, Callable[[ZooKeeperError], None]] = {}
         self._calls = 0
 
+    def _new_client(self, servers: str, timeout_s: float, session: tuple[int, bytes] | None) -> KazooClient:
+        from kazoo.client import KazooClient
+
+        login, context = self._access.login, self._access.context
+        digest = None
+        if login is not None:
+            digest = {"mechanism": "DIGEST-MD5", "username": login.user, "password": login.password}
+        return KazooClient(
+            servers,
+            timeout=timeout_s,
+            client_id=session,
+            connection_retry=dict(RETRY),
+            handler=None if context is None else _tls_handler(context, self._has_trouble),
+            sasl_options=digest,
+        )
+
     def start(self, listener: SessionListener) -> None:
         """See `ZooKeeperSession`."""
         self._listener = listener
-        self._client.add_listener(self._state_changed)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._client.add_listener(partial(self._state_changed, self._client))
         self._client.start_async()
 
     def close(self, done: Callable[[], None]) -> None:
         """See `ZooKeeperSession`."""
         self._listener = None
+        if self._again is not None:
+            self._again.cancel()
         self._fail_all()
         self._pool.submit(partial(_stop, self._client), lambda _result, _error: done())
 
     # -- connections -----------------------------------------------------------------------------------------------
 
-    def _state_changed(self, state: str) -> None:
+    def _state_changed(self, client: KazooClient, state: str) -> None:
         """Called by a thread of kazoo."""
-        session = self._client.client_id[0] if state == "CONNECTED" else 0
-        self._post(self._follow, state, session)
+        session = client.client_id if state == "CONNECTED" else None
+        self._post(self._follow, client, client.client_state if state == "LOST" else state, session)
 
-    def _follow(self, state: str, session: int) -> None:
+    def _has_trouble(self, reason: str) -> None:
+        """Called by a thread of kazoo."""
+        self.trouble = reason
+
+    def _follow(self, client: KazooClient, state: str, session: tuple[int, bytes] | None) -> None:
         listener = self._listener
-        if listener is None:
+        if listener is None or client is not self._client:
             return
-        if state == "CONNECTED":
+        if session is not None:
             self._connected = True
-            listener.on_connected(session)
+            self._session = session
+            listener.on_connected(session[0])
             return
         was_connected, self._connected = self._connected, False
         if was_connected:
             self._fail_all()
             listener.on_disconnected()
-        if state == "LOST":
+        if state == "AUTH_FAILED":
+            self._refused()
+        elif state != "SUSPENDED":
+            self._session = None
             listener.on_expired()
+
+    def _refused(self) -> None:
+        """A server does not believe who this is, or died while it was told."""
+        login = self._access.login
+        self.trouble = f"ZooKeeper refuses the user {login.user if login else ''!r} of the JAAS file"
+        logger.warning("%s, or broke off meanwhile: it is asked again", self.trouble)
+        self._again = threading.Timer(AGAIN_S, self._post, (self._go_on,))
+        self._again.daemon = True
+        self._again.start()
+
+    def _go_on(self) -> None:
+        """With the same session, if it is not over."""
+        if self._listener is not None:
+            refused, self._client = self._client, self._make(self._session)
+            self._pool.submit(partial(_stop, refused), lambda _result, _error: None)
+            self._begin()
 
     def _fail_all(self) -> None:
         self._connected = False
@@ -124,7 +219,7 @@ class KazooSession:
         def send(client: KazooClient) -> Any:
             transaction = client.transaction()
             for operation in operations:
-                _add(transaction, operation)
+                self._add(transaction, operation)
             return transaction.commit_async()
 
         self._call(operations[0].path, send, partial(_results, operations), done)
@@ -159,6 +254,30 @@ class KazooSession:
                 error = None
         done(answer, error)
 
+    def _add(self, transaction: Any, operation: Operation) -> None:
+        path = operation.path
+        if isinstance(operation, Create):
+            transaction.create(
+                path, operation.data, self._rights(path), ephemeral=operation.ephemeral, sequence=operation.sequential
+            )
+        elif isinstance(operation, SetData):
+            transaction.set_data(path, operation.data, operation.version)
+        elif isinstance(operation, Delete):
+            transaction.delete(path, operation.version)
+        elif isinstance(operation, Check):
+            transaction.check(path, operation.version)
+
+    def _rights(self, path: str) -> Any:
+        """Of a new znode, as kazoo has them; None leaves it open."""
+        if not self._access.secures:
+            return None
+        from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
+
+        rights = rights_of(path.removeprefix(self._root))
+        if rights is Rights.OPEN:
+            return None
+        return CREATOR_ALL_ACL if rights is Rights.SECRET else [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+
     def _watcher(self, watch: Watch) -> Callable[[object], None]:
         """What kazoo calls in a thread of its own; of a connection that is lost nothing is told."""
         connection = self._connection
@@ -178,6 +297,28 @@ def _stop(client: KazooClient) -> None:
     client.close()
 
 
+def _tls_handler(context: ssl.SSLContext, has_trouble: Callable[[str], None]) -> Any:
+    """What kazoo connects and waits by; `has_trouble` is told, by a thread, why TLS can't be spoken."""
+    from kazoo.handlers.threading import SequentialThreadingHandler
+
+    class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
+        def create_connection(self, *, address: tuple[str, int], hostname: str, timeout: float, **_: object) -> Any:
+            plain = socket.create_connection(address, timeout)
+            try:
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return context.wrap_socket(plain, server_hostname=hostname)
+            except OSError as error:
+                plain.close()
+                has_trouble(f"TLS with {hostname}:{address[1]} fails: {getattr(error, 'verify_message', '') or error}")
+                raise
+
+        def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: Any = None) -> Any:
+            decrypted = [each for each in rlist if isinstance(each, SSLSocket) and each.pending()]
+            return (decrypted, [], []) if decrypted else super().select(rlist, wlist, xlist, timeout)
+
+    return TlsHandler()
+
+
 def _code(error: BaseException) -> Code:
     return _CODES.get(type(error).__name__.removesuffix("Error"), Code.OTHER)
 
@@ -185,17 +326,6 @@ def _code(error: BaseException) -> Code:
 def _znode(found: tuple[bytes, Any]) -> Znode:
     data, stat = found
     return Znode(data, stat.version, stat.czxid, stat.ephemeralOwner, stat.mzxid)
-
-
-def _add(transaction: Any, operation: Operation) -> None:
-    if isinstance(operation, Create):
-        transaction.create(operation.path, operation.data, ephemeral=operation.ephemeral, sequence=operation.sequential)
-    elif isinstance(operation, SetData):
-        transaction.set_data(operation.path, operation.data, operation.version)
-    elif isinstance(operation, Delete):
-        transaction.delete(operation.path, operation.version)
-    elif isinstance(operation, Check):
-        transaction.check(operation.path, operation.version)
 
 
 def _results(operations: Sequence[Operation], results: Sequence[Any]) -> list[str]:

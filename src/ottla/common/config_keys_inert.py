@@ -128,7 +128,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ("there is no client telemetry yet", "telemetry.max.bytes"),
     (
         "the client of ZooKeeper has no such part here",
-        "zookeeper.clientCnxnSocket zookeeper.max.in.flight.requests",
+        "zookeeper.max.in.flight.requests",
     ),
     (
         "there is no migration from ZooKeeper yet",
@@ -220,5 +220,5 @@ LISTENER_SECURITY = _names(
 )
 """Those that it changes for a listener only, by `listener.name.<name>.` before the name."""
 
-SECURITY_PREFIXES = ("ssl.", "sasl.", "zookeeper.ssl.", "zookeeper.set.acl")
+SECURITY_PREFIXES = ("ssl.", "sasl.", "zookeeper.ssl.")
 """Every other name that begins so is a security setting without a harmless value."""

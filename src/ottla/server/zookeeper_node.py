@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, Scheduler
+from ottla.common.config_keys_zookeeper import ZOOKEEPER_CONNECT
 from ottla.common.endpoint import Endpoint
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.ids import Uuid
 from ottla.common.machine import Machine
 from ottla.common.peer import ControllerRequests
@@ -22,6 +23,7 @@ from ottla.metadata.image import BrokerImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import SUPPORTED_FEATURES
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from ottla.protocol.znodes.rooted import split_connect
 from ottla.protocol.znodes.session import ZooKeeperSession
 from ottla.server.broker_life import LifeDone
 from ottla.server.control import Control
@@ -37,15 +39,15 @@ class ZooKeeperNode:
     """One broker's way in; `session` is what its log stands on."""
 
     def __init__(self, config: BrokerConfig, machine: Machine, session: ZooKeeperSession) -> None:
-        """`session` is not started yet."""
+        """`session` is on the servers of `zookeeper.connect`, and not started yet."""
         self._config = config
         self._machine = machine
         self._session_timeout_ms = config.get_int("zookeeper.session.timeout.ms")
-        self.session = Entrance(session, machine.scheduler)
+        _servers, root = split_connect(config.get_str(ZOOKEEPER_CONNECT) or "")
+        self.session = Entrance(session, root, machine.scheduler)
 
     async def enter(self) -> str:
-        """The id of the cluster; the data directory is looked at, and not changed. Raises OperatorError."""
-        meta = read_meta_properties(self._machine.disk, self._config.metadata_log_dir, ZOOKEEPER)
+        """The id of the cluster; data directories are looked at, and not changed. Raises OperatorError."""
         timeout_ms = self._config.get("zookeeper.connection.timeout.ms") or self._session_timeout_ms
         if not isinstance(timeout_ms, int):
             raise InvariantError("zookeeper.connection.timeout.ms is a number")
@@ -57,9 +59,23 @@ class ZooKeeperNode:
             elif error is not None:
                 known.set_exception(error)
 
-        owned_by = None if meta is None else meta.cluster_id
-        self.session.enter(owned_by, lambda: random_id(self._machine.rng), timeout_ms / 1000, entered)
+        self.session.enter(self._owned_by(), lambda: random_id(self._machine.rng), timeout_ms / 1000, entered)
         return await known
+
+    def _owned_by(self) -> str | None:
+        """The cluster of the first directory that says one; whether the others fit is seen when they are opened."""
+        refusals = []
+        for directory in self._config.log_dirs:
+            try:
+                meta = read_meta_properties(self._machine.disk, directory, ZOOKEEPER)
+            except OperatorError as error:
+                refusals.append(error)
+            else:
+                if meta is not None:
+                    return meta.cluster_id
+        if refusals:
+            raise refusals[0]  # it may be data of another cluster
+        return None
 
     def take_part(
         self,

@@ -84,6 +84,11 @@ class SimSession:
 
     # -- connections -----------------------------------------------------------------------------------------------
 
+    @property
+    def trouble(self) -> str:
+        """See `ZooKeeperSession`."""
+        return ""
+
     def start(self, listener: SessionListener) -> None:
         """See `ZooKeeperSession`."""
         self._listener = listener

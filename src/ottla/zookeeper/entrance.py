@@ -3,6 +3,8 @@
 A data directory belongs to one cluster, so the id has to be known before the directory is opened, and the directory
 before anything is claimed or written. Both go by one session, which first this one follows, and then others.
 
+The path at the end of `zookeeper.connect` is made by the first broker that comes without data, as in Apache Kafka.
+
 Invariant: a broker whose data belongs to a cluster neither gives that id to a tree without one nor enters another.
 """
 
@@ -15,6 +17,7 @@ from ottla.common.errors import OperatorError, ProtocolError
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import decode_cluster_id, encode_cluster_id
 from ottla.protocol.znodes.operations import Create, Operation, Znode
+from ottla.protocol.znodes.rooted import RootedSession
 from ottla.protocol.znodes.session import Code, Done, SessionListener, Watch, ZooKeeperError, ZooKeeperSession
 
 EnterDone = Callable[[str | None, BaseException | None], None]
@@ -38,9 +41,9 @@ class Entrance:
         "_timer",
     )
 
-    def __init__(self, session: ZooKeeperSession, scheduler: Scheduler) -> None:
-        """`session` is not started yet."""
-        self._session = session
+    def __init__(self, session: ZooKeeperSession, root: str, scheduler: Scheduler) -> None:
+        """`session` is not started yet; all lies below `root`, which is "" for the whole tree."""
+        self._session = RootedSession(session, root)
         self._scheduler = scheduler
         self._session_id = 0
         self._listeners: list[SessionListener] = []
@@ -62,6 +65,11 @@ class Entrance:
         self._session.start(self)
 
     # -- the session -----------------------------------------------------------------------------------------------
+
+    @property
+    def trouble(self) -> str:
+        """See `ZooKeeperSession`."""
+        return self._session.trouble
 
     def start(self, listener: SessionListener) -> None:
         """See `ZooKeeperSession`; after `enter` succeeded. There may be several, told in the order of their coming."""
@@ -125,15 +133,16 @@ class Entrance:
                 f"{self._owned_by}: connect to that cluster's ZooKeeper, or name an empty directory"
             )
         else:
+            self._session.make_root(self._root_made)
+
+    def _root_made(self, error: ZooKeeperError | None) -> None:
+        if error is not None:
+            self._failed(error)
+        else:
             self._session.multi([Create(paths.CLUSTER_FOLDER, b"")], self._folder_made)
 
     def _folder_made(self, _paths: list[str] | None, error: ZooKeeperError | None) -> None:
-        if error is not None and error.code is Code.NO_NODE:
-            self._refuse(
-                "zookeeper.connect ends in a path that is not there: make it with ZooKeeper's shell (`create`), or "
-                "leave it away"
-            )
-        elif error is not None and error.code is not Code.NODE_EXISTS:
+        if error is not None and error.code is not Code.NODE_EXISTS:
             self._failed(error)
         else:
             made = Create(paths.CLUSTER_ID, encode_cluster_id(self._new_id()))
@@ -161,13 +170,22 @@ class Entrance:
 
     def _failed(self, error: ZooKeeperError) -> None:
         """A lost connection comes again, by itself; until then the time runs."""
-        if error.code not in (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED):
+        if error.code is Code.NO_AUTH:
+            self._refuse(
+                f"ZooKeeper gives this broker no right to read or make what it needs ({error}): give it the user of "
+                "the others (a Client section in the file of -Djava.security.auth.login.config, or zookeeper.ssl.*), "
+                "or change the ACLs there"
+            )
+        elif error.code not in (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED):
             self._refuse(f"ZooKeeper refuses to say which cluster it keeps ({error}): see to zookeeper.connect")
 
     def _waited(self) -> None:
+        trouble = self._session.trouble
         self._refuse(
-            "no server of zookeeper.connect has answered within zookeeper.connection.timeout.ms: start ZooKeeper, or "
-            "name the servers where it runs"
+            f"no server of zookeeper.connect serves this broker ({trouble}): see to that, or name other servers"
+            if trouble
+            else "no server of zookeeper.connect has answered within zookeeper.connection.timeout.ms: start ZooKeeper, "
+            "or name the servers where it runs"
         )
 
     def _refuse(self, sentence: str) -> None:

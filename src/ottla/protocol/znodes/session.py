@@ -89,6 +89,11 @@ class SessionListener(Protocol):
 class ZooKeeperSession(Protocol):
     """Calls on a server, by whichever session is there. A call while there is none fails by CONNECTION_LOSS."""
 
+    @property
+    def trouble(self) -> str:
+        """Why it was not connected last, for who waits in vain; "" where that is not known."""
+        ...
+
     def start(self, listener: SessionListener) -> None:
         """Connect, again and again until that succeeds."""
         ...

@@ -25,6 +25,9 @@ _OPTION = re.compile(
     re.DOTALL,
 )
 _END = re.compile(r"\s*;\s*")
+_QUOTED = r""""(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
+_COMMENT = re.compile(rf"({_QUOTED})|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_SECTION = re.compile(rf"""\s*"?([\w.-]+)"?\s*\{{((?:{_QUOTED}|[^"'}}])*)\}}\s*;\s*""", re.DOTALL)
 _ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
@@ -65,6 +68,25 @@ def parse_jaas(setting: str, text: str) -> LoginModule:
     if end.end() < len(text):
         raise _malformed(setting)
     return LoginModule(head.group(1), options)
+
+
+def parse_jaas_file(what: str, text: str, section: str) -> LoginModule | None:
+    """The module of the section of that name, of a file as Java's ConfigFile reads it; None without the section.
+
+    Raises OperatorError that names `what` and the section alone.
+    """
+    rest, position = _COMMENT.sub(lambda found: found.group(1) or " ", text), 0
+    while rest[position:].strip():
+        found = _SECTION.match(rest, position)
+        if found is None:
+            raise OperatorError(
+                f'{what} is no JAAS file, whose sections have the form NAME {{ MODULE required name="value"; }}; '
+                "(what it holds is not shown, since that may be passwords)"
+            )
+        if found.group(1) == section:
+            return parse_jaas(f"the section {section} of {what}", found.group(2))
+        position = found.end()
+    return None
 
 
 def _plain(match: re.Match[str]) -> str:

@@ -1,0 +1,214 @@
+"""A broker of ours on a real ZooKeeper that asks who it is: SASL, access rights, TLS, and Kafka's migrating tool."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+from test_zookeeper_broker import START_S, WITHIN_S, consume, produce, refused, settings
+from zookeeper_tree import JAVA, ZooKeeper
+
+from ottla.app.ports import free_ports
+from ottla.protocol.znodes import paths
+from ottla.security.authority import Authority
+from ottla.testing import Broker
+
+CLIENT = 'Client {{\n  // who the brokers are\n  {module} required username="kafka" password="{password}";\n}};\n'
+DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule"
+PASSWORD = 'of "all"'
+PROVIDERS = "org.apache.zookeeper.server.auth"
+
+
+class SecuredZooKeeper(ZooKeeper):
+    """With users of SASL at one port, and at another TLS with certificates of both sides."""
+
+    def __init__(self, classpath: str) -> None:
+        super().__init__(classpath)
+        self._classpath = classpath
+        (self._secure_port,) = free_ports(1)
+        self.secure_address = f"localhost:{self._secure_port}"
+        authority, now = Authority.make("test", datetime.now(UTC)), datetime.now(UTC)
+        self.trusted = self._file("trusted.pem", authority.pem)
+        self.own = self._file("broker.pem", authority.issue("broker", [], now))
+        self.others = self._file("others.pem", Authority.make("other", now).pem)
+        server = self._file("server.pem", authority.issue("server", ["localhost"], now))
+        users = self._file(
+            "server.jaas",
+            f'Server {{ {DIGEST} required user_kafka="{PASSWORD.replace(chr(34), chr(92) + chr(34))}"; }};\n',
+        )
+        self._java = [
+            *JAVA,
+            f"-Djava.security.auth.login.config={users}",
+            f"-Dzookeeper.authProvider.sasl={PROVIDERS}.SASLAuthenticationProvider",
+            f"-Dzookeeper.authProvider.x509={PROVIDERS}.X509AuthenticationProvider",
+            "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            f"-Dzookeeper.ssl.keyStore.location={server}",
+            f"-Dzookeeper.ssl.trustStore.location={self.trusted}",
+            "-cp",
+            classpath,
+        ]
+
+    def __enter__(self) -> Self:
+        config = self._file(
+            "server.cfg",
+            f"tickTime=1000\ndataDir={self.home / 'zookeeper'}\nclientPort={self._port}\n"
+            f"clientPortAddress=127.0.0.1\nsecureClientPort={self._secure_port}\n",
+        )
+        self.begin(self._listens, "org.apache.zookeeper.server.ZooKeeperServerMain", str(config))
+        return self
+
+    def _file(self, name: str, content: str | bytes) -> Path:
+        path = self.home / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def as_user(self, password: str = PASSWORD, module: str = DIGEST) -> str:
+        """What KAFKA_OPTS says of a user."""
+        escaped = password.replace('"', '\\"')
+        path = self._file(
+            f"client-{abs(hash((password, module)))}.jaas", CLIENT.format(module=module, password=escaped)
+        )
+        return f"-Xmx1g -Djava.security.auth.login.config={path}"
+
+    def secure(self, kafka_opts: str) -> None:
+        """As `zookeeper-security-migration --zookeeper.acl=secure`."""
+        command = ["java", *kafka_opts.split(), "-cp", self._classpath, "kafka.admin.ZkSecurityMigrator"]
+        arguments = ["--zookeeper.acl", "secure", "--zookeeper.connect", self.address]
+        subprocess.run([*command, *arguments], check=True, capture_output=True, text=True, timeout=START_S)
+
+
+@pytest.fixture
+def server(kafka_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> SecuredZooKeeper:
+    monkeypatch.delenv("KAFKA_OPTS", raising=False)
+    return SecuredZooKeeper(kafka_of("3.9"))
+
+
+class Anybody:
+    """Who looks at the tree and is nobody."""
+
+    def __init__(self, address: str) -> None:
+        self._client = KazooClient(address)
+        self._client.start(WITHIN_S)
+
+    def rights(self, path: str) -> set[tuple[str, str, int]]:
+        """Scheme, id and permissions; asked of its ACL alone, which everybody may see who may read the znode."""
+        return {(each.id.scheme, each.id.id, each.perms) for each in self._client.get_acls(path)[0]}
+
+    def may_not_read(self, path: str) -> bool:
+        try:
+            self._client.get(path)
+        except NoAuthError:
+            return True
+        return False
+
+    def may_not_write(self, path: str) -> bool:
+        try:
+            self._client.set(path, b"mine")
+        except NoAuthError:
+            return True
+        return False
+
+    def end(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+
+ALL, READ = 31, 1
+OWN = {("sasl", "kafka", ALL), ("world", "anyone", READ)}
+OPEN = {("world", "anyone", ALL)}
+
+
+def work(broker: Broker, topic: str = "t") -> AdminClient:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WITHIN_S)
+    if topic == "t":
+        produce(broker, "a")
+    return admin
+
+
+def test_what_a_user_makes_is_its_own(
+    server: SecuredZooKeeper, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with server:
+        monkeypatch.setenv("KAFKA_OPTS", server.as_user())
+        options = {**settings(f"{server.address}/made/here"), "zookeeper.set.acl": True}
+        with Broker(configs=options, start_timeout_s=START_S) as broker:
+            admin = work(broker)
+            secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+            change = UserScramCredentialUpsertion("alice", secret, b"of alice")
+            admin.alter_user_scram_credentials([change])["alice"].result(WITHIN_S)
+            anybody = Anybody(f"{server.address}/made/here")
+            for path in (paths.topic("t"), paths.CONTROLLER_EPOCH, paths.broker(7), paths.CLUSTER_ID):
+                assert anybody.rights(path) == OWN
+                assert anybody.may_not_write(path)
+                assert not anybody.may_not_read(path)
+            assert anybody.rights(paths.CONSUMERS) == OPEN
+            for path in (paths.entity(paths.CONFIG_USERS, "alice"), paths.CONFIG_BROKERS):
+                assert anybody.may_not_read(path)
+            anybody.end()
+            broker.kill()
+            broker.start()
+            assert consume(broker, 1) == ["a"]
+        monkeypatch.setenv("KAFKA_OPTS", server.as_user("another"))
+        assert "ZooKeeper refuses the user 'kafka'" in refused(server.address, tmp_path / "a")
+        monkeypatch.delenv("KAFKA_OPTS")
+        asked = refused(f"{server.address}/made/here/below", tmp_path / "b")
+        assert "ZooKeeper gives this broker no right" in asked
+
+
+def test_a_cluster_is_secured_later(server: SecuredZooKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    with server, Broker(configs=settings(server.address), start_timeout_s=START_S) as broker:
+        work(broker)
+        anybody = Anybody(server.address)
+        assert anybody.rights(paths.topic("t")) == OPEN
+        broker.stop()
+        monkeypatch.setenv("KAFKA_OPTS", server.as_user())
+        broker.start()
+        server.secure(server.as_user())
+        assert anybody.rights(paths.topic("t")) == OWN
+        work(broker, "u")
+        assert anybody.rights(paths.topic("u")) == OPEN, "zookeeper.set.acl is not on yet"
+        produce(broker, "b")
+        assert sorted(consume(broker, 2)) == ["a", "b"]
+        anybody.end()
+
+
+def test_tls_with_a_certificate_of_its_own(
+    server: SecuredZooKeeper, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with server:
+        tls = {
+            "zookeeper.ssl.client.enable": True,
+            "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+            "zookeeper.ssl.keystore.location": server.own,
+            "zookeeper.ssl.truststore.location": server.trusted,
+        }
+        options = {**settings(server.secure_address), **tls, "zookeeper.set.acl": True}
+        with Broker(configs=options, start_timeout_s=START_S) as broker:
+            work(broker)
+            anybody = Anybody(server.address)
+            assert anybody.rights(paths.topic("t")) == {("x509", "CN=broker", ALL), ("world", "anyone", READ)}
+            broker.kill()
+            broker.start()
+            assert consume(broker, 1) == ["a"]
+            anybody.end()
+        said = refused(
+            server.secure_address, tmp_path / "a", **{**tls, "zookeeper.ssl.truststore.location": server.others}
+        )
+        assert "TLS with localhost" in said
+        named = {**tls, "zookeeper.ssl.truststore.location": server.trusted}
+        said = refused(server.secure_address.replace("localhost", "127.0.0.1"), tmp_path / "b", **named)
+        assert "TLS with 127.0.0.1" in said, "its certificate names another host"
