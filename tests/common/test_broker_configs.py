@@ -149,7 +149,6 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
         ({"password.encoder.secret": "s"}, "password.encoder.secret"),
         ({"zookeeper.connect": "h:2181"}, "broker.id"),
         ({"zookeeper.connect": "h:2181", "broker.id": "-1"}, "broker.id"),
-        ({"zookeeper.connect": "h:2181", "broker.id": "1", "log.dirs": "/a,/b"}, "log.dirs"),
         ({"zookeeper.connect": "h:2181", "broker.id": "1", "metadata.log.dir": "/m"}, "metadata.log.dir"),
         ({"zookeeper.connect": "h", "broker.id": "1", "controller.quorum.voters": "1@h:1"}, "controller.quorum.voters"),
         ({"zookeeper.metadata.migration.enable": "true"}, "zookeeper.metadata.migration.enable"),

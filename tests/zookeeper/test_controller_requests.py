@@ -40,6 +40,7 @@ from .brokers import FOREVER_MS, Life, Machines, World, address_of
 PEER = 2
 BETWEEN_BROKERS = {
     ApiKey.ALTER_PARTITION,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
     ApiKey.ENVELOPE,
     ApiKey.BROKER_HEARTBEAT,
     ApiKey.ALLOCATE_PRODUCER_IDS,

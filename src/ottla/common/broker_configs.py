@@ -541,12 +541,6 @@ def _check_zookeeper(config: BrokerConfig, given: Mapping[str, str]) -> None:
             f"{ZOOKEEPER_CONNECT} and controller.quorum.voters or controller.quorum.bootstrap.servers name two places "
             "that keep the cluster; remove one, and with a quorum set process.roles"
         )
-    # ZooKeeper has no place for where a replica lies, nor is there a metadata log of this node's.
-    if len(config.log_dirs) > 1:
-        raise OperatorError(
-            f"log.dirs names several directories, and with {ZOOKEEPER_CONNECT} a broker keeps its data in one so far; "
-            "name one"
-        )
     if config.metadata_log_dir != config.log_dirs[0]:
         raise OperatorError(
             f"metadata.log.dir is set, and with {ZOOKEEPER_CONNECT} there is no metadata log in a directory; remove it"

@@ -16,10 +16,12 @@ UNASSIGNED_UUID: Uuid = bytes(15) + b"\x01"
 """The directory of a replica whose broker did not choose one yet (KIP-858)."""
 LOST_UUID: Uuid = bytes(15) + b"\x02"
 """That of a replica whose directory failed before the metadata knew it, or that is damaged: not to be counted on."""
+OFFLINE_UUID: Uuid = bytes(15) + b"\x03"
+"""That of one whose directory failed, where the cluster knows no directories by their ids: nothing is left to read."""
 
 MIN_NODE_ID = 0
 """Of `node.id`; the protocol uses what is below for "none" and for consumers."""
-RESERVED_UUIDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID, UNASSIGNED_UUID, LOST_UUID})
+RESERVED_UUIDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID, UNASSIGNED_UUID, LOST_UUID, OFFLINE_UUID})
 
 
 def uuid_to_string(value: Uuid) -> str:

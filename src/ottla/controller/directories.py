@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.feature_levels import CORDONED_DIRECTORIES, DIRECTORY_ASSIGNMENT
-from ottla.common.ids import LOST_UUID, Uuid
+from ottla.common.ids import LOST_UUID, ZERO_UUID, Uuid
 from ottla.controller.replication import Slice, active, change_of, check_broker_epoch, isr_without
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import BrokerImage, MetadataImage, metadata_level
@@ -77,7 +77,8 @@ def _assign(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if broker.broker_id not in partition.replicas:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    lost = directory not in broker.log_dirs
+    # One that names no directories (ZooKeeper) says `ZERO_UUID` of what it has whole, wherever that is.
+    lost = directory not in (broker.log_dirs or (ZERO_UUID,))
     acceptable = active(image, but=broker.broker_id if lost else None)
     if directory == LOST_UUID and broker.broker_id in partition.isr and not any(map(acceptable, partition.isr)):
         raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)

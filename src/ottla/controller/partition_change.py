@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
-from ottla.common.ids import ZERO_UUID, Uuid
+from ottla.common.ids import OFFLINE_UUID, ZERO_UUID, Uuid
 from ottla.metadata.image import NO_LEADER, RECOVERING, PartitionImage
 from ottla.protocol.messages.metadata_records import PartitionChangeRecord
 
@@ -197,7 +197,7 @@ class PartitionChange:
     def _has_directory(self, broker_id: int) -> bool:
         """Whether the broker has the directory that had this replica; in another one it has nothing of it."""
         known, registered = self._known_directories().get(broker_id, ZERO_UUID), self._directories_of(broker_id)
-        return known in registered or known == ZERO_UUID or not registered
+        return known in registered or known == ZERO_UUID or (not registered and known != OFFLINE_UUID)
 
     def _may_lead(self, broker_id: int) -> bool:
         members = self._isr or self._elr

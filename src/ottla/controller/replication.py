@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.feature_levels import SAME_EPOCH_WHERE_ISR_SHRINKS
-from ottla.common.ids import Uuid
+from ottla.common.ids import OFFLINE_UUID, ZERO_UUID, Uuid
 from ottla.controller.partition_change import Acceptable, Election, PartitionChange
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import NO_LEADER_CHANGE, NO_RECOVERY_STATE_CHANGE
@@ -94,10 +94,11 @@ def isr_without(
     *,
     unclean: bool = False,
     directories: Collection[Uuid] | None = None,
+    is_another_process: bool = False,
 ) -> Slice:
     """Take a broker out of every ISR and from every leadership; `unclean`: it may have lost what was not flushed.
 
-    With `directories` only where its replica lies in one of them.
+    With `directories` only where its replica lies in one of them. `is_another_process`: what failed may be there again.
     """
 
     def concerns(partition: PartitionImage) -> bool:
@@ -106,6 +107,7 @@ def isr_without(
         return (
             broker_id in partition.isr
             or partition.leader == broker_id
+            or (is_another_process and partition.directory_of(broker_id) == OFFLINE_UUID)
             or (unclean and broker_id in partition.eligible_leader_replicas)
         )
 
@@ -113,6 +115,8 @@ def isr_without(
         change.set_isr([member for member in partition.isr if member != broker_id])
         if unclean:
             change.unclean_shutdown = (broker_id,)
+        if is_another_process and partition.directory_of(broker_id) == OFFLINE_UUID:
+            change.set_directory(broker_id, ZERO_UUID)
 
     return _slice(image, context, limit, concerns, change, active(image, but=broker_id))
 

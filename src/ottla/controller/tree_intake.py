@@ -10,7 +10,7 @@ the same handlers as requests of clients. A wish that is done with is removed, g
   tells the next controller that this was done, whoever registers while there is none.
 - A reassignment that was asked for by a znode is not there any more once it has begun: the topic says that it goes on.
 
-Left out: notices of settings that tools changed, of ISRs (no broker writes those itself) and of data directories.
+Left out: notices of settings that tools changed, of ISRs and of data directories (no broker writes those itself).
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def _registered(
 
 def _without(image: MetadataImage, context: ControllerContext, broker_id: int) -> ControllerResult[None]:
     """Take a broker out of every ISR that has another member, and from every leadership."""
-    slice_ = isr_without(image, broker_id, context, SLICE)
+    slice_ = isr_without(image, broker_id, context, SLICE, is_another_process=True)
     return ControllerResult(slice_.records, None, again=not slice_.complete)
 
 

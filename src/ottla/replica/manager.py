@@ -26,7 +26,7 @@ from typing import NamedTuple
 from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT
-from ottla.common.ids import LOST_UUID, ZERO_UUID, Uuid, uuid_to_string
+from ottla.common.ids import LOST_UUID, OFFLINE_UUID, ZERO_UUID, Uuid, uuid_to_string
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import Address
 from ottla.metadata.delta import MetadataChanges
@@ -346,7 +346,8 @@ class ReplicaManager:
     def _known_directory(self, partition: Partition) -> Uuid | None:
         """Where the metadata has the replica; None where it has no place for that."""
         topic = self._image.topic_by_id(partition.topic_id)
-        if topic is None or metadata_level(self._image) < DIRECTORY_ASSIGNMENT:
+        named = self._logs.has_metadata_log and metadata_level(self._image) >= DIRECTORY_ASSIGNMENT
+        if topic is None or not named:
             return None
         return topic.partitions[partition.index].directory_of(self._node_id)
 
@@ -574,6 +575,7 @@ class ReplicaManager:
                 extra=RATE_LIMITED,
             )
             self._unopened[topic.topic_id, index] = None
+            self._tell_offline(topic.topic_id, index, directory_id)
             return None
         self._unopened.pop((topic.topic_id, index), None)
         if directory_id != LOST_UUID:  # which is looked through first
@@ -597,10 +599,16 @@ class ReplicaManager:
     def _tell_directory(self, topic: TopicImage, index: int, known: Uuid) -> None:
         """Tell the controller where the replica is, unless it knows, or there is only one place where it can be."""
         here = self._logs.directory_of((topic.name, index))
-        if known == ZERO_UUID and len(self._logs.directories) == 1:
+        is_named = self._logs.has_metadata_log
+        if known == ZERO_UUID and (len(self._logs.directories) == 1 or not is_named):
             return
         if here is not None and here.directory_id != known:
-            self._assignments.tell(topic.topic_id, index, here.directory_id)
+            self._assignments.tell(topic.topic_id, index, here.directory_id if is_named else ZERO_UUID)
+
+    def _tell_offline(self, topic_id: Uuid, index: int, known: Uuid) -> None:
+        """Tell the controller of a replica in a failed directory, where it can't see that by the directory's id."""
+        if not self._logs.has_metadata_log and self._logs.offline_directories and known != OFFLINE_UUID:
+            self._assignments.tell(topic_id, index, OFFLINE_UUID)
 
     def _refuse_to_forget(self, topic: TopicImage, index: int) -> None:
         """Raise KafkaError where what this broker may lead with lies in a directory that is not here.
@@ -619,7 +627,7 @@ class ReplicaManager:
                 f"only {copy.directory} is here, a copy that may lack records: bring back the data directory of what "
                 "was moved there and start the node again, or delete the topic",
             )
-        if directory_id != ZERO_UUID and directory_id not in self._logs.directory_ids():
+        if directory_id not in (ZERO_UUID, OFFLINE_UUID, *self._logs.directory_ids()):
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"it lies in the data directory with directory.id {uuid_to_string(directory_id)}, which can't be used "
@@ -636,6 +644,7 @@ class ReplicaManager:
                 continue
             key = (partition.topic_id, index)
             self._lost[key] = self._unopened[key] = None
+            self._tell_offline(*key, ZERO_UUID)
             self.mending.forget(key)
             self._fetchers.forget(key)
             partition.mark_offline()

@@ -125,6 +125,7 @@ class Broker:
             machine.rng,
             config.log_dirs,
             metadata_dir=config.metadata_log_dir,
+            has_metadata_log=not config.on_zookeeper,
             default_config=LogConfig.from_properties(config.topic_properties({})),
             max_open_files=max_open_files,
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),

@@ -166,7 +166,7 @@ class ZooKeeperLife:
         self._scheduler.call_soon(done, None)
 
     def directory_failed(self, directory_id: Uuid) -> None:
-        """Nothing: there is one directory, and with it the broker ends."""
+        """Nothing: of each replica that was there the controller is told by itself."""
 
     def end(self) -> None:
         """See `BrokerLife`."""

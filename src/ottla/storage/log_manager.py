@@ -9,7 +9,7 @@ Invariants:
   But for a move between two of them that a crash cut short, which is ended first (`future_logs`), and for what a disk
   that failed has left of a log that was then made elsewhere: nothing was ever written to it, and it goes.
 - A directory of several that can't be used at the start is offline from the start on, and the others are served; but
-  not that of the metadata log.
+  not that of the metadata log, where there is one.
 - Of an incarnation that may have lost something in one directory nobody believes that it lost nothing.
 
 Left out: what a failed directory means for its partitions (`replica.manager`) and for the node (`server.broker`).
@@ -57,12 +57,16 @@ class LogManager:
         data_dirs: Sequence[str],
         *,
         metadata_dir: str | None = None,
+        has_metadata_log: bool = True,
         default_config: LogConfig | None = None,
         max_open_files: int = DEFAULT_OPEN_FILES,
         producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
         on_offline: Callable[[LogDirectory, OSError], None] = lambda directory, error: None,
     ) -> None:
         """`data_dirs` are absolute paths; `default_config` serves topics without overrides.
+
+        Without `has_metadata_log` ZooKeeper keeps the metadata: no directory is above the others, and the cluster does
+        not know which of them has which partition.
 
         `on_offline` hears once of each directory, on the loop, of an error after which a log takes no more appends
         until a restart.
@@ -83,7 +87,11 @@ class LogManager:
         apart = metadata_dir is not None and metadata_dir not in data_dirs
         self._all = (*self.directories, *([directory(metadata_dir)] if apart and metadata_dir is not None else []))
         metadata_path = metadata_dir or data_dirs[0]
-        self.metadata_directory = next(each for each in self._all if each.path == metadata_path)
+        self.metadata_directory = (
+            next(each for each in self._all if each.path == metadata_path) if has_metadata_log else None
+        )
+        self.has_metadata_log = has_metadata_log
+        self._meta: MetaProperties | None = None
         self.cleaner_checkpoint = CleanerCheckpoints(
             [each.cleaner_checkpoint for each in self.directories],
             lambda key: self._checkpoint_holder(key).cleaner_checkpoint,
@@ -95,7 +103,7 @@ class LogManager:
     # -- start and stop ------------------------------------------------------------------------------------------------
 
     def open(self, *, node_id: int, cluster_id: str | None = None, version: int = QUORUM) -> MetaProperties:
-        """Make and lock the directories, read or write their `meta.properties`; that of the metadata log is returned.
+        """Make and lock the directories, read or write their `meta.properties`; see `meta_properties`.
 
         `version` is that of the file, by what keeps the metadata (`meta_properties`). A directory that is new beside
         others of the cluster is taken in. Raises OperatorError.
@@ -135,13 +143,14 @@ class LogManager:
         there = [each for each in self._all if each.offline is None]
         formatted = [each for each in there if self._is_formatted(each)]
         metadata = self.metadata_directory
-        if formatted and metadata not in formatted:
+        if metadata is not None and formatted and metadata not in formatted:
             raise unformatted_metadata_directory(metadata.path, formatted[0].path)
         found: dict[str, LogDirectory] = {}
         # The metadata log's is the first: it says what the others have to fit.
         for directory in sorted(there, key=lambda each: (each is not metadata, each not in formatted)):
             meta = directory.identify(node_id=node_id, cluster_id=cluster_id, version=version)
             cluster_id = meta.cluster_id
+            self._meta = self._meta or meta
             other = found.setdefault(meta.directory_id, directory)
             if other is not directory:
                 raise OperatorError(
@@ -167,10 +176,10 @@ class LogManager:
 
     @property
     def meta_properties(self) -> MetaProperties:
-        """Of the directory of the metadata log."""
-        if self.metadata_directory.meta is None:
+        """Of the directory of the metadata log; without one, of the first that could be used at the start."""
+        if self._meta is None:
             raise InvariantError("the log manager was not opened")
-        return self.metadata_directory.meta
+        return self._meta
 
     def load_logs(self, config_of: Callable[[str], LogConfig] | None = None) -> int:
         """Open every partition directory, `config_of(topic)` giving its configuration; how many.

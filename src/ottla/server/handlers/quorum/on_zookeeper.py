@@ -25,6 +25,7 @@ from ottla.server.api import DeclaredApi, HotApi, Served
 from ottla.server.decisions import DecidingContext, decided
 from ottla.server.handlers.quorum.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from ottla.server.handlers.quorum.alter_partition import ALTER_PARTITION
+from ottla.server.handlers.quorum.assign_replicas_to_dirs import ASSIGN_REPLICAS_TO_DIRS
 from ottla.server.handlers.quorum.broker_heartbeat import BROKER_HEARTBEAT
 from ottla.server.handlers.quorum.context import ZooKeeperContext
 from ottla.server.handlers.quorum.envelope import ENVELOPE
@@ -44,7 +45,14 @@ def served_between_brokers(served: Sequence[Served], context: ZooKeeperContext) 
     """What a broker serves, but for what a quorum alone has, and these."""
     added = [
         Served(row.served_only_on(context.listener_name), context)
-        for row in (ALLOCATE_PRODUCER_IDS, ALTER_PARTITION, _heartbeat_at_the_end(), ENVELOPE, FETCH_SNAPSHOT)
+        for row in (
+            ALLOCATE_PRODUCER_IDS,
+            ALTER_PARTITION,
+            ASSIGN_REPLICAS_TO_DIRS,
+            _heartbeat_at_the_end(),
+            ENVELOPE,
+            FETCH_SNAPSHOT,
+        )
     ]
     own = (each for each in served if each.api.key not in _OF_A_QUORUM)
     return [_with_metadata(each, context) if each.api.key is ApiKey.FETCH else each for each in (*own, *added)]

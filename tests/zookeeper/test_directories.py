@@ -1,0 +1,172 @@
+"""Brokers on a simulated ZooKeeper with two data directories each, of which one fails, is back, or is another's."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.metadata.image import NO_LEADER
+from ottla.protocol.znodes import paths
+from ottla.protocol.znodes.topics import PartitionState, decode_state
+from ottla.sim.disk import Mount
+from ottla.sim.loop import Process
+
+from .brokers import Life, Machines, World
+from .test_three_brokers import Cluster, create, produce
+
+BOTH = {"log_dirs": "/data,/more"}
+COUNT = 4
+WITHIN_S = 60.0
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def held(life: Life, directory: str) -> set[int]:
+    """The partitions of `t` that lie there."""
+    return {log.partition for log in life.broker.parts.logs.logs() if log.directory.startswith(f"{directory}/t-")}
+
+
+def states(world: World) -> dict[int, PartitionState]:
+    """As the tree has them."""
+    found = {}
+    for number in range(COUNT):
+        node = world.node(paths.state("t", number))
+        assert node is not None
+        found[number] = decode_state("", node.data)
+    return found
+
+
+def offline(world: World) -> set[int]:
+    return {number for number, state in states(world).items() if state.leader == NO_LEADER}
+
+
+def appended(life: Life) -> set[int]:
+    """Partitions that take a record."""
+    client = life.connect()
+    return {number for number in range(COUNT) if client.produce("t", b"x", partition=number).error_code == 0}
+
+
+def with_records(world: World, machine: Machines) -> Life:
+    life = machine.begin(**BOTH)
+    life.serves()
+    life.connect().create_topic("t", COUNT)
+    assert appended(life) == {*range(COUNT)}
+    assert len(held(life, "/data")) == len(held(life, "/more")) == 2
+    return life
+
+
+@pytest.mark.parametrize("failing", ["/data", "/more"])
+def test_one_that_fails_takes_its_partitions_only(world: World, failing: str) -> None:
+    machine = Machines(world)
+    life = with_records(world, machine)
+    lost = held(life, failing)
+    kept = {*range(COUNT)} - lost
+    machine.disk.failed_directory = failing
+    assert appended(life) == kept
+    world.until(lambda: offline(world) == lost)
+    assert all(tuple(states(world)[number].isr) == (1,) for number in lost), "nobody else has what was acknowledged"
+    assert not life.fatal
+    life.session.expire()  # another reign, which knows of no directory
+    world.until(lambda: world.node(paths.CONTROLLER) is None)
+    world.until(lambda: life.broker.image.epoch > 1 and offline(world) == lost, WITHIN_S)
+    world.until(lambda: appended(life) == kept, WITHIN_S)
+
+    life.kill()
+    life = machine.begin(**BOTH)  # while it is failed
+    life.serves()
+    world.until(lambda: offline(world) == lost, WITHIN_S)
+    assert appended(life) == kept
+
+    life.kill()
+    machine.disk.failed_directory = ""
+    life = machine.begin(**BOTH)
+    life.serves()
+    assert not offline(world)
+    assert held(life, failing) == lost
+    assert appended(life) == {*range(COUNT)}
+    ends = {log.partition: log.log_end_offset for log in life.broker.parts.logs.logs() if log.topic == "t"}
+    assert all(ends[number] == 2 for number in lost)
+
+
+def test_it_is_back_with_its_broker_and_not_before(world: World) -> None:
+    cluster = Cluster(world, **BOTH)
+    cluster.start(1, 2)
+    controller, victim = cluster.controller, cluster.followers[0]
+    life = cluster.lives[victim]
+    life.connect().create_topic("t", COUNT)
+    world.until(lambda: "t" in life.broker.image.topics)
+    world.until(lambda: len(appended(life)) == COUNT // 2)
+    own, lost = appended(life), held(life, "/more")
+    assert len(lost) == 1
+    cluster.machines[victim].disk.failed_directory = "/more"
+    assert appended(life) == own - lost
+    world.until(lambda: offline(world) == lost)
+    cluster.start(3)  # whose coming has leaders elected wherever there is none
+    world.run(10)
+    assert offline(world) == lost
+    cluster.kill(victim)
+    cluster.machines[victim].disk.failed_directory = ""
+    cluster.start(victim)
+    world.until(lambda: not offline(world))
+    world.until(lambda: appended(cluster.lives[victim]) == own)
+    assert cluster.controller == controller, "of another reign nothing would be known"
+
+
+def test_others_lead_what_one_has_lost(world: World) -> None:
+    cluster = Cluster(world, **BOTH)
+    cluster.start(1, 2, 3)
+    create(cluster, 1, 1, 2, 3)
+    produce(cluster, b"a")
+    world.until(cluster.in_sync)
+    leader = cluster.partition().leader
+    failing = "/data" if held(cluster.lives[leader], "/data") else "/more"
+    cluster.machines[leader].disk.failed_directory = failing
+    assert cluster.leader().produce("t", b"b").error_code != 0
+    world.until(
+        lambda: all(cluster.partition(each).leader not in (NO_LEADER, leader) for each in cluster.lives.values())
+    )
+    world.until(lambda: leader not in cluster.partition().isr)
+    produce(cluster, b"b")
+    assert not cluster.lives[leader].fatal
+    cluster.machines[leader].disk.failed_directory = ""
+    cluster.kill(leader)
+    world.until(cluster.agree)
+    cluster.start(leader)
+    world.until(cluster.in_sync)
+    produce(cluster, b"c")
+    world.until(lambda: cluster.ends() == {3})
+
+
+def test_a_start_with_another_clusters_directory_is_refused(world: World) -> None:
+    machine = Machines(world)
+    disk = Mount(machine.disk, Process(world.loop, world.rng.fork("tool")))
+    disk.makedirs("/more")
+    other = f"version=0\nbroker.id=1\ncluster.id={'o' * 22}\ndirectory.id={'d' * 22}\n"
+    disk.write_atomic("/more/meta.properties", other.encode())
+    life = machine.begin()
+    life.serves()
+    life.stop()
+    assert f"belongs to cluster {'o' * 22}" in machine.begin(**BOTH).refusal()
+
+
+def test_a_copied_directory_is_refused(world: World) -> None:
+    machine = Machines(world)
+    machine.up().stop()
+    disk = Mount(machine.disk, Process(world.loop, world.rng.fork("tool")))
+    disk.makedirs("/more")
+    disk.write_atomic("/more/meta.properties", disk.read_bytes("/data/meta.properties"))
+    assert "so one is a copy of the other" in machine.begin(**BOTH).refusal()
+
+
+def test_the_first_may_be_new(world: World) -> None:
+    machine = Machines(world)
+    life = machine.begin(log_dirs="/more")
+    life.serves()
+    life.connect().create_topic("t", COUNT)
+    life.stop()
+    life = machine.begin(**BOTH)
+    life.serves()
+    assert held(life, "/more") == {*range(COUNT)}
+    assert appended(life) == {*range(COUNT)}
