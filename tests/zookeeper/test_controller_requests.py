@@ -243,6 +243,18 @@ def test_it_needs_cluster_action(world: World) -> None:
     assert connection.ask(request, 0).error_code == 0
 
 
+def test_a_start_that_the_controller_does_not_let_in_ends(world: World) -> None:
+    first = Machines(world).begin(**AUTHORIZED)
+    first.serves()
+    second = Machines(world, PEER).begin(**AUTHORIZED, initial_broker_registration_timeout_ms="30000")
+    began_s = world.loop.time()
+    refusal = second.refusal()
+    assert "the controller does not serve it (CLUSTER_AUTHORIZATION_FAILED)" in refusal
+    assert "super.users" in refusal
+    assert world.loop.time() - began_s > 30
+    assert not first.fatal
+
+
 def reign_anew(world: World, life: Life) -> None:
     """With a controller that has heard no broker yet."""
     path = paths.broker(PEER)

@@ -169,6 +169,7 @@ class Fetcher:
         "_stopped",
         "_times",
         "_turn",
+        "trouble",
     )
 
     def __init__(
@@ -202,6 +203,8 @@ class Fetcher:
         self._backoff_s = self._times.retry_backoff_s
         self._download: _Download | None = None
         self._stopped = False
+        self.trouble: object = None
+        """Why the last Fetch brought nothing; None where it did, or none has ended yet."""
 
     def stop(self) -> None:
         """Ask nothing more; what is under way is forgotten."""
@@ -294,6 +297,7 @@ class Fetcher:
             answer = read(response)
             if self._raft.fetch_answered(self._clock.monotonic(), epoch, answer.error, answer.peer):
                 self._use(use, answer.partition)
+                self.trouble = None
                 if self._rest is None:
                     self._backoff_s = self._times.retry_backoff_s
             else:
@@ -320,6 +324,7 @@ class Fetcher:
         self._busy = False
         raft = self._raft
         if reason is not ErrorCode.NONE:
+            self.trouble = reason
             logger.debug("fetching metadata: %s", reason)
         if raft.follows and raft.leader != self._asked:
             self._backoff_s = self._times.retry_backoff_s

@@ -108,6 +108,8 @@ class ZooKeeperNode:
             clock=self._machine.clock,
             scheduler=self._machine.scheduler,
             session_timeout_ms=self._session_timeout_ms,
+            start_timeout_ms=self._config.get_int("initial.broker.registration.timeout.ms"),
+            trouble=lambda: log.trouble,
             on_failure=on_failure,
         )
         log.start(endpoints)

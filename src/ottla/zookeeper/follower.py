@@ -132,6 +132,14 @@ class ReignFollower:
         """Whom it follows."""
         return self._followed.leader
 
+    @property
+    def trouble(self) -> str:
+        """Why the controller is not followed; "" where it is, or nobody knows yet."""
+        reason = self._fetcher.trouble
+        if isinstance(reason, ErrorCode):
+            return reason.name
+        return "" if reason is None else str(reason)
+
     def found(self, endpoint: Endpoint | None) -> None:
         """The controller is there, or nobody knows where."""
         self.endpoint = endpoint

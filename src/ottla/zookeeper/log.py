@@ -210,6 +210,11 @@ class ZooKeeperLog:
         return None if self._follower is None else self._follower.endpoint
 
     @property
+    def trouble(self) -> str:
+        """Why this node has none of the controller's metadata, as far as it was told; else ""."""
+        return "" if self._follower is None else self._follower.trouble
+
+    @property
     def epoch_version(self) -> int:
         """Of `/controller_epoch`: what every write of this reign checks."""
         return self._reign.epoch_version

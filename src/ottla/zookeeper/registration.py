@@ -3,7 +3,8 @@
 A broker registers by itself; what it led before goes to others, or into a new leader epoch, before the controller takes
 the registration in (`controller/tree_intake.py`). Whoever finds its id taken waits as long as the session of a process
 that was killed may last, and gives up when that goes on. A znode that went, with its session or by a tool, is made
-again, and so is one that the controller takes for that of a broker which stops.
+again, and so is one that the controller takes for that of a broker which stops. A start that no controller lets in
+ends after a while.
 
 Invariant: the epoch of the broker is the transaction that made its znode. It is told once the published image has it.
 """
@@ -49,6 +50,7 @@ class BrokerRegistration:
         "_ended",
         "_first_owner",
         "_follows",
+        "_late",
         "_on_failure",
         "_publisher",
         "_registers",
@@ -57,8 +59,10 @@ class BrokerRegistration:
         "_session",
         "_session_id",
         "_since_s",
+        "_start_timeout_s",
         "_timeout_ms",
         "_timer",
+        "_trouble",
         "broker_epoch",
     )
 
@@ -71,9 +75,12 @@ class BrokerRegistration:
         clock: Clock,
         scheduler: Scheduler,
         session_timeout_ms: int,
+        start_timeout_ms: int,
+        trouble: Callable[[], str],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`broker` is what to say of it. `on_failure` is told when it has been up, and may not be any more."""
+        """`broker` is what to say of it. The cluster may take `start_timeout_ms` to let it in; `trouble` says why it
+        does not, as far as that is known. `on_failure` is told when it has been up, and may not be any more."""
         self._session = session
         self._session_id = 0
         self._broker = broker
@@ -81,6 +88,9 @@ class BrokerRegistration:
         self._clock = clock
         self._scheduler = scheduler
         self._timeout_ms = session_timeout_ms + LATE_MS
+        self._start_timeout_s = max(start_timeout_ms, self._timeout_ms + LATE_MS) / 1000
+        self._trouble = trouble
+        self._late: TimerHandle | None = None
         self._on_failure = on_failure
         self._done: SubmitDone | None = None
         self._round = 0
@@ -98,15 +108,15 @@ class BrokerRegistration:
 
     def follow(self, done: SubmitDone) -> None:
         """Begin: `done(None)` once the cluster's metadata is published here; errors as of `start`."""
-        self._done = done
+        self._begin(done)
         self._follows = True
         self._look()
         self._publisher.register(lambda _image, _changes: self._image_published())
 
     def start(self, done: SubmitDone) -> None:
         """Register: `done(None)` once the published image has this broker, and a leader wherever it may lead;
-        OperatorError where another process goes on having its id."""
-        self._done = done
+        OperatorError where another process goes on having its id, and where no controller lets this one in."""
+        self._begin(done)
         self._follows = False
         self._registers = True
         self._look()
@@ -115,9 +125,33 @@ class BrokerRegistration:
         """Ask for nothing any more; the znode goes with the session."""
         self._ended = True
         self._done = None
+        self._cancel_late()
         self._cease()
 
+    def _begin(self, done: SubmitDone) -> None:
+        self._done = done
+        self._late = self._scheduler.call_later(self._start_timeout_s, self._is_late)
+
+    def _is_late(self) -> None:
+        """Who is known waits on: leaders of very many partitions take their time."""
+        self._late = None
+        if self.broker_epoch < 0:
+            broker_id, trouble = self._broker.broker_id, self._trouble()
+            reason = (
+                f"the controller does not serve it ({trouble}); give the user of this broker ClusterAction on the "
+                "cluster or a place in super.users, and see to the network and to inter.broker.listener.name"
+                if trouble
+                else "no controller has taken it in; see what the log of the broker says that has /controller"
+            )
+            self._finish(OperatorError(f"broker {broker_id} could not join the cluster: {reason}"))
+
+    def _cancel_late(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
     def _finish(self, error: BaseException | None) -> None:
+        self._cancel_late()
         done, self._done = self._done, None
         if done is not None:
             # Not within what is being told: whoever waits registers listeners of its own.
