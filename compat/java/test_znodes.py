@@ -89,7 +89,7 @@ def settle(futures: dict) -> None:
 
 
 def read(tree: dict[str, Znode]) -> Cluster:
-    return read_cluster(tree, lambda: pytest.fail("every topic has an id"))
+    return read_cluster(tree, lambda _name: pytest.fail("every topic has an id"))
 
 
 def image_of(cluster: Cluster) -> tuple[MetadataImage, MetadataChanges]:

@@ -46,6 +46,7 @@ BOOLEANS_BY_POSITION = {
     "replica/partition.py: read",
     # Both are kept, compared and given on as a pair.
     "controller/driver.py: on_leader_change",
+    "controller/topic_intake.py: on_leader_change",
     "controller/tree_intake.py: on_leader_change",
     "metadata/log.py: on_leader_change",
     "server/control.py: on_leader_change",

@@ -11,6 +11,7 @@ from ottla.common.machine import Machine
 from ottla.controller.driver import Controller
 from ottla.controller.producer_ids import handle_allocate_producer_ids
 from ottla.controller.result import ControllerResult
+from ottla.controller.topic_intake import TopicIntake
 from ottla.controller.topics import handle_create_topics, handle_delete_topics
 from ottla.controller.tree_intake import TreeIntake
 from ottla.metadata.delta import MetadataChanges
@@ -171,6 +172,7 @@ class Node:
         self.log.listen(self)
         self.log.listen(self.controller)
         self.log.listen(TreeIntake(self.session, self.log, self.controller))
+        self.log.listen(TopicIntake(self.session, self.log, self.controller))
         self.log.start([Endpoint("CONTROLLER", "PLAINTEXT", "h", 9090 + node_id)])
 
     def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:

@@ -167,7 +167,7 @@ class Controller:
 
 
 def read(tree: dict[str, Znode]) -> Cluster:
-    return read_cluster(tree, lambda: OLD_TOPIC_ID)
+    return read_cluster(tree, lambda _name: OLD_TOPIC_ID)
 
 
 def image_of(cluster: Cluster) -> MetadataImage:

@@ -18,6 +18,7 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorE
 from ottla.common.ids import Uuid
 from ottla.common.machine import Machine
 from ottla.common.peer import ControllerRequests
+from ottla.controller.topic_intake import TopicIntake
 from ottla.controller.tree_intake import TreeIntake
 from ottla.metadata.image import BrokerImage
 from ottla.metadata.publisher import MetadataPublisher
@@ -90,6 +91,7 @@ class ZooKeeperNode:
             raise InvariantError("the metadata log is another one")
         log.listen(control)
         log.listen(TreeIntake(self.session, log, control.controller))
+        log.listen(TopicIntake(self.session, log, control.controller))
         broker = BrokerImage(
             broker_id=self._config.node_id,
             broker_epoch=-1,

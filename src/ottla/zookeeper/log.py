@@ -27,7 +27,7 @@ from typing import NamedTuple, ParamSpec
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.common.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, NEW_CLUSTER_LEVELS
-from ottla.common.ids import new_uuid
+from ottla.common.ids import Uuid, new_uuid
 from ottla.common.machine import Machine
 from ottla.common.peer import PeerNetwork
 from ottla.metadata.delta import MetadataChanges, MetadataDelta
@@ -219,6 +219,11 @@ class ZooKeeperLog:
         """Of `/controller_epoch`: what every write of this reign checks."""
         return self._reign.epoch_version
 
+    @property
+    def settled(self) -> bool:
+        """Whether all that this controller wrote is in the tree, and answered."""
+        return not self._entries
+
     # -- start and end ---------------------------------------------------------------------------------------------
 
     def start(self, endpoints: Sequence[Endpoint]) -> bool:
@@ -386,7 +391,7 @@ class ZooKeeperLog:
             self.begin_anew(error)
             return
         try:
-            cluster = read_cluster(tree, lambda: new_uuid(self._rng.random_bytes(16)))
+            cluster = read_cluster(tree, self._id_of)
             delta = MetadataDelta(EMPTY_IMAGE)
             for record in cluster.known:
                 delta.replay(record.message)
@@ -401,6 +406,11 @@ class ZooKeeperLog:
         self._latest = image
         self._writer = TreeWriter(known, self._broker_id, controller_epoch)
         self._enqueue(repairs, (image, changes_since(self._publisher.image, image)), self._begun)
+
+    def _id_of(self, topic: str) -> Uuid:
+        """Old tools write topics without their ids; this node may have followed the controller before."""
+        known = self._publisher.image.topics.get(topic)
+        return new_uuid(self._rng.random_bytes(16)) if known is None else known.topic_id
 
     def _begun(self, error: BaseException | None) -> None:
         if error is None:

@@ -59,7 +59,7 @@ from ottla.protocol.znodes.configs import decode_config
 from ottla.protocol.znodes.fields import MAX_INT32, decimal
 from ottla.protocol.znodes.operations import Delete, SetData, Znode
 from ottla.protocol.znodes.tokens import decode_token
-from ottla.protocol.znodes.topics import Assignment, decode_state, decode_topic, encode_topic
+from ottla.protocol.znodes.topics import Assignment, TopicAssignment, decode_state, decode_topic, encode_topic
 from ottla.zookeeper.batches import Group
 from ottla.zookeeper.entities import CLIENT_ID, CONFIG_FOLDERS, LIMIT_FOLDERS, USER, parse_entity
 
@@ -106,12 +106,12 @@ class Cluster:
                 yield record
 
 
-def read_cluster(tree: Tree, new_uuid: Callable[[], Uuid]) -> Cluster:
-    """The cluster of a tree; `new_uuid` names topics that were made before topics had ids.
+def read_cluster(tree: Tree, id_of: Callable[[str], Uuid]) -> Cluster:
+    """The cluster of a tree; `id_of` names topics that were written by who knows of no ids.
 
     Raises ProtocolError that names the znode for what can't be read.
     """
-    reader = _Reader(tree, new_uuid)
+    reader = _Reader(tree, id_of)
     cluster = reader.cluster
     for records in (
         reader.features(),
@@ -130,9 +130,9 @@ def read_cluster(tree: Tree, new_uuid: Callable[[], Uuid]) -> Cluster:
 class _Reader:
     """One pass over a tree."""
 
-    def __init__(self, tree: Tree, new_uuid: Callable[[], Uuid]) -> None:
+    def __init__(self, tree: Tree, id_of: Callable[[str], Uuid]) -> None:
         self._tree = tree
-        self._new_uuid = new_uuid
+        self._id_of = id_of
         self._children: dict[str, list[str]] = {}
         for path in tree:
             parent, _, name = path.rpartition("/")
@@ -182,16 +182,12 @@ class _Reader:
         return [*reversed(found), *last]
 
     def _topic(self, name: str) -> Iterator[object]:
-        path = f"{paths.BROKER_TOPICS}/{name}"
-        try:
-            validate_topic_name(name)
-        except KafkaError as error:
-            raise ProtocolError(f"znode {path[:400]!r} is named as no topic can be") from error
+        path = paths.topic(name)
         node = self._tree[path]
-        topic = decode_topic(path, node.data)
+        topic = assigned_topic(name, node)
         topic_id = topic.topic_id
         if topic_id is None:
-            topic_id = self._new_uuid()
+            topic_id = self._id_of(name)
             data = encode_topic(topic._replace(topic_id=topic_id))
             self.cluster.repairs.append([SetData(path, data, node.version)])
         yield TopicRecord(name=name, topic_id=topic_id)
@@ -202,15 +198,7 @@ class _Reader:
         path = paths.state(topic, number)
         node = self._tree.get(path)
         if node is None:
-            return PartitionImage(
-                assignment.replicas,
-                isr=assignment.replicas,
-                leader=NO_LEADER,
-                leader_epoch=0,
-                partition_epoch=NO_STATE,
-                adding_replicas=assignment.adding,
-                removing_replicas=assignment.removing,
-            )
+            return never_led(assignment)
         state = decode_state(path, node.data)
         if not set(state.isr) <= set(assignment.replicas):
             raise ProtocolError(f"znode {path} has an ISR with brokers that are no replicas")
@@ -277,6 +265,34 @@ class _Reader:
         for name in self._below(paths.TOKENS):
             path = f"{paths.TOKENS}/{name}"
             yield delegation_token_record(decode_token(path, self._data(path)))
+
+
+def assigned_topic(name: str, node: Znode) -> TopicAssignment:
+    """The topic that is written by that name below `/brokers/topics`; raises ProtocolError."""
+    path = paths.topic(name)
+    try:
+        validate_topic_name(name)
+    except KafkaError as error:
+        raise ProtocolError(f"znode {path[:400]!r} is named as no topic can be") from error
+    return decode_topic(path, node.data)
+
+
+def assignment_of(partition: PartitionImage) -> Assignment:
+    """What the topic's znode says of a partition."""
+    return Assignment(partition.replicas, partition.adding_replicas, partition.removing_replicas)
+
+
+def never_led(assignment: Assignment) -> PartitionImage:
+    """A partition without a state."""
+    return PartitionImage(
+        assignment.replicas,
+        isr=assignment.replicas,
+        leader=NO_LEADER,
+        leader_epoch=0,
+        partition_epoch=NO_STATE,
+        adding_replicas=assignment.adding,
+        removing_replicas=assignment.removing,
+    )
 
 
 def broker_record(name: str, node: Znode) -> RegisterBrokerRecord:

@@ -36,7 +36,7 @@ from ottla.protocol.znodes.tokens import encode_token
 from ottla.protocol.znodes.topics import Assignment, PartitionState, TopicAssignment, encode_state, encode_topic
 from ottla.zookeeper.batches import Group, check_size
 from ottla.zookeeper.entities import CONFIG_FOLDERS, changed_entities, entity_path, entity_values, resource_path
-from ottla.zookeeper.reading import NO_STATE
+from ottla.zookeeper.reading import NO_STATE, assignment_of
 
 MAX_STEPS = 1000
 """Of a partition's epoch in one change: each is a write of its own."""
@@ -126,7 +126,7 @@ class TreeWriter:
     def _topic(self, old: TopicImage | None, new: TopicImage, changed: list[int]) -> Iterator[Group]:
         before: Mapping[int, PartitionImage] = {} if old is None else old.partitions
         if not old or any(
-            number not in before or _assignment(before[number]) != _assignment(new.partitions[number])
+            number not in before or assignment_of(before[number]) != assignment_of(new.partitions[number])
             for number in changed
         ):
             yield self._assigned(new, _between(before, new.partitions, changed))
@@ -136,7 +136,7 @@ class TreeWriter:
             yield self._assigned(new, {})
 
     def _assigned(self, topic: TopicImage, instead: Mapping[int, Assignment]) -> Group:
-        assigned = {number: instead.get(number) or _assignment(each) for number, each in topic.partitions.items()}
+        assigned = {number: instead.get(number) or assignment_of(each) for number, each in topic.partitions.items()}
         group = self._put(paths.topic(topic.name), encode_topic(TopicAssignment(topic.topic_id, assigned)))
         return [*group, *self._folder(paths.partitions(topic.name))]
 
@@ -221,10 +221,6 @@ class TreeWriter:
                 self._learned.append((path, False))
                 group.append(Delete(path))
         return group
-
-
-def _assignment(partition: PartitionImage) -> Assignment:
-    return Assignment(partition.replicas, partition.adding_replicas, partition.removing_replicas)
 
 
 def _loses_in_sync(old: PartitionImage | None, new: PartitionImage) -> bool:
