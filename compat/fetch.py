@@ -25,6 +25,7 @@ JAVA_LIBRARIES = (
     "tools",
     "kafka-0.8",
     "kafka-0.9",
+    "kafka-2.7",
     "kafka-3.9",
     "kafka-4.1",
     "streams",

@@ -1,15 +1,22 @@
-"""`ottla mirror` from an Ottla to an Apache Kafka and back: records, transactions, offsets of groups."""
+"""Copies from an Ottla to an Apache Kafka and back, by `ottla mirror` and by MirrorMaker 1 and 2 of Kafka 2.7."""
 
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from apache import Kafka
+from fetch import log_jar
+from old_kafka import WITHIN_S, OldPrograms
 
+from ottla import Consumer, Producer
 from ottla.client.batch_producer import BatchProducer
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import RecordConsumer
@@ -31,6 +38,17 @@ CONFIGS = {
 }
 TIME = 1_700_000_000_000
 TIMEOUT_S = 120.0
+WAYS = (("ottla", "apache"), ("apache", "ottla"))
+SESSION_MS = 6000
+"""Of a MirrorMaker 1 that is killed, which the next one waits out."""
+ONE_REPLICA = (
+    *("replication.factor", "offset-syncs.topic.replication.factor", "checkpoints.topic.replication.factor"),
+    *("heartbeats.topic.replication.factor", "offset.storage.replication.factor"),
+    *("status.storage.replication.factor", "config.storage.replication.factor"),
+)
+EACH_SECOND = ("emit.heartbeats", "emit.checkpoints", "sync.group.offsets", "refresh.topics", "refresh.groups")
+Row = tuple[int, tuple[bytes | None, bytes | None, int, object]]
+"""Offset, then key, value, time and headers."""
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +59,18 @@ def servers(java_classpath: str) -> Iterator[dict[str, str]]:
         yield {"ottla": ottla.bootstrap_servers, "apache": apache.bootstrap_servers}
 
 
-def fill(servers: str, topic: str) -> None:
-    """Ten transactions of all codecs, each third aborted."""
+def create(servers: str, topic: str) -> None:
     with Cluster(servers) as cluster:
         cluster.create_topic(topic, 2, configs={"retention.ms": "-1"})
         cluster.list_offsets({(topic, 0): LATEST_TIMESTAMP, (topic, 1): LATEST_TIMESTAMP})  # waits until both serve
+
+
+def fill(servers: str, topic: str, first: int = 0) -> None:
+    """Ten transactions of all codecs, each third aborted."""
+    with Cluster(servers) as cluster:
         producer = BatchProducer(cluster, f"filler-{topic}")
         producer.initialize()
-        for number in range(10):
+        for number in range(first, first + 10):
             rows = [
                 RecordData(TIME + n, b"k%d" % (n % 5), b"%d.%d" % (number, n) * 20, [("h", None)]) for n in range(9)
             ]
@@ -62,12 +84,12 @@ def fill(servers: str, topic: str) -> None:
                 producer.commit()
 
 
-def content(servers: str, topic: str) -> dict[int, list[tuple[int, object]]]:
+def content(servers: str, topic: str) -> dict[int, list[Row]]:
     """Offsets and records of each partition, as a reader of read_committed sees them."""
     with Cluster(servers) as cluster:
         keys = [(topic, index) for index in range(len(cluster.topic(topic).partitions))]
         ends = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
-    found: dict[int, list[tuple[int, object]]] = {index: [] for _, index in keys}
+    found: dict[int, list[Row]] = {index: [] for _, index in keys}
     with RecordConsumer(
         servers, dict.fromkeys(keys, 0), ends={key: info.offset for key, info in ends.items()}
     ) as consumer:
@@ -88,9 +110,10 @@ def mirrored(source: str, target: str, topic: str) -> int:
     return int(json.loads(done.stdout)["records"])
 
 
-@pytest.mark.parametrize(("source", "target"), [("ottla", "apache"), ("apache", "ottla")])
+@pytest.mark.parametrize(("source", "target"), WAYS)
 def test_content_and_groups_are_equal(servers: dict[str, str], source: str, target: str) -> None:
     topic = f"from-{source}"
+    create(servers[source], topic)
     fill(servers[source], topic)
     wanted = content(servers[source], topic)
     with Cluster(servers[source]) as cluster:
@@ -108,3 +131,172 @@ def test_content_and_groups_are_equal(servers: dict[str, str], source: str, targ
             left = [row for at, row in wanted[0] if at >= offset]
             assert [row for at, row in found[0] if at >= carried] == left
     assert mirrored(servers[source], servers[target], topic) == 0
+
+
+class Running:
+    """MirrorMakers of 2.7, each in a JVM of its own; as a context manager they are gone afterwards."""
+
+    def __init__(self, classpath: str, folder: Path) -> None:
+        self._programs = OldPrograms(classpath, folder)
+        self._folder = folder
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def begin(self, name: str, *arguments: str) -> None:
+        log = "-Dorg.slf4j.simpleLogger.logFile=System.out"
+        self._processes[name] = self._programs.begin(log, *arguments, out=self._folder / name)
+
+    def properties(self, name: str, settings: Mapping[str, object]) -> str:
+        return self._programs.properties(name, settings)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while not condition():
+            said = {name: (self._folder / name).read_text()[-2000:] for name in self._processes}
+            assert time.monotonic() < deadline, f"it did not come to that: {said}"
+            assert all(process.poll() is None for process in self._processes.values()), f"one ended: {said}"
+            time.sleep(0.2)
+
+    def kill(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+        self._processes.clear()
+
+    def stop(self) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            process.wait(WITHIN_S)
+        self._processes.clear()
+
+
+def rows(servers: str, topic: str) -> Counter[object]:
+    """How often each record is there."""
+    return Counter(row for partition in content(servers, topic).values() for _, row in partition)
+
+
+@pytest.fixture
+def mirror_makers(kafka_of: Callable[[str], str], tmp_path: Path) -> Iterator[Running]:
+    libraries = kafka_of("2.7")  # skips where there are none to be had
+    with Running(f"{log_jar()}:{libraries}", tmp_path) as running:
+        yield running
+
+
+@pytest.mark.timeout(900)
+def test_mirror_maker_1_brings_each_record_though_killed(servers: dict[str, str], mirror_makers: Running) -> None:
+    topics = {source: f"one-from-{source}" for source, _ in WAYS}
+
+    def begin(source: str, target: str) -> None:
+        reading = {"bootstrap.servers": servers[source], "group.id": "one", "auto.offset.reset": "earliest"}
+        reading |= {"isolation.level": "read_committed", "session.timeout.ms": str(SESSION_MS)}
+        consumer = mirror_makers.properties(f"consumer-{source}", reading)
+        producer = mirror_makers.properties(f"producer-{source}", {"bootstrap.servers": servers[target]})
+        files = ("--consumer.config", consumer, "--producer.config", producer)
+        mirror_makers.begin(source, "kafka.tools.MirrorMaker", *files, "--whitelist", topics[source])
+
+    def arrived() -> bool:
+        """At least as often as they were sent, and nothing else."""
+        found = [[rows(servers[end], topics[way[0]]) for end in way] for way in WAYS]
+        return all(sent <= there and sent.keys() == there.keys() for sent, there in found)
+
+    for source, target in WAYS:
+        create(servers[source], topics[source])
+        create(servers[target], topics[source])
+        fill(servers[source], topics[source])
+        begin(source, target)
+    mirror_makers.until(arrived)
+    mirror_makers.kill()
+    for source, target in WAYS:
+        fill(servers[source], topics[source], first=10)
+        begin(source, target)
+    mirror_makers.until(arrived)
+    mirror_makers.stop()  # it commits on its way out
+    for source, _ in WAYS:
+        with Cluster(servers[source]) as cluster:
+            committed = {partition: found.offset for (_, partition), found in cluster.group_offsets("one").items()}
+        sent = content(servers[source], topics[source])
+        assert committed == {partition: listed[-1][0] + 1 for partition, listed in sent.items()}
+
+
+def strings(packed: bytes, count: int) -> list[str]:
+    """The first fields of a key of MirrorMaker 2, as Kafka's protocol writes strings."""
+    found, position = [], 0
+    for _ in range(count):
+        (length,) = struct.unpack_from(">h", packed, position)
+        found.append(packed[position + 2 : position + 2 + length].decode())
+        position += 2 + length
+    return found
+
+
+def keys_of(servers: str, topic: str, count: int) -> set[tuple[str, ...]]:
+    """The distinct keys of one of its own topics; none as long as that is not there."""
+    with Cluster(servers) as cluster:
+        if topic not in cluster.topics():
+            return set()
+    listed = [row for partition in content(servers, topic).values() for _, row in partition]
+    return {tuple(strings(key or b"", count)) for key, *_ in listed}
+
+
+@pytest.mark.timeout(900)
+def test_mirror_maker_2_brings_records_and_groups_both_ways(servers: dict[str, str], mirror_makers: Running) -> None:
+    settings: dict[str, object] = {"clusters": "ottla,apache", "topics": "two-.*", "groups": "two-.*"}
+    settings |= dict.fromkeys(ONE_REPLICA, 1) | {f"{name}.interval.seconds": 1 for name in EACH_SECOND}
+    for source, target in WAYS:
+        settings[f"{source}.bootstrap.servers"] = servers[source]
+        way = {"enabled": "true", "sync.group.offsets.enabled": "true", "consumer.isolation.level": "read_committed"}
+        settings |= {f"{source}->{target}.{name}": value for name, value in way.items()}
+
+    def plain(source: str, first: int) -> None:
+        with Producer(servers[source]) as producer:
+            for number in range(first, first + 20):
+                producer.send("two-plain", f"{source}-{number}", key=f"k{number}", partition=number % 2)
+
+    def same(source: str, target: str, topic: str) -> bool:
+        """In the partitions where they were, at least as often, and nothing else."""
+        with Cluster(servers[target]) as cluster:
+            if f"{source}.{topic}" not in cluster.topics():
+                return False
+        sent, there = (content(servers[name], of) for name, of in ((source, topic), (target, f"{source}.{topic}")))
+        sets = [(Counter(row for _, row in sent[each]), Counter(row for _, row in there[each])) for each in sent]
+        return all(once <= again and once.keys() == again.keys() for once, again in sets)
+
+    def mirrored(source: str, target: str) -> bool:
+        if not same(source, target, "two-plain") or not same(source, target, "two-transactions"):
+            return False
+        with Cluster(servers[target]) as cluster:
+            carried = cluster.group_offsets(f"two-{source}")
+        syncs = keys_of(servers[source], f"mm2-offset-syncs.{target}.internal", 1)
+        checkpoints = keys_of(servers[target], f"{source}.checkpoints.internal", 2)
+        return (
+            {key: found.offset for key, found in carried.items()} == {(f"{source}.two-plain", 0): 7}
+            and syncs >= {("two-plain",), ("two-transactions",)}
+            and (f"two-{source}", f"{source}.two-plain") in checkpoints
+            and (source, target) in keys_of(servers[target], "heartbeats", 2)
+            and (target, source) in keys_of(servers[target], f"{source}.heartbeats", 2)
+        )
+
+    for source, _ in WAYS:
+        create(servers[source], "two-plain")
+        plain(source, 0)
+        create(servers[source], "two-transactions")
+        fill(servers[source], "two-transactions")
+        reading = {"group.id": f"two-{source}", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        with Consumer(
+            servers[source], reading, topics="two-plain"
+        ) as consumer:  # groups without members are passed over
+            assert consumer.poll(TIMEOUT_S)
+            consumer.commit({("two-plain", 0): 7})
+    file = mirror_makers.properties("two", settings)
+    mirror_makers.begin("two-log", "org.apache.kafka.connect.mirror.MirrorMaker", file)
+    mirror_makers.until(lambda: all(mirrored(*way) for way in WAYS))
+    for source, _ in WAYS:
+        plain(source, 20)
+    mirror_makers.until(lambda: all(same(*way, "two-plain") for way in WAYS))
+    for source, target in WAYS:  # where a group goes on, the same record follows
+        assert content(servers[source], "two-plain")[0][7] == content(servers[target], f"{source}.two-plain")[0][7]
