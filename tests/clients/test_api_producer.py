@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import socket
 import threading
@@ -68,6 +69,13 @@ def test_records_of_a_moment_share_batches(servers, topic):
         batches = list(iter_batches(cluster.fetch(topic, partition, 0, max_wait_ms=0).records))
     assert sum(batch.records_count for batch in batches) == 500
     assert len(batches) < 10
+
+
+def test_a_batch_that_is_larger_than_the_queue_keeps_its_order(servers, topic):
+    with Producer(servers, {"queue.buffering.max.messages": 7, "linger.ms": 0}) as producer:
+        deliveries = producer.send_batch(topic, map(str, range(250)), key="k")
+        assert [each.result(WAIT_S).offset for each in deliveries] == list(range(250))
+    assert [record.value for record in stored(servers, topic)] == [b"%d" % number for number in range(250)]
 
 
 def test_serializers_make_the_bytes_and_partitioners_see_them(servers, topic):
@@ -189,6 +197,33 @@ def test_ctrl_c_ends_a_producer_whose_cluster_is_gone(monkeypatch):
     with pytest.raises(KafkaError) as raised:
         delivery.result(0)
     assert raised.value.code == ErrorCode.OPERATION_NOT_ATTEMPTED
+
+
+def test_ctrl_c_while_it_closes_tells_whoever_waits_for_a_record():
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        producer = Producer(f"127.0.0.1:{nobody.getsockname()[1]}")
+        (delivery,) = producer.send_batch("t", ["v"])
+        told = []
+
+        def wait():
+            with pytest.raises(KafkaError) as raised:
+                delivery.result()
+            told.append(raised.value.code)
+
+        def interrupt():
+            while not producer._flushing:
+                threading.Event().wait(0.01)
+            _thread.interrupt_main()
+
+        waiting = [threading.Thread(target=each, daemon=True) for each in (wait, interrupt)]
+        for each in waiting:
+            each.start()
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+        for each in waiting:
+            each.join(WAIT_S)
+    assert told == [ErrorCode.OPERATION_NOT_ATTEMPTED]
 
 
 def test_a_full_queue_is_waited_for_and_told_of():

@@ -18,7 +18,10 @@ import contextlib
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, repeat
+from operator import length_hint
 from types import TracebackType
 from typing import Any, Generic, cast
 
@@ -26,7 +29,7 @@ from ottla.api.broker_watch import BrokerWatch
 from ottla.api.errors import ClientClosed, library_error, one_family
 from ottla.api.interceptors import ProducerInterceptor, logged
 from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
-from ottla.api.records import Bytes, Delivery, Headers, K, ProducerRecord, Serializer, V
+from ottla.api.records import Bytes, Delivery, Headers, K, ProducerRecord, Serializer, V, deliveries_of
 from ottla.api.settings import Config, Settings, read_servers, read_settings
 from ottla.api.transaction import Transaction, Transactions
 from ottla.common.errors import ErrorCode, KafkaError
@@ -35,6 +38,8 @@ POLL_S = 0.1
 """The library's calls can't be interrupted: short ones, so that Ctrl-C and `close` are heard."""
 INTERRUPTED_FLUSH_S = 5.0
 """How long a `with` block that ends by an exception waits for what it sent before."""
+DROP_LIMIT_S = 5.0
+"""How long it may take until what is dropped is told; on an idle machine that is at once."""
 PARTITIONS_AGE_S = 300.0
 """How old a topic's number of partitions may be that a partitioner of the caller's is given (`metadata.max.age.ms`)."""
 ASK_AGAIN_S = 10.0
@@ -101,6 +106,7 @@ class Producer(Generic[K, V]):
         self._value_serializer = value_serializer
         self._partitioner = partitioner if callable(partitioner) else None if by_library is not None else Sticky()
         self._partition_counts: dict[str, tuple[int, float]] = {}
+        self._deliveries: dict[str, type[Delivery]] = {}
         self._interceptors = tuple(interceptors)
         self._unheard: KafkaError | None = None
         self._unheard_count = 0
@@ -186,17 +192,33 @@ class Producer(Generic[K, V]):
         if (watch := self._watch) is not None:
             watch.watch(topic)
         key_bytes = _serialized(key, self._key_serializer)
-        deliveries = []
-        produce, serializer, untold = self._producer.produce, self._value_serializer, self.count_failure
-        for value in values:
-            delivery = Delivery(topic, None, untold)
-            data = value if serializer is None else _serialized(value, serializer)
+        deliveries: list[Delivery] = []
+        left = iter(values)
+        while some := list(islice(left, SERVED_TOGETHER)):
+            deliveries += self._send_some(topic, some, key, key_bytes)
+        return deliveries
+
+    def _send_some(
+        self, topic: str, values: list[V | None], key: K | None, key_bytes: bytes | str | None
+    ) -> list[Delivery]:
+        """Nothing of the interpreter runs for a record on its way out: only where the library does not take one."""
+        serializer = self._value_serializer
+        data = values if serializer is None else [_serialized(value, serializer) for value in values]
+        deliveries = list(map(object.__new__, repeat(self._deliveries_of(topic), len(data))))
+        reports = iter([delivery.report for delivery in deliveries])
+        while True:
+            begun = len(data) - length_hint(reports)
+            sending = map(
+                self._producer.produce, repeat(topic), data[begun:], repeat(key_bytes), repeat(UNASSIGNED), reports
+            )
             try:
-                produce(topic, data, key_bytes, UNASSIGNED, delivery.report)
+                deque(sending, 0)
             except (BufferError, self._library.KafkaException):  # what it is, and whether it passes
-                delivery = self._queue(topic, value, key, (), None, None, None, wait=True)
-            deliveries.append(delivery)
-        self._served_here(len(deliveries))
+                refused = len(data) - length_hint(reports) - 1
+                deliveries[refused] = self._queue(topic, values[refused], key, (), None, None, None, wait=True)
+            else:
+                break
+        self._served_here(len(data))
         return deliveries
 
     def _require_open(self) -> None:
@@ -246,9 +268,9 @@ class Producer(Generic[K, V]):
         key_bytes = _serialized(key, self._key_serializer)
         if partition is None:
             partition = UNASSIGNED if self._partitioner is None else self._choose(topic, key_bytes)
-        delivery = Delivery(topic, told, self.count_failure)
+        delivery = self._deliveries_of(topic)()
         listed = list(headers) if headers else None
-        report = delivery.report
+        report = delivery.report if told is None else delivery.told_by(told)
         deadline = 0.0
         while True:
             try:
@@ -274,6 +296,11 @@ class Producer(Generic[K, V]):
                 if told is None:
                     self._served_here(1)
                 return delivery
+
+    def _deliveries_of(self, topic: str) -> type[Delivery]:
+        if (found := self._deliveries.get(topic)) is None:
+            found = self._deliveries[topic] = deliveries_of(topic, self.count_failure)
+        return found
 
     def _refusal(self, reason: Any, topic: str) -> KafkaError:
         if self._transactions is not None:
@@ -346,7 +373,7 @@ class Producer(Generic[K, V]):
         try:
             self._flush(math.inf)
         except BaseException:
-            self._producer.purge()
+            self._drop()
             raise
         finally:
             self._stop()
@@ -358,10 +385,14 @@ class Producer(Generic[K, V]):
         self._closed = True
         try:
             if self._flush(INTERRUPTED_FLUSH_S):
-                self._producer.purge()
-                self._flush(POLL_S)
+                self._drop()
         finally:
             self._stop()
+
+    def _drop(self) -> None:
+        """Send nothing more; whoever waits for a record is told."""
+        self._producer.purge()
+        self._flush(DROP_LIMIT_S)
 
     def _flush(self, limit_s: float) -> int:
         """How many are left after that long."""

@@ -9,10 +9,10 @@ Left out: transactions (`ottla.client.transactional_producer` has them), seriali
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from ottla.client.outage import Tell
@@ -26,8 +26,11 @@ UNASSIGNED = -1
 """The partition that the partitioner picks."""
 NOW = 0
 """The timestamp that the library takes from the clock."""
-SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
-"""What the library has to say comes as errors; left alone it writes fatal ones to standard error as well."""
+SILENT = SimpleNamespace(log="".format)
+"""What the library has to say comes as errors; left alone it writes fatal ones to standard error as well.
+
+No logger of Python's: a Ctrl-C that came while it runs would be lost, and the library's call end by SystemError.
+"""
 
 
 class RecordProducer:
