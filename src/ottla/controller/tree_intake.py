@@ -10,8 +10,8 @@ the same handlers as requests of clients. A wish that is done with is removed, g
   tells the next controller that this was done, whoever registers while there is none.
 - A reassignment that was asked for by a znode is not there any more once it has begun: the topic says that it goes on.
 
-Left out: topics and partitions (`topic_intake`), notices of settings that tools changed, of ISRs and of data directories
-(no broker writes those itself).
+Left out: topics and partitions (`topic_intake`), notices of settings that tools changed, of ISRs and of data
+directories (no broker writes those itself).
 """
 
 from __future__ import annotations
