@@ -36,6 +36,7 @@ from ottla.pipeline.plan import (  # noqa: E402
 from ottla.pipeline.sinks import delta, delta_features, rewrite  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import (  # noqa: E402
+    ColumnStatistics,
     Committed,
     DataFile,
     StaleCommitError,
@@ -114,6 +115,18 @@ def test_statistics_let_readers_skip_files(cluster: MemoryCluster, tmp_path: Pat
     assert actions.column("max.offset").to_pylist() == [49, 49]
     assert sum(actions.column("num_records").to_pylist()) == 100
     assert {str(time) for time in actions.column("max.timestamp").to_pylist()} == {"2023-11-14 22:13:20.049000+00:00"}
+
+
+def test_times_that_json_has_no_text_for_have_no_bounds(tmp_path: Path) -> None:
+    """As results of Spark may be, whose years go on for millions."""
+    days = {"before": (-719_163, 0), "after": (0, 2_932_897), "within": (-719_162, 2_932_896)}
+    table = DeltaTarget(tmp_path / "table")
+    table.ensure(pa.schema([(name, pa.date32()) for name in days]))
+    (tmp_path / "table" / "file").write_bytes(b"12345")
+    columns = {name: ColumnStatistics(0, *bounds) for name, bounds in days.items()}
+    table.commit(TableCommit("load", [DataFile("file", 5, 2, 0, columns)]))
+    [action] = pa.table(deltalake.DeltaTable(str(tmp_path / "table")).get_add_actions(flatten=True)).to_pylist()
+    assert {name for name in days if action.get(f"min.{name}") is not None} == {"within"}
 
 
 def test_the_commit_can_be_read_by_people(cluster: MemoryCluster, tmp_path: Path) -> None:

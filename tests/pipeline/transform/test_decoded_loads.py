@@ -217,3 +217,27 @@ def test_names_that_no_table_has_side_by_side_stop_no_load(make_lake: Callable[.
         assert not any(row.error for row in lake.load(JsonFormat()))
     assert lake.rows() == [{"offset": number, "a": None} | row for number, (_, row) in enumerate(rounds)]
     assert lake.letters() == {}
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+@pytest.mark.parametrize("partition_by", [(), ("day",)])
+def test_a_time_of_no_year_is_a_dead_letter(
+    make_lake: Callable[..., Lake], table_format: str, partition_by: tuple[str, ...]
+) -> None:
+    """Databases have such dates for none at all; tables and readers of them fail on the year 0."""
+    pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+    lake = make_lake(*partition_by, table_format=table_format)
+    utc = pa.timestamp("us", tz="UTC")
+    decoded = JsonFormat(
+        pa.schema([("day", pa.date32()), ("at", utc), ("local", pa.timestamp("us")), ("n", pa.int64())])
+    )
+    good = [b'{"day":"0001-01-01","at":"0001-01-01T00:00:00Z"}', b'{"day":"9999-12-31","local":"9999-12-31T23:59:59"}']
+    odd = [b'{"day":"0000-01-01"}', b'{"at":"0000-12-31T23:59:59Z"}', b'{"local":"0000-01-01T00:00:00"}', b'{"n":"x"}']
+    lake.produce(good[0], *odd, None, good[1])
+    assert not any(row.error for row in lake.load(decoded))
+    assert [row["offset"] for row in lake.rows()] == [0, 5, 6]
+    reasons = {1: "'day' has a time", 2: "'at' has a time", 3: "'local' has a time", 4: "'n' is text"}
+    assert {offset: reason in lake.letters()[offset] for offset, reason in reasons.items()} == dict.fromkeys(
+        reasons, True
+    )
+    assert len(lake.letters()) == 4

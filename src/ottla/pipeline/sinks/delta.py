@@ -53,6 +53,7 @@ from ottla.pipeline.sinks.table import (
     PIPELINE_KEY,
     ROWS_KEY,
     TOPICS_KEY,
+    ColumnStatistics,
     Committed,
     DataFile,
     FileLayout,
@@ -382,7 +383,7 @@ def _partition_texts(found: Mapping[str, Any]) -> dict[str, str | None]:
 
 def _stats(file: DataFile, schema: pa.Schema) -> str:
     """Delta's statistics of a file, in JSON."""
-    bounds = {name: column for name, column in file.columns.items() if column.lower is not None}
+    bounds = {name: column for name, column in file.columns.items() if _is_bounded(schema.field(name).type, column)}
     return json.dumps(
         {
             "numRecords": file.rows,
@@ -397,6 +398,15 @@ def _stats(file: DataFile, schema: pa.Schema) -> str:
             },
         }
     )
+
+
+def _is_bounded(kind: Any, column: ColumnStatistics) -> bool:
+    """Whether there are extremes that JSON can have: years beyond 1 to 9999, which results of Spark may hold, have no
+    text."""
+    try:
+        return _bound(kind, column.lower) is not None and _bound(kind, column.upper, up=True) is not None
+    except OverflowError:
+        return False
 
 
 def _bound(kind: Any, value: int | None, *, up: bool = False) -> int | str | None:

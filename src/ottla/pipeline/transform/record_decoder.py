@@ -15,6 +15,11 @@ from ottla.pipeline.transform.decoder import MAX_CELLS, Decoder
 from ottla.pipeline.transform.schema_ids import IdLength, encoded_values
 from ottla.record.batch import NO_TIMESTAMP
 
+FIRST_DAY, END_DAY = -719_162, 2_932_897
+"""Of the years 1 to 9999, in days from the epoch: tables and many readers of them fail on others."""
+DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
+"""By the unit of a timestamp; those of nanoseconds reach over some hundred years only."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordDecoder:
@@ -50,11 +55,32 @@ class RecordDecoder:
             for column in self.schema
         ]
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        if not decoded.bad:
+        reasons = _out_of_years(rows) | dict(zip(decoded.bad, decoded.reasons, strict=True))
+        if not reasons:
             return rows, None
+        bad = sorted(reasons)
         good = np.ones(batch.num_rows, np.bool_)
-        good[decoded.bad] = False
-        return rows.filter(pa.array(good)), dead_letters_of(batch.filter(pa.array(~good)), decoded.reasons)
+        good[bad] = False
+        letters = dead_letters_of(batch.filter(pa.array(~good)), [reasons[place] for place in bad])
+        return rows.filter(pa.array(good)), letters
+
+
+def _out_of_years(rows: pa.RecordBatch) -> dict[int, str]:
+    """Places of rows with a day or time in a column that is in none of the years that all readers know."""
+    found: dict[int, str] = {}
+    for column in rows.schema:
+        if column.name in SCHEMA.names:
+            continue  # a record's own time is in bounds
+        if pa.types.is_date32(column.type):
+            days, day = rows.column(column.name).cast(pa.int32()), 1
+        elif pa.types.is_timestamp(column.type) and column.type.unit in DAY:
+            days, day = rows.column(column.name).cast(pa.int64()), DAY[column.type.unit]
+        else:
+            continue
+        within = pc.and_(pc.greater_equal(days, FIRST_DAY * day), pc.less(days, END_DAY * day))
+        for place in np.flatnonzero(~np.asarray(pc.fill_null(within, fill_value=True))).tolist():
+            found.setdefault(place, f"the column {column.name!r} has a time that is not within the years 1 to 9999")
+    return found
 
 
 def dead_letters_of(batch: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
