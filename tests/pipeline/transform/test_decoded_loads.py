@@ -241,3 +241,19 @@ def test_a_time_of_no_year_is_a_dead_letter(
         reasons, True
     )
     assert len(lake.letters()) == 4
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg", "parquet"])
+def test_small_integers_of_a_schema_have_columns_in_every_format(
+    make_lake: Callable[..., Lake], table_format: str
+) -> None:
+    """Iceberg has none of less than 32 bits."""
+    pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+    small = pa.struct({"s": pa.int16(), "l": pa.list_(pa.int8())})
+    lake = make_lake(table_format=table_format)
+    for _ in range(2):
+        lake.produce(b'{"b":1,"n":{"s":2,"l":[3]}}')
+        assert [row.rows for row in lake.load(JsonFormat(pa.schema({"b": pa.int8(), "n": small})))] == [1]
+    if table_format != "parquet":
+        assert lake.rows() == [{"offset": number, "b": 1, "n": {"s": 2, "l": [3]}} for number in range(2)]
+    assert lake.letters() == {}

@@ -47,6 +47,7 @@ from ottla.pipeline.sinks.table import (
     TableCommit,
     files_from_json,
     files_to_json,
+    stored_schema,
 )
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.snapshot.shape import require_no_snapshot
@@ -161,7 +162,7 @@ def copy_rows(
         return CopySummary(target.location, source.location, replay_id, done)
     version = source.version()
     columns = target.layout().partition_columns
-    schema = with_date_column(schema, columns)
+    schema = stored_schema(target.format, with_date_column(schema, columns))
     require_partition_columns(schema, columns)
     layout, load_id = target.ensure(schema), new_load_id()
     with leased_files(target, load_id) as lease:

@@ -284,6 +284,25 @@ class Table(Protocol):
         """The table of records that this one can't hold, in a place that readers and vacuums of this one leave out."""
 
 
+def stored_schema(table_format: str, schema: pa.Schema) -> pa.Schema:
+    """The columns as a table of that format has them: Iceberg has no integers of less than 32 bits."""
+    if table_format != "iceberg":
+        return schema
+    return pa.schema([column.with_type(_without_small_integers(column.type)) for column in schema])
+
+
+def _without_small_integers(kind: Any) -> Any:
+    if pa.types.is_int8(kind) or pa.types.is_int16(kind):
+        return pa.int32()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_small_integers(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_without_small_integers(kind.key_type), _without_small_integers(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([part.with_type(_without_small_integers(part.type)) for part in kind])
+    return kind
+
+
 def check_schema(location: str, found: pa.Schema, wanted: pa.Schema) -> None:
     """Raise OperatorError unless the table has all columns that a load writes."""
     for column in wanted:

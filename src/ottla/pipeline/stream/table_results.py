@@ -33,7 +33,15 @@ from ottla.pipeline.leases import Lease
 from ottla.pipeline.plan import app_id
 from ottla.pipeline.query import read_table
 from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
-from ottla.pipeline.sinks.table import DataFile, FileLayout, StaleCommitError, Table, TableCommit, UnknownCommitError
+from ottla.pipeline.sinks.table import (
+    DataFile,
+    FileLayout,
+    StaleCommitError,
+    Table,
+    TableCommit,
+    UnknownCommitError,
+    stored_schema,
+)
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.snapshot.shape import require_no_snapshot
 from ottla.pipeline.stream.rows import arrow_schema, write_rows
@@ -102,7 +110,7 @@ class TableResults:
             raise OperatorError(
                 f"[result] keys: the result has no column {missing!r}; it has {', '.join(self._schema.names)}"
             )
-        self._schema = self._with_partitions(self._schema)
+        self._schema = stored_schema(self._table.format, self._with_partitions(self._schema))
         if self._table.exists():
             self._table.ensure(self._schema)
 

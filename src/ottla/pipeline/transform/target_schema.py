@@ -16,7 +16,7 @@ from ottla.client.model import Position
 from ottla.common.errors import KafkaError, OperatorError
 from ottla.pipeline.decode import SCHEMA
 from ottla.pipeline.plan import ClusterView, OffsetRange
-from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.sinks.table import Table, stored_schema
 from ottla.pipeline.sources.fetch import fetch_part
 from ottla.pipeline.transform.columns import (
     RESERVED_COLUMNS,
@@ -55,7 +55,8 @@ def settle(
     wanted = {column_name(field.name, reserved): field.type for field in fields}
     if not value_format.is_inferred:
         _require_fit(held, wanted, table)
-    schema = _widen(table, held, wanted) if table.exists() else _with_columns(held, wanted)
+    is_there = table.exists()
+    schema = _widen(table, held, wanted) if is_there else stored_schema(table.format, _with_columns(held, wanted))
     types = {field_name(c.name, reserved): c.type for c in schema if c.name not in reserved}
     rows = pa.schema([column for column in schema if column.name in SCHEMA.names or column.name in wanted])
     decoder = value_format.decoder(pa.schema([(f.name, types[f.name]) for f in fields]))
