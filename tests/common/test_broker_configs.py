@@ -151,7 +151,14 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
         ({"zookeeper.connect": "h:2181", "broker.id": "-1"}, "broker.id"),
         ({"zookeeper.connect": "h:2181", "broker.id": "1", "metadata.log.dir": "/m"}, "metadata.log.dir"),
         ({"zookeeper.connect": "h", "broker.id": "1", "controller.quorum.voters": "1@h:1"}, "controller.quorum.voters"),
-        ({"zookeeper.metadata.migration.enable": "true"}, "zookeeper.metadata.migration.enable"),
+        ({"zookeeper.metadata.migration.enable": "true"}, "process.roles"),
+        ({"zookeeper.metadata.migration.enable": "perhaps"}, "zookeeper.metadata.migration.enable"),
+        (
+            {"zookeeper.metadata.migration.enable": "true", "zookeeper.connect": "h", "process.roles": "broker"},
+            "process.roles",
+        ),
+        ({"zookeeper.metadata.migration.enable": "true", "process.roles": "controller"}, "zookeeper.connect"),
+        ({"zookeeper.metadata.migration.enable": "true", "zookeeper.connect": "h"}, "brokers can't do yet"),
     ],
 )
 def test_operators_mistake_is_named(properties: dict[str, str], named: str) -> None:
@@ -300,6 +307,23 @@ def test_who_names_other_controllers_is_a_node_of_a_cluster() -> None:
     )
     assert controller.clustered
     assert not controller.is_broker
+
+
+def test_a_controller_leads_a_migration_from_zookeeper() -> None:
+    named = {
+        "process.roles": "controller",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "CONTROLLER://:9093",
+        "controller.quorum.voters": "1@localhost:9093",
+        "zookeeper.connect": "h:2181",
+    }
+    config, warnings = BrokerConfig.parse({**named, "zookeeper.metadata.migration.enable": "true"})
+    assert config.leads_migration
+    assert config.clustered
+    assert warnings == []
+    config, warnings = BrokerConfig.parse(named)
+    assert not config.leads_migration
+    assert len(warnings) == 1
 
 
 def test_configured_voters() -> None:

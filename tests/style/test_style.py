@@ -47,6 +47,7 @@ BOOLEANS_BY_POSITION = {
     # Both are kept, compared and given on as a pair.
     "controller/driver.py: on_leader_change",
     "controller/topic_intake.py: on_leader_change",
+    "controller/migration.py: on_leader_change",
     "controller/tree_intake.py: on_leader_change",
     "metadata/log.py: on_leader_change",
     "server/control.py: on_leader_change",

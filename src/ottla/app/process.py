@@ -229,7 +229,7 @@ class BrokerProcess:
         return Peers(brokers, controllers)
 
     def _zookeeper_session(self, loop: asyncio.AbstractEventLoop, pool: ThreadPool) -> KazooSession | None:
-        if not self._config.on_zookeeper:
+        if not (self._config.on_zookeeper or self._config.leads_migration):
             return None
         from ottla.client.zookeeper_access import zookeeper_access  # here, since a node with a quorum needs none
         from ottla.client.zookeeper_session import KazooSession

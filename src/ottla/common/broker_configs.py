@@ -32,7 +32,7 @@ from ottla.common.config_keys_inert import (
     SECURITY_PREFIXES,
     STORED_CONFIGS,
 )
-from ottla.common.config_keys_zookeeper import ZOOKEEPER_CONNECT
+from ottla.common.config_keys_zookeeper import MIGRATION, ZOOKEEPER_CONNECT
 from ottla.common.controller_addresses import parse_servers, parse_voters
 from ottla.common.endpoint import Endpoint, ListenerInfo
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
@@ -147,11 +147,11 @@ class BrokerConfig:
             else:
                 hint = did_you_mean(base, BROKER_CONFIGS)
                 warnings.append(f"{name} is not a known setting and has no effect{hint}")
-        _refuse_migration(properties)
         config = cls(known)
+        _check_migration(config)
         if config.on_zookeeper:
             _check_zookeeper(config, known)
-        elif config.get_str(ZOOKEEPER_CONNECT):
+        elif config.get_str(ZOOKEEPER_CONNECT) and not config.leads_migration:
             warnings.append(f"{ZOOKEEPER_CONNECT} has no effect: process.roles says that this node has a quorum")
         _check_roles(config)
         _check_group_timeouts(config)
@@ -293,6 +293,11 @@ class BrokerConfig:
         return bool(self.get_str(ZOOKEEPER_CONNECT)) and not (
             self.is_set("process.roles") and self.get_list("process.roles")
         )
+
+    @property
+    def leads_migration(self) -> bool:
+        """Whether this is a controller of the quorum to which a cluster goes from ZooKeeper (KIP-866)."""
+        return self.get_bool(MIGRATION) and not self.on_zookeeper
 
     @property
     def names_other_controllers(self) -> bool:
@@ -522,11 +527,24 @@ def _check_group_timeouts(config: BrokerConfig) -> None:
         )
 
 
-def _refuse_migration(properties: Mapping[str, str]) -> None:
-    if properties.get("zookeeper.metadata.migration.enable", "").strip().lower() == "true":
+def _check_migration(config: BrokerConfig) -> None:
+    """Raises OperatorError for a node that has no part in a migration from ZooKeeper, or can't have it."""
+    if not config.get_bool(MIGRATION):
+        return
+    if config.on_zookeeper:
         raise OperatorError(
-            "zookeeper.metadata.migration.enable asks for a migration from ZooKeeper, which is not implemented yet; "
-            "remove it, and migrate with Apache Kafka before `ottla adopt`"
+            f"{MIGRATION} asks for a migration from ZooKeeper, which brokers can't do yet; remove it, and migrate "
+            "with Apache Kafka before `ottla adopt`"
+        )
+    if config.is_broker:
+        raise OperatorError(
+            f"{MIGRATION} is set, and process.roles has broker: it is for controllers alone, and for brokers that are "
+            "still on ZooKeeper; remove it, or set process.roles=controller"
+        )
+    if not config.get_str(ZOOKEEPER_CONNECT):
+        raise OperatorError(
+            f"{MIGRATION} is set and {ZOOKEEPER_CONNECT} is not: name the servers of ZooKeeper from where the cluster "
+            "comes, or remove it"
         )
 
 

@@ -131,10 +131,6 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "zookeeper.max.in.flight.requests",
     ),
     (
-        "there is no migration from ZooKeeper yet",
-        "zookeeper.metadata.migration.enable",
-    ),
-    (
         "Apache Kafka 4 removed it",
         "broker.id.generation.enable control.plane.listener.name group.coordinator.new.enable "
         "inter.broker.protocol.version log.message.downconversion.enable log.message.format.version "

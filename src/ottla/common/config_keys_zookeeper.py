@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.common.config_def import ConfigKey, ConfigType, ConfigValue, Importance, at_least
 
 ZOOKEEPER_CONNECT = "zookeeper.connect"
+MIGRATION = "zookeeper.metadata.migration.enable"
 SSL_PREFIX = "zookeeper.ssl."
 SSL_SETTINGS = (
     "keystore.location",
@@ -30,7 +31,7 @@ ZOOKEEPER_CONFIGS = [
         ConfigType.STRING,
         None,
         "Servers of ZooKeeper as host:port, separated by commas, and perhaps a path at the end below which all lies. "
-        "Without process.roles the cluster is kept there; with it this has no effect.",
+        "Without process.roles the cluster is kept there; with it only a migration from there reads this.",
         importance=Importance.HIGH,
     ),
     ConfigKey(
@@ -122,5 +123,12 @@ ZOOKEEPER_CONFIGS = [
         ConfigType.BOOLEAN,
         False,
         "OCSP for ZooKeeper's certificates, which is not there: true is refused.",
+    ),
+    ConfigKey(
+        MIGRATION,
+        ConfigType.BOOLEAN,
+        False,
+        "Whether the cluster moves from ZooKeeper to the quorum; of controllers, until the move is to be for good.",
+        importance=Importance.HIGH,
     ),
 ]

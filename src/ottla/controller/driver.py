@@ -30,6 +30,7 @@ from ottla.controller.directories import cordoned_directories
 from ottla.controller.elections import balance_leaders
 from ottla.controller.features import activation_records, levels_in
 from ottla.controller.heartbeats import BrokerHeartbeats
+from ottla.controller.migration_records import migration_records
 from ottla.controller.reassignments import replicate_internal_topics
 from ottla.controller.registration import SLICE, check_directories, fence_silent
 from ottla.controller.replication import led_by_anyone
@@ -136,7 +137,10 @@ class Controller:
         return self._active
 
     def _missing_records(self) -> list[ApiMessageAndVersion]:
-        return activation_records(self.image, self._static_config.get_int(MIN_ISR), self._metadata_log.bootstrap)
+        config, image, formatted = self._static_config, self.image, self._metadata_log.bootstrap
+        migrates = config.leads_migration
+        found = activation_records(image, config.get_int(MIN_ISR), formatted, migrates=migrates)
+        return found + migration_records(image, enabled=migrates)
 
     def start(
         self,

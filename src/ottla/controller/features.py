@@ -22,7 +22,7 @@ from ottla.common.feature_levels import (
     unmet_need,
 )
 from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult, elr_enabled
-from ottla.metadata.image import MetadataImage, VersionRange
+from ottla.metadata.image import MetadataImage, VersionRange, ZkMigrationState
 from ottla.metadata.records import REGISTERED_FEATURES, SUPPORTED_FEATURES, ApiMessageAndVersion, versioned
 from ottla.protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from ottla.protocol.messages.update_features import (
@@ -66,13 +66,20 @@ def _min_isr_record(broker: str, value: str | None) -> ApiMessageAndVersion:
 
 
 def activation_records(
-    image: MetadataImage, static_min_isr: int, formatted: Sequence[ApiMessageAndVersion] = ()
+    image: MetadataImage,
+    static_min_isr: int,
+    formatted: Sequence[ApiMessageAndVersion] = (),
+    *,
+    migrates: bool = False,
 ) -> list[ApiMessageAndVersion]:
     """What an active controller finds missing: all of it in a new cluster, `elr_safety_records` in an older one.
 
-    `formatted` are the first records of a cluster whose formatting said which (KIP-1170).
+    `formatted` are the first records of a cluster whose formatting said which (KIP-1170). One that `migrates` from
+    ZooKeeper has no eligible leader replicas, for which there is no place in its tree.
     """
     new = [] if image.features else [*formatted] or bootstrap_records()
+    if migrates:
+        new = [each for each in new if ELIGIBLE_LEADER_REPLICAS_VERSION not in levels_in([each])]
     keeps_elr = elr_enabled(image) or levels_in(new).get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
     return new + (elr_safety_records(image, static_min_isr) if keeps_elr else [])
 
@@ -184,6 +191,8 @@ def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: 
         problem = "Local controller does not support this feature." if new else f"Feature {update.feature} not found."
     elif not supported.low <= new <= supported.high:
         problem = f"Local controller only supports versions {supported.low}-{supported.high}"
+    elif new and update.feature == ELIGIBLE_LEADER_REPLICAS_VERSION and _may_go_back(image):
+        problem = "Eligible leader replicas can't be kept in ZooKeeper, from which this cluster migrates."
     elif (unable := _node_without(image, update.feature, new)) is not None:
         problem = unable
     else:
@@ -191,6 +200,10 @@ def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: 
     if problem is not None:
         raise _invalid(update, problem)
     return new != current
+
+
+def _may_go_back(image: MetadataImage) -> bool:
+    return image.zk_migration_state in (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
 
 
 def _check_metadata_version(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int) -> None:

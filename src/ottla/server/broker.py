@@ -70,6 +70,7 @@ from ottla.storage.log_scrubber import LogScrubber
 from ottla.storage.meta_properties import ZOOKEEPER, random_id
 
 if TYPE_CHECKING:
+    from ottla.controller.migration import Migration
     from ottla.protocol.znodes.session import ZooKeeperSession
     from ottla.server.controller_lifecycle import ControllerLifecycle
     from ottla.server.zookeeper_node import ZooKeeperNode
@@ -102,11 +103,15 @@ class Broker:
 
         `max_open_files` bounds the descriptors of segments and indexes. `peers` is the way to other nodes; a cluster of
         one needs none. `cleaner_worker` makes workers of the log cleaner; without it nothing is cleaned. `zookeeper` is
-        given where that keeps the cluster (`config.on_zookeeper`), and not started yet.
+        given where that keeps the cluster (`config.on_zookeeper`), or did (`config.leads_migration`), and not started.
         """
         self._peers = peers if config.clustered or config.on_zookeeper else None
         self._on_fatal = on_fatal if config.clustered or config.on_zookeeper else None
-        self._zookeeper = None if zookeeper is None else self._make_zookeeper(config, machine, zookeeper)
+        self._zookeeper = None
+        if zookeeper is not None and config.on_zookeeper:
+            self._zookeeper = self._make_zookeeper(config, machine, zookeeper)
+        self._migrates_from = zookeeper if config.leads_migration else None
+        self._migration: Migration | None = None
         self._cleaner_worker = cleaner_worker
         self._cleaning: LogCleaning | None = None
         self._scrubbing: LogScrubbing | None = None
@@ -223,6 +228,10 @@ class Broker:
                 authorizer=self.authorizer,
             )
             metadata_log.listen(control)
+            if self._migrates_from is not None:
+                self._migration = self._make_migration(control, self._migrates_from)
+                metadata_log.listen(self._migration)
+                self._migration.start()
             if config.is_controller:
                 self._controller_lifecycle = self._make_controller_lifecycle(control)
 
@@ -399,6 +408,19 @@ class Broker:
             control.channel,
             self._publisher,
             self._machine.scheduler,
+            zk_migration_ready=self._static_config.leads_migration,
+        )
+
+    def _make_migration(self, control: Control, session: ZooKeeperSession) -> Migration:
+        from ottla.controller.migration import Migration  # here, since other nodes need none
+
+        return Migration(
+            session=session,
+            controller=control.controller,
+            publisher=self._publisher,
+            machine=self._machine,
+            cluster_id=self.cluster_id,
+            voters=[voter.node_id for voter in self._static_config.configured_voters],
         )
 
     def _make_lifecycle(self, control: Control) -> BrokerLife:
@@ -617,6 +639,9 @@ class Broker:
     async def _leave(self, control: Control) -> None:
         """The metadata log, last of all."""
         control.channel.close()
+        migration = self._migration
+        if migration is not None:
+            await outcome(lambda done: migration.stop(lambda: done(None)))
         try:
             await outcome(control.controller.stop)
         except KafkaError as error:

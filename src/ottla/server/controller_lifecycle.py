@@ -56,13 +56,16 @@ class ControllerLifecycle:
         controller: ControllerRequests,
         publisher: MetadataPublisher,
         scheduler: Scheduler,
+        *,
+        zk_migration_ready: bool = False,
     ) -> None:
-        """`endpoints` of the controller, as advertised."""
+        """`endpoints` of the controller, as advertised. `zk_migration_ready`: it could lead a migration (KIP-866)."""
         self._request = ControllerRegistrationRequest(
             controller_id=node_id,
             incarnation_id=incarnation_id,
             listeners=endpoint_rows(ControllerListener, endpoints),
             features=feature_rows(ControllerFeatureRange, REGISTERED_FEATURES),
+            zk_migration_ready=zk_migration_ready,
         )
         self._controller = controller
         self._publisher = publisher

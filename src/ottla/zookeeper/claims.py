@@ -12,14 +12,17 @@ from enum import Enum
 from typing import NamedTuple
 
 from ottla.common.errors import OperatorError
+from ottla.metadata.log import LeaderAndEpoch
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import (
     ControllerClaim,
+    decode_controller,
     decode_controller_epoch,
     encode_controller,
     encode_controller_epoch,
 )
-from ottla.protocol.znodes.operations import Create, Operation, SetData, Znode
+from ottla.protocol.znodes.migration import MigrationProgress, decode_migration, encode_migration
+from ottla.protocol.znodes.operations import Create, Delete, Operation, SetData, Znode
 
 FIRST_EPOCH = Create(paths.CONTROLLER_EPOCH, encode_controller_epoch(0))
 """What the first broker of a cluster makes, before anyone can be the controller."""
@@ -70,6 +73,40 @@ def claim_again(broker_id: int, now_ms: int, claim: Znode, epoch: Znode) -> tupl
     operations, reign = claim_controller(broker_id, now_ms, epoch)
     operations[1] = SetData(paths.CONTROLLER, encode_controller(ControllerClaim(broker_id, now_ms)), claim.version)
     return operations, reign
+
+
+class Takeover(NamedTuple):
+    """What a quorum writes on, once its claim is made."""
+
+    reign: Reign
+    migration_version: int
+    """Of `/migration`, which each of its writes checks and raises."""
+    progress: MigrationProgress
+
+
+def take_over(
+    controller: LeaderAndEpoch, now_ms: int, claim: Znode | None, epoch: Znode, migration: Znode | None
+) -> tuple[list[Operation], Takeover] | None:
+    """The call by which the active controller of a quorum takes the claim from whoever has it (KIP-866), for good.
+
+    The claim is persistent, so that no broker makes one. None where a later epoch of the quorum has it already; what
+    that epoch wrote is kept in `/migration`. The call fails where another was faster. Raises ProtocolError.
+    """
+    found = None if claim is None else decode_controller(paths.CONTROLLER, claim.data)
+    if found is not None and found.kraft_controller_epoch > controller.epoch:
+        return None
+    controller_epoch = decode_controller_epoch(paths.CONTROLLER_EPOCH, epoch.data) + 1
+    before = None if migration is None else decode_migration(paths.MIGRATION, migration.data)
+    progress = MigrationProgress(*controller, *(() if before is None else before[2:]))
+    data = encode_migration(progress)
+    operations: list[Operation] = [
+        SetData(paths.CONTROLLER_EPOCH, encode_controller_epoch(controller_epoch), epoch.version),
+        *([] if claim is None else [Delete(paths.CONTROLLER, claim.version)]),
+        Create(paths.CONTROLLER, encode_controller(ControllerClaim(controller.leader_id, now_ms, controller.epoch))),
+        Create(paths.MIGRATION, data) if migration is None else SetData(paths.MIGRATION, data, migration.version),
+    ]
+    version = 0 if migration is None else migration.version + 1
+    return operations, Takeover(Reign(controller_epoch, epoch.version + 1), version, progress)
 
 
 def check_broker_id(broker_id: int, owners: tuple[int, int], waited_ms: int, session_timeout_ms: int) -> None:

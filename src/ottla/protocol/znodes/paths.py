@@ -53,6 +53,8 @@ TOKEN_CHANGE = "/delegation_token/token_changes/token_change_"
 
 CONSUMERS = "/consumers"
 
+MIGRATION = "/migration"
+
 PERSISTENT_PATHS = (
     CONSUMERS,
     BROKER_IDS,

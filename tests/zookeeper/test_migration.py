@@ -1,0 +1,306 @@
+"""The controllers' side of a migration from ZooKeeper: three of them, a simulated ZooKeeper, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ottla.controller.result import ControllerResult
+from ottla.metadata.image import MetadataImage, ZkMigrationState
+from ottla.metadata.records import versioned
+from ottla.protocol.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord, TopicRecord
+from ottla.protocol.znodes import paths
+from ottla.protocol.znodes.brokers import decode_controller, decode_controller_epoch
+from ottla.protocol.znodes.operations import Delete
+
+from .brokers import World
+from .controllers import IDS, ControllerLife, Quorum, Registrar
+from .test_three_brokers import IDS as BROKERS
+from .test_three_brokers import Cluster, create
+from .world import BROKER, EVERYTHING, TOPIC, a_limit, a_setting, a_topic, an_acl, content, id_of, seen
+
+MIGRATION, PRE, POST = ZkMigrationState.MIGRATION, ZkMigrationState.PRE_MIGRATION, ZkMigrationState.POST_MIGRATION
+
+
+class Migrating:
+    """A cluster on ZooKeeper, the quorum to which it goes, and brokers that are known to both."""
+
+    def __init__(self, seed: int = 1) -> None:
+        world = self.world = World(seed)
+        self.cluster = Cluster(world)
+        self.cluster.start(*BROKERS)
+        create(self.cluster, 1, 1, 2, 3)
+        create(self.cluster, 2, 2, 3, 1, name="u", retention_ms="77")
+        node = world.node(paths.CLUSTER_ID)
+        assert node is not None
+        self.cluster_id = json.loads(node.data)["id"]
+        self.quorum = Quorum(world, self.cluster_id)
+        self.registrar: Registrar | None = None
+
+    def register(self, *broker_ids: int) -> None:
+        self.registrar = Registrar(self.quorum, broker_ids or BROKERS)
+
+    def tree(self) -> dict[str, Any]:
+        return content(seen(self.world.server))
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.quorum.image
+
+    @property
+    def state(self) -> ZkMigrationState:
+        return self.image.zk_migration_state
+
+    def equal(self) -> bool:
+        """Whether the tree says what is committed."""
+        active = self.quorum.active
+        return active is not None and content(active.broker.image) == self.tree()
+
+    def migrated(self) -> bool:
+        return self.state is MIGRATION and self.equal()
+
+    def claim(self) -> Any:
+        node = self.world.node(paths.CONTROLLER)
+        assert node is not None
+        return decode_controller(paths.CONTROLLER, node.data), node.owner
+
+    def said(self) -> dict[str, Any]:
+        node = self.world.node(paths.MIGRATION)
+        assert node is not None
+        content: dict[str, Any] = json.loads(node.data)
+        return content
+
+    def epoch(self) -> int:
+        node = self.world.node(paths.CONTROLLER_EPOCH)
+        assert node is not None
+        return decode_controller_epoch(paths.CONTROLLER_EPOCH, node.data)
+
+    def change(self, *records: Any) -> None:
+        """Commit the records; topics that there are already came by an attempt whose answer was lost."""
+
+        def decide(image: MetadataImage, _context: object) -> ControllerResult[None]:
+            there = any(isinstance(each, TopicRecord) and each.topic_id in image.topics_by_id for each in records)
+            return ControllerResult([] if there else [versioned(each) for each in records], None)
+
+        self.quorum.decide(decide)
+
+    def active(self) -> ControllerLife:
+        self.world.until(lambda: self.quorum.active)
+        life = self.quorum.active
+        assert life is not None
+        return life
+
+    def active_id(self) -> int:
+        life = self.active()
+        return next(each for each, one in self.quorum.lives.items() if one is life)
+
+
+@pytest.fixture
+def migrating() -> Iterator[Migrating]:
+    made = Migrating()
+    yield made
+    if made.registrar is not None:
+        made.registrar.stop()
+
+
+def test_nothing_is_claimed_before_all_brokers_are_known(migrating: Migrating) -> None:
+    before = migrating.epoch()
+    migrating.quorum.start()
+    migrating.register(1, 2)
+    migrating.world.until(lambda: set(migrating.image.brokers) == {1, 2} and len(migrating.image.controllers) == 3)
+    migrating.world.run(20)
+    assert migrating.state is PRE
+    assert not migrating.image.topics
+    assert migrating.epoch() == before
+    assert migrating.world.node(paths.MIGRATION) is None
+
+
+def test_a_broker_that_is_away_is_waited_for_where_it_has_replicas(migrating: Migrating) -> None:
+    migrating.cluster.kill(3)
+    migrating.world.until(migrating.cluster.agree)
+    migrating.quorum.start()
+    migrating.register(1, 2)
+    migrating.world.run(20)
+    assert migrating.state is PRE
+    assert migrating.registrar is not None
+    migrating.registrar.broker_ids.add(3)
+    migrating.world.until(migrating.migrated)
+
+
+def test_a_controller_that_has_not_the_setting_is_waited_for(migrating: Migrating) -> None:
+    migrating.quorum.start()
+    migrating.world.until(lambda: migrating.state is PRE and len(migrating.image.controllers) == 3)
+    other = next(each for each in IDS if each != migrating.active_id())
+    migrating.quorum.kill(other)
+    migrating.quorum.begin(other, migrates=False)
+    migrating.world.until(lambda: not migrating.image.controllers[other].zk_migration_ready)
+    migrating.register()
+    migrating.world.run(20)
+    assert migrating.state is PRE
+
+
+def test_the_quorum_takes_over_all_that_the_tree_has(migrating: Migrating) -> None:
+    before, epoch = migrating.tree(), migrating.epoch()
+    migrating.quorum.start()
+    migrating.register()
+    migrating.world.until(migrating.migrated)
+    after = migrating.tree()
+    before.pop("features"), after.pop("features")
+    assert after == before
+    claim, owner = migrating.claim()
+    assert (claim.broker_id, owner) == (migrating.active_id(), 0)
+    assert claim.kraft_controller_epoch == migrating.active().broker.image.epoch
+    assert migrating.epoch() > epoch
+    migrating.world.until(lambda: migrating.said()["kraft_metadata_offset"] > 0)
+    said = migrating.said()
+    assert list(said) == [
+        "version",
+        "kraft_controller_id",
+        "kraft_controller_epoch",
+        "kraft_metadata_offset",
+        "kraft_metadata_epoch",
+    ]
+    assert said["kraft_controller_id"] == claim.broker_id
+    assert 0 < said["kraft_metadata_offset"] <= migrating.image.offset
+    assert all(migrating.image.brokers[each].is_migrating_zk_broker for each in BROKERS)
+
+
+def test_what_is_decided_is_written_to_both(migrating: Migrating) -> None:
+    migrating.quorum.start()
+    migrating.register()
+    migrating.world.until(migrating.migrated)
+    everything = [each for each in EVERYTHING if getattr(each, "name", "") not in ("t", "metadata.version")]
+    everything = [each for each in everything if getattr(each, "topic_id", None) != id_of("t")]
+    next_id = migrating.image.next_producer_id
+    for each in everything:
+        if hasattr(each, "next_producer_id"):
+            each.next_producer_id = next_id + 1000
+    migrating.change(*everything)
+    migrating.world.until(migrating.equal)
+    t, u = (migrating.image.topics[name].topic_id for name in ("t", "u"))
+    migrating.change(PartitionChangeRecord(partition_id=0, topic_id=t, isr=[1, 2]))
+    migrating.change(RemoveTopicRecord(topic_id=u), a_setting(TOPIC, "t", "retention.ms", "5"))
+    migrating.change(a_setting(BROKER, "1", "num.io.threads", "9"), *a_topic("u", 2), an_acl(9, "z"))
+    migrating.world.until(migrating.equal)
+    assert migrating.image.topics["u"].topic_id == id_of("u")
+    assert migrating.image.topics["t"].partitions[0].isr == (1, 2)
+
+
+def test_each_controller_that_comes_goes_on(migrating: Migrating) -> None:
+    migrating.quorum.start()
+    migrating.register()
+    migrating.world.until(migrating.migrated)
+    epochs = [migrating.epoch()]
+    for number in range(3):
+        victim = migrating.active_id()
+        migrating.change(*a_topic(f"before-{number}"))
+        migrating.quorum.kill(victim)
+        migrating.change(*a_topic(f"after-{number}"), a_limit("producer_byte_rate", 1.0 + number, user="ann"))
+        migrating.quorum.begin(victim)
+        migrating.world.until(migrating.equal)
+        epochs.append(migrating.epoch())
+        assert migrating.claim()[0].kraft_controller_epoch == migrating.active().broker.image.epoch
+    assert epochs == sorted(set(epochs))
+
+
+def test_who_is_not_the_controller_any_more_writes_nothing(migrating: Migrating) -> None:
+    migrating.quorum.start()
+    migrating.register()
+    migrating.world.until(migrating.migrated)
+    old = migrating.active()
+    old.process.pause()
+    paused = migrating.active_id()
+    migrating.quorum.lives.pop(paused)
+    migrating.change(*a_topic("new"))
+    migrating.world.until(migrating.equal)
+    epoch = migrating.epoch()
+    old.process.resume()
+    migrating.world.run(10)
+    migrating.quorum.lives[paused] = old
+    assert migrating.epoch() == epoch
+    migrating.change(*a_topic("newer"))
+    migrating.world.until(migrating.equal)
+
+
+def test_it_is_finalised_by_controllers_without_the_setting(migrating: Migrating) -> None:
+    migrating.quorum.start()
+    migrating.register()
+    migrating.world.until(migrating.migrated)
+    assert migrating.registrar is not None
+    migrating.registrar.migrating = False  # restarted as the quorum's own
+    migrating.world.until(lambda: not any(each.is_migrating_zk_broker for each in migrating.image.brokers.values()))
+    for each in IDS:
+        migrating.quorum.kill(each)
+    migrating.world.run(1)  # what was on its way to ZooKeeper arrives
+    before = migrating.world.server.tree()
+    migrating.quorum.start(migrates=False)
+    migrating.world.until(lambda: migrating.state is POST)
+    migrating.change(*a_topic("later"))
+    migrating.world.run(5)
+    after = migrating.world.server.tree()
+    assert after == before
+    assert after[paths.CONTROLLER].owner == 0
+
+
+def test_before_that_brokers_go_back_to_zookeeper_alone(migrating: Migrating) -> None:
+    migrating.quorum.start()
+    migrating.register()
+    migrating.world.until(migrating.migrated)
+    migrating.change(*a_topic("new"), a_setting(TOPIC, "t", "retention.ms", "5"))
+    migrating.world.until(migrating.equal)
+    assert migrating.registrar is not None
+    migrating.registrar.stop()
+    for each in IDS:
+        migrating.quorum.kill(each)
+    before = migrating.tree()
+    epoch = migrating.epoch()
+    migrating.world.write(Delete(paths.CONTROLLER), Delete(paths.MIGRATION))
+    migrating.world.until(lambda: migrating.epoch() > epoch and migrating.cluster.controller in BROKERS)
+    migrating.world.until(migrating.cluster.agree)
+    migrating.world.until(lambda: "new" in migrating.cluster.lives[1].broker.image.topics)
+    image = migrating.cluster.lives[1].broker.image
+    assert image.topic_configs("t") == {"retention.ms": "5"}
+    assert {name: topic.topic_id for name, topic in image.topics.items()} == {
+        name: topic[0] for name, topic in before["topics"].items()
+    }
+    create(migrating.cluster, 2, 1, 2, 3, name="again")
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_whatever_breaks_off_nothing_is_lost_and_both_end_equal(seed: int) -> None:
+    migrating = Migrating(seed)
+    world, rng = migrating.world, migrating.world.rng.fork("faults")
+    before = migrating.tree()["topics"]
+    migrating.quorum.start()
+    migrating.register()
+    made: list[str] = []
+    for number in range(25):
+        world.run(rng.uniform(0.0, 1.5))
+        lives = [(each, life) for each, life in migrating.quorum.lives.items() if life.process.alive]
+        fault = rng.choice(["kill", "cut", "expire", "change", "cut active"])
+        if fault == "kill" and len(lives) == 3:
+            victim = migrating.active_id() if migrating.quorum.active and rng.chance(0.6) else rng.choice(lives)[0]
+            migrating.quorum.kill(victim)
+        elif fault == "cut":
+            rng.choice(lives)[1].session.cut()
+        elif fault == "cut active" and migrating.quorum.active is not None:
+            migrating.quorum.active.session.cut()
+        elif fault == "expire":
+            rng.choice(lives)[1].session.expire()
+        elif migrating.state is MIGRATION and migrating.quorum.active is not None:
+            made.append(f"made-{number}")
+            migrating.change(*a_topic(made[-1], 2))
+        if rng.chance(0.5):
+            migrating.quorum.start()
+    migrating.quorum.start()
+    world.until(migrating.migrated, 120)
+    assert set(made) <= set(migrating.image.topics)
+    assert {name: before[name][0] for name in before} == {
+        name: migrating.image.topics[name].topic_id for name in before
+    }
+    assert all(world.node(f"{paths.BROKER_IDS}/{each}") for each in BROKERS)
+    if migrating.registrar is not None:
+        migrating.registrar.stop()
