@@ -11,6 +11,14 @@ from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, STOR
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 
+MIGRATING = {
+    "broker.id": "1",
+    "zookeeper.connect": "h:2181",
+    "zookeeper.metadata.migration.enable": "true",
+    "controller.quorum.voters": "9@h:9093",
+    "controller.listener.names": "CONTROLLER",
+}
+
 KAFKAS_OWN_EXAMPLE = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -158,7 +166,11 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
             "process.roles",
         ),
         ({"zookeeper.metadata.migration.enable": "true", "process.roles": "controller"}, "zookeeper.connect"),
-        ({"zookeeper.metadata.migration.enable": "true", "zookeeper.connect": "h"}, "brokers can't do yet"),
+        ({**MIGRATING, "controller.quorum.voters": ""}, "controller.quorum.voters"),
+        ({**MIGRATING, "controller.listener.names": ""}, "controller.listener.names"),
+        ({**MIGRATING, "log.dirs": "/a,/b"}, "log.dirs"),
+        ({**MIGRATING, "broker.id": "9"}, "controller.quorum.voters"),
+        ({**MIGRATING, "process.roles": "broker"}, "process.roles"),
     ],
 )
 def test_operators_mistake_is_named(properties: dict[str, str], named: str) -> None:
@@ -166,6 +178,14 @@ def test_operators_mistake_is_named(properties: dict[str, str], named: str) -> N
         BrokerConfig.parse(properties)
     assert named in str(caught.value)
     assert "Traceback" not in str(caught.value)
+
+
+def test_a_broker_that_migrates_is_on_zookeeper_and_knows_a_quorum() -> None:
+    config, warnings = BrokerConfig.parse(MIGRATING)
+    assert not warnings
+    assert (config.on_zookeeper, config.migrating_broker, config.clustered) == (True, True, False)
+    assert (config.is_broker, config.is_controller) == (True, False)
+    assert [each.name for each in config.spoken_listeners] == ["PLAINTEXT", "CONTROLLER"]
 
 
 def test_zookeeper_keeps_the_cluster_of_who_has_no_roles() -> None:

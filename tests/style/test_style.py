@@ -51,6 +51,8 @@ BOOLEANS_BY_POSITION = {
     "controller/tree_intake.py: on_leader_change",
     "metadata/log.py: on_leader_change",
     "server/control.py: on_leader_change",
+    "server/migrating_life.py: on_leader_change",
+    "zookeeper/migrating.py: on_leader_change",
     # Spark calls them so.
     "pipeline/datasource/provider.py: streamWriter",
     "pipeline/datasource/provider.py: writer",

@@ -107,7 +107,7 @@ class Life:
             MetricsRegistry(),
             peers=Peers(peers, peers),
             on_fatal=self.fatal.append,
-            zookeeper=self.session,
+            zookeeper=self.session if config.on_zookeeper else None,
         )
         self.start: asyncio.Task[None] = world.loop.create_task(self._start(host, port))
 

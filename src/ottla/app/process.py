@@ -224,7 +224,7 @@ class BrokerProcess:
                 self._tls.get(listener.name),
                 None if sasl is None else sasl.login(listener, f"sasl.mechanism.{whom}.protocol"),
             )
-            for listener, whom in (broker, broker if config.on_zookeeper else controller)
+            for listener, whom in (broker, controller if config.clustered or config.migrating_broker else broker)
         )
         return Peers(brokers, controllers)
 

@@ -159,7 +159,7 @@ class BrokerConfig:
         spoken = (*config.spoken_listeners, config.metrics_listener)
         if not any(listener.security_protocol != "PLAINTEXT" for listener in spoken):
             warnings.extend(f"{name} has no effect: no listener speaks TLS or SASL" for name in of_listeners)
-        if not config.clustered:
+        if not (config.clustered or config.migrating_broker):
             warnings.extend(
                 f"listener {endpoint.listener_name} is not opened: the only controller is in this process"
                 for endpoint in config.controller_listeners
@@ -261,7 +261,8 @@ class BrokerConfig:
         """Those that this node opens, and that of the controllers, which it connects to. Raises OperatorError."""
         opened = (*self.listeners, *(self.controller_listeners if self.clustered else ()))
         controller = self.controller_listener
-        return tuple(dict.fromkeys([each.listener for each in opened] + [controller] * self.clustered))
+        connects = self.clustered or self.migrating_broker
+        return tuple(dict.fromkeys([each.listener for each in opened] + [controller] * connects))
 
     @property
     def inter_broker_listener(self) -> str:
@@ -285,6 +286,8 @@ class BrokerConfig:
 
     @property
     def _roles(self) -> tuple[str, ...]:
+        if self.migrating_broker:
+            return ("broker",)
         return self.get_list("process.roles") or ("broker", "controller")
 
     @property
@@ -300,6 +303,11 @@ class BrokerConfig:
         return self.get_bool(MIGRATION) and not self.on_zookeeper
 
     @property
+    def migrating_broker(self) -> bool:
+        """Whether this is a broker on ZooKeeper that a quorum knows too, and follows that once it rules (KIP-866)."""
+        return self.on_zookeeper and self.get_bool(MIGRATION)
+
+    @property
     def names_other_controllers(self) -> bool:
         """Whether another controller than this node's own is named."""
         if any(voter.node_id != self.node_id for voter in self.configured_voters):
@@ -311,8 +319,11 @@ class BrokerConfig:
     def clustered(self) -> bool:
         """Whether this node may be one of several; else it is broker and only controller, and no other node asks it.
 
-        It is when it names other controllers, has one role alone, or names itself as a controller that listens.
+        It is when it names other controllers, has one role alone, or names itself as a controller that listens. A
+        broker on ZooKeeper is of another kind (`on_zookeeper`).
         """
+        if self.on_zookeeper:
+            return False
         if self.names_other_controllers or not (self.is_broker and self.is_controller):
             return True
         return bool(self.controller_listeners) and bool(self.configured_voters or self.bootstrap_controllers)
@@ -529,13 +540,8 @@ def _check_group_timeouts(config: BrokerConfig) -> None:
 
 def _check_migration(config: BrokerConfig) -> None:
     """Raises OperatorError for a node that has no part in a migration from ZooKeeper, or can't have it."""
-    if not config.get_bool(MIGRATION):
+    if not config.leads_migration:
         return
-    if config.on_zookeeper:
-        raise OperatorError(
-            f"{MIGRATION} asks for a migration from ZooKeeper, which brokers can't do yet; remove it, and migrate "
-            "with Apache Kafka before `ottla adopt`"
-        )
     if config.is_broker:
         raise OperatorError(
             f"{MIGRATION} is set, and process.roles has broker: it is for controllers alone, and for brokers that are "
@@ -554,10 +560,23 @@ def _check_zookeeper(config: BrokerConfig, given: Mapping[str, str]) -> None:
         raise OperatorError(
             f"{ZOOKEEPER_CONNECT} is set and broker.id is not: give this broker the id by which it is to be registered"
         )
-    if config.configured_voters or config.bootstrap_controllers:
+    quorum = "controller.quorum.bootstrap.servers or controller.quorum.voters"
+    named = bool(config.configured_voters or config.bootstrap_controllers)
+    if named and not config.migrating_broker:
         raise OperatorError(
-            f"{ZOOKEEPER_CONNECT} and controller.quorum.voters or controller.quorum.bootstrap.servers name two places "
-            "that keep the cluster; remove one, and with a quorum set process.roles"
+            f"{ZOOKEEPER_CONNECT} and {quorum} name two places that keep the cluster; remove one, and with a quorum "
+            f"set process.roles; or set {MIGRATION} for a cluster that goes from one to the other"
+        )
+    if config.migrating_broker and not named:
+        raise OperatorError(f"{MIGRATION} is set, and no quorum is named to go to: name its controllers in {quorum}")
+    if config.migrating_broker and not config.controller_listener_names:
+        raise OperatorError(
+            f"{MIGRATION} is set and controller.listener.names is not: name the listener by which the controllers of "
+            "the quorum are reached"
+        )
+    if config.migrating_broker and len(config.log_dirs) > 1:
+        raise OperatorError(
+            f"log.dirs names several directories, and with {MIGRATION} a broker keeps its data in one so far; name one"
         )
     if config.metadata_log_dir != config.log_dirs[0]:
         raise OperatorError(

@@ -85,6 +85,8 @@ class MetadataChanges:
     changed_configs: list[ConfigResource] = field(default_factory=list)
     brokers_changed: bool = False
     acls_changed: bool = False
+    renumbered: bool = False
+    """Another keeps the cluster now, whose epochs of partitions are no continuation: all partitions are named."""
 
 
 def all_changes(image: MetadataImage) -> MetadataChanges:

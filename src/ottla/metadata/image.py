@@ -175,6 +175,11 @@ class MetadataImage:
     zk_migration_state: ZkMigrationState = ZkMigrationState.NONE
     """How far a migration from ZooKeeper has come."""
 
+    @property
+    def has_the_tree(self) -> bool:
+        """Whether all that ZooKeeper had is here, in a quorum that keeps the cluster from then on."""
+        return self.zk_migration_state in (ZkMigrationState.MIGRATION, ZkMigrationState.POST_MIGRATION)
+
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)
 

@@ -420,6 +420,9 @@ class ReplicaManager:
         self._image = image
         for topic in changes.deleted_topics:
             self._remove(topic)
+        if changes.renumbered:
+            for partition in self.partitions():
+                partition.renumber()
         for topic, index in changes.changed_partitions:
             self._update(topic, index)
         for resource in changes.changed_configs:

@@ -189,6 +189,13 @@ class Partition:
         self._follow_replicas(state, new_epoch)
         self._maybe_advance_high_watermark()
 
+    def renumber(self) -> None:
+        """Another keeps the cluster from now on, and counts the changes of partitions in its own way: what comes next
+        is newer than what is known, and what was proposed to the one before is nothing any more."""
+        self.state = self.state._replace(partition_epoch=-1)
+        if self.leadership is not None:
+            self.leadership.partition_epoch = -1
+
     def _begin_epoch(self, leader_epoch: int) -> None:
         self.log.assign_leader_epoch(leader_epoch)
         self.leader_epoch_start_offset = self.log.log_end_offset

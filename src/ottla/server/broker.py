@@ -28,7 +28,7 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, KafkaError, OperatorError
 from ottla.common.ids import Uuid, uuid_from_string
 from ottla.common.machine import Machine
-from ottla.common.peer import Peers
+from ottla.common.peer import ControllerRequests, Peers
 from ottla.controller.driver import Controller
 from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.metadata.delta import all_changes
@@ -48,7 +48,13 @@ from ottla.server.control import Control
 from ottla.server.controller_gauges import register_controller_gauges
 from ottla.server.coordination.group_gauges import register_group_gauges
 from ottla.server.coordination.transaction_gauges import register_transaction_gauges
-from ottla.server.data_directory import format_or_refuse, refuse_partitions
+from ottla.server.data_directory import (
+    forget_quorum,
+    format_or_refuse,
+    refuse_partitions,
+    settle_migrated,
+    version_of_migrated,
+)
 from ottla.server.dispatch import RequestDispatcher
 from ottla.server.dynamic_config import ConfigFollower, DynamicBrokerConfig
 from ottla.server.failures import Failures
@@ -67,13 +73,15 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
 from ottla.storage.log_scrubber import LogScrubber
-from ottla.storage.meta_properties import ZOOKEEPER, random_id
+from ottla.storage.meta_properties import QUORUM, ZOOKEEPER, random_id
 
 if TYPE_CHECKING:
     from ottla.controller.migration import Migration
     from ottla.protocol.znodes.session import ZooKeeperSession
     from ottla.server.controller_lifecycle import ControllerLifecycle
-    from ottla.server.zookeeper_node import ZooKeeperNode
+    from ottla.server.lifecycle import BrokerLifecycle
+    from ottla.server.zookeeper_node import ZooKeeperLife, ZooKeeperNode
+    from ottla.zookeeper.migrating import MigratingLog
 
 FLUSH_CHECK_INTERVAL_MS = 1000
 """Longest time from a roll, or from the end of a log's flush.ms, to its flush."""
@@ -130,7 +138,7 @@ class Broker:
             machine.rng,
             config.log_dirs,
             metadata_dir=config.metadata_log_dir,
-            has_metadata_log=not config.on_zookeeper,
+            has_metadata_log=not config.on_zookeeper or config.migrating_broker,
             default_config=LogConfig.from_properties(config.topic_properties({})),
             max_open_files=max_open_files,
             producer_expiration_ms=config.get_int("producer.id.expiration.ms"),
@@ -141,6 +149,8 @@ class Broker:
         self._parts: BrokerParts | None = None
         self._contexts: Contexts | None = None
         self._life: BrokerLife | None = None
+        self._migrated = False
+        """Whether this is a node of a quorum whose data directory is that of a broker on ZooKeeper."""
         self._controller_lifecycle: ControllerLifecycle | None = None
         self._dispatcher: RequestDispatcher | None = None
         self._within_quotas: QuotaDispatcher | None = None
@@ -211,9 +221,12 @@ class Broker:
         )
         if config.on_zookeeper:
             return
+        version = QUORUM
         if config.clustered:
+            version = version_of_migrated(self._machine.disk, config)
+            self._migrated = version == ZOOKEEPER
             format_or_refuse(self._machine.disk, self._machine.clock, self._machine.rng, config, own)
-        self._logs.open(node_id=config.node_id)
+        self._logs.open(node_id=config.node_id, version=version)
         control = self._control = self._make_control(config)
         if config.clustered:
             metadata_log = control.metadata.log
@@ -260,7 +273,7 @@ class Broker:
         if self._zookeeper is not None:
             await self._start_on(self._zookeeper, control)
         else:
-            await (self._join(self._make_lifecycle(control)) if config.clustered else self._start_alone(control))
+            await (self._join_quorum(control) if config.clustered else self._start_alone(control))
         self._dispatcher = RequestDispatcher(
             self.contexts.dispatcher, broker_apis(self.contexts), authorizer=self.authorizer
         )
@@ -306,10 +319,15 @@ class Broker:
             ) from error
         await outcome(lambda done: parts.replicas.when_opened(lambda: done(None)))
 
+    async def _join_quorum(self, control: Control) -> None:
+        await self._join(self._make_lifecycle(control.channel, self._publisher))
+
     async def _join(self, life: BrokerLife) -> None:
         """Into the cluster: registered, caught up, with every partition at work, counted on."""
         self._life = life
         await outcome(life.start)
+        if self._migrated:
+            settle_migrated(self._machine.disk, self._static_config, self._logs.meta_properties, self._publisher.image)
         await self._bring_up(life.broker_epoch)
         await outcome(life.serve)
 
@@ -322,12 +340,36 @@ class Broker:
 
     async def _start_on(self, zookeeper: ZooKeeperNode, control: Control) -> None:
         """Into a cluster that ZooKeeper keeps: its metadata first, which says what there is to open."""
-        life = zookeeper.take_part(control, self.advertised_listeners, self._publisher, self._metadata_log_failed)
-        await outcome(life.follow)
+        migrating = control.metadata.migrating
+        images = self._publisher if migrating is None else migrating.tree_images
+        tree = zookeeper.take_part(control, self.advertised_listeners, images, self._metadata_log_failed)
+        if migrating is None:
+            await outcome(tree.follow)
+            forget_quorum(self._machine.disk, self._static_config)
+        else:
+            await self._follow_either(tree)
         image = self._publisher.image
         self._open_logs(image)
         self._make_parts(control, image)
-        await self._join(life)
+        await self._join(tree if migrating is None else self._make_migrating_life(tree, migrating))
+
+    async def _follow_either(self, tree: ZooKeeperLife) -> None:
+        from ottla.server.migrating_life import follow  # here, as below
+
+        await outcome(lambda done: follow(tree, self._publisher, done))
+
+    def _make_migrating_life(self, tree: ZooKeeperLife, log: MigratingLog) -> BrokerLife:
+        from ottla.server.migrating_life import FOREVER_MS, MigratingLife, QuorumChannel  # here, since few need it
+
+        if self._peers is None:
+            raise InvariantError("a broker that migrates reaches other nodes")
+        scheduler = self._machine.scheduler
+        channel = ControllerChannel(
+            None, log.quorum.leader_endpoint, self._peers.controllers, clock=self._machine.clock, scheduler=scheduler
+        )
+        log.quorum.listen(QuorumChannel(channel))
+        lifecycle = self._make_lifecycle(channel, log.quorum_images, migrating_for_ms=FOREVER_MS)
+        return MigratingLife(tree, lifecycle, channel, log, self._publisher, scheduler)
 
     async def _bring_up(self, broker_epoch: int) -> None:
         """Follow the metadata from here on, with every partition at work."""
@@ -359,14 +401,13 @@ class Broker:
 
     def _make_control(self, config: BrokerConfig) -> Control:
         directory_id = uuid_from_string(self._logs.meta_properties.directory_id)
-        controllers = None if self._peers is None else self._peers.controllers
         metadata = make_metadata_log(
             MetadataLogContext(
                 config=config,
                 cluster_id=self.cluster_id,
                 directory_id=directory_id,
                 machine=self._machine,
-                peers=controllers,
+                peers=self._peers,
                 publisher=self._publisher,
                 on_failure=self._metadata_log_failed,
                 zookeeper=None if self._zookeeper is None else self._zookeeper.session,
@@ -386,7 +427,7 @@ class Broker:
         channel = ControllerChannel(
             controller,
             metadata.log.leader_endpoint,
-            controllers,
+            metadata.controllers,
             clock=self._machine.clock,
             scheduler=self._machine.scheduler,
         )
@@ -423,7 +464,10 @@ class Broker:
             voters=[voter.node_id for voter in self._static_config.configured_voters],
         )
 
-    def _make_lifecycle(self, control: Control) -> BrokerLife:
+    def _make_lifecycle(
+        self, controller: ControllerRequests, publisher: MetadataPublisher, *, migrating_for_ms: int = 0
+    ) -> BrokerLifecycle:
+        """In the quorum that `controller` leads to; of a broker that is on ZooKeeper too, as long as that may take."""
         from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle  # here, since a single node needs none
 
         config = self._static_config
@@ -437,19 +481,21 @@ class Broker:
             cordoned=self._logs.cordoned_ids,
             endpoints=self.advertised_listeners,
             rack=config.rack,
-            previous_broker_epoch=self._logs.last_broker_epoch,
+            # What a broker on ZooKeeper stopped with is none of the quorum's epochs.
+            previous_broker_epoch=UNKNOWN_BROKER_EPOCH if migrating_for_ms else self._logs.last_broker_epoch,
+            migrating=migrating_for_ms > 0,
         )
         return BrokerLifecycle(
             identity,
-            control.channel,
-            self._publisher,
+            controller,
+            publisher,
             new_incarnation_id=self._begin_incarnation,
             registered_again=self._registered_again,
             clock=self._machine.clock,
             scheduler=self._machine.scheduler,
             heartbeat_interval_ms=config.get_int("broker.heartbeat.interval.ms"),
             session_timeout_ms=config.get_int("broker.session.timeout.ms"),
-            registration_timeout_ms=config.get_int("initial.broker.registration.timeout.ms"),
+            registration_timeout_ms=migrating_for_ms or config.get_int("initial.broker.registration.timeout.ms"),
         )
 
     def _begin_incarnation(self) -> Uuid:

@@ -9,18 +9,30 @@ Left out: whether `meta.properties` fits (`storage.meta_properties`), the direct
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, Rng
+from ottla.common.config_keys_zookeeper import MIGRATION, ZOOKEEPER_CONNECT
 from ottla.common.disk import Disk
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_from_string
+from ottla.metadata.image import MetadataImage, ZkMigrationState
 from ottla.quorum.raft_types import ReplicaKey, Voter
 from ottla.storage.directories import partition_directories, shown, unformatted_metadata_directory
-from ottla.storage.meta_properties import random_id
+from ottla.storage.meta_properties import (
+    QUORUM,
+    ZOOKEEPER,
+    MetaProperties,
+    is_of_zookeeper,
+    random_id,
+    write_meta_properties,
+)
 from ottla.storage.names import CLEAN_SHUTDOWN_FILE, LOG_SUFFIX, META_PROPERTIES, METADATA_DIR
+
+logger = logging.getLogger(__name__)
 
 
 def format_or_refuse(disk: Disk, clock: Clock, rng: Rng, config: BrokerConfig, controllers: Sequence[Endpoint]) -> None:
@@ -71,6 +83,60 @@ def _refuse_lost_metadata(disk: Disk, directory: str) -> None:
         f"the metadata log {metadata} is gone, though the data directory is formatted: restore it from a copy, or set "
         "log.dirs (--data-dir) to an empty directory and format that with `ottla format --no-initial-controllers`"
     )
+
+
+def version_of_migrated(disk: Disk, config: BrokerConfig) -> int:
+    """The version of `meta.properties` with which a node of a quorum starts: 0 for a broker that came from ZooKeeper.
+
+    Raises OperatorError where that has followed no quorum yet, so that nothing here says what its partitions are.
+    """
+    directory = config.metadata_log_dir
+    if not is_of_zookeeper(disk, directory):
+        return QUORUM
+    if config.is_controller:
+        raise OperatorError(
+            f"the data directory {directory} is that of a broker on ZooKeeper, and controllers of a quorum have "
+            "directories of their own: set process.roles=broker, or set log.dirs (--data-dir) to another directory"
+        )
+    if not disk.exists(f"{directory}/{METADATA_DIR}"):
+        raise _not_migrated(directory)
+    if len(config.log_dirs) > 1:
+        raise OperatorError(
+            f"log.dirs names several directories, and the migration from ZooKeeper of the broker in {directory} is not "
+            "final: name that one alone until it is"
+        )
+    return ZOOKEEPER
+
+
+def settle_migrated(disk: Disk, config: BrokerConfig, meta: MetaProperties, image: MetadataImage) -> None:
+    """For a broker that came from ZooKeeper: `image` is what the quorum says, and nothing here was changed by it yet.
+
+    Once the migration is final, so is this broker's. Raises OperatorError where the quorum has not taken over.
+    """
+    directory = config.metadata_log_dir
+    if not image.has_the_tree:
+        raise _not_migrated(directory)
+    if image.zk_migration_state is ZkMigrationState.POST_MIGRATION:
+        logger.info("the migration from ZooKeeper is final: %s becomes that of a node with a quorum", directory)
+        write_meta_properties(disk, directory, meta)
+
+
+def _not_migrated(directory: str) -> OperatorError:
+    return OperatorError(
+        f"the data directory {directory} is that of a broker on ZooKeeper whose cluster no quorum has taken over yet: "
+        f"start it with {ZOOKEEPER_CONNECT} and {MIGRATION} first, or set log.dirs (--data-dir) to another directory"
+    )
+
+
+def forget_quorum(disk: Disk, config: BrokerConfig) -> None:
+    """For a broker that is on ZooKeeper alone: what a quorum had told it goes, so that another one may do so anew.
+
+    Raises OSError.
+    """
+    path = f"{config.metadata_log_dir}/{METADATA_DIR}"
+    if disk.exists(path):
+        logger.warning("this broker is on ZooKeeper alone: the copy of a quorum's metadata log in %s goes", path)
+        disk.rmtree(path)
 
 
 def refuse_partitions(disk: Disk, config: BrokerConfig) -> None:

@@ -58,14 +58,15 @@ class ControllerChannel:
 
     def __init__(
         self,
-        controller: Controller,
+        controller: Controller | None,
         endpoint: Callable[[], Endpoint | None],
         peers: PeerNetwork | None,
         *,
         clock: Clock,
         scheduler: Scheduler,
     ) -> None:
-        """`endpoint` tells where the active controller listens; without `peers` it is always the one given."""
+        """`endpoint` tells where the active controller listens; without `peers` it is always the one given, and with
+        no `controller` never in this process."""
         self._controller = controller
         self._endpoint = endpoint
         self._link = None if peers is None else PeerLink(peers)
@@ -77,7 +78,7 @@ class ControllerChannel:
 
     def send(self, message: object, done: ControllerDone, timeout_s: float) -> None:
         """One try; see `ControllerRequests`."""
-        if self._controller.active:
+        if self._controller is not None and self._controller.active:
             self._controller.submit(operation_of(message), self._later(done))
             return
 
@@ -106,8 +107,9 @@ class ControllerChannel:
         """The same for topics that a request of `client` needs, which is charged for them as if it had made them."""
 
         def attempt(answered: ControllerDone) -> None:
-            if self._controller.active:
-                self._controller.submit(self._charged(client, message), self._later(answered))
+            controller = self._controller
+            if controller is not None and controller.active:
+                controller.submit(_charged(controller, client, message), self._later(answered))
                 return
             version = CREATE_TOPICS.max_version
             data = encode_request(CREATE_TOPICS.key, version, 0, client.client_id, message)[SIZE_BYTES:]
@@ -119,17 +121,6 @@ class ControllerChannel:
             self._enclose(data, client.principal, client.client_host, opened, ATTEMPT_TIMEOUT_S)
 
         self._repeat(attempt, done, ATTEMPT_TIMEOUT_S)
-
-    def _charged(self, client: Asker, message: CreateTopicsRequest) -> Operation[Any]:
-        decide = operation_of(message)
-
-        def operation(image: MetadataImage, context: ControllerContext) -> ControllerResult[Any]:
-            mutation = self._controller.mutations.begin(
-                image.client_quotas, client.principal, client.client_id, context.now_ms / 1000, strict=True
-            )
-            return decide(image, context._replace(mutation=mutation))
-
-        return operation
 
     def _later(self, done: ControllerDone) -> ControllerDone:
         return lambda response, error: self._answer_later(done, response, error)
@@ -146,7 +137,7 @@ class ControllerChannel:
     @property
     def local(self) -> bool:
         """Whether the active controller is in this process, so that nothing has to be forwarded."""
-        return self._controller.active
+        return self._controller is not None and self._controller.active
 
     def forward(self, request: bytes, principal: str, client_host: str, done: ForwardDone) -> None:
         """Send a client's request, header included, in the name of its principal; hand back its response, header
@@ -214,6 +205,18 @@ class ControllerChannel:
                 attempt(answered)
 
         attempt(answered)
+
+
+def _charged(controller: Controller, client: Asker, message: CreateTopicsRequest) -> Operation[Any]:
+    decide = operation_of(message)
+
+    def operation(image: MetadataImage, context: ControllerContext) -> ControllerResult[Any]:
+        mutation = controller.mutations.begin(
+            image.client_quotas, client.principal, client.client_id, context.now_ms / 1000, strict=True
+        )
+        return decide(image, context._replace(mutation=mutation))
+
+    return operation
 
 
 def _is_transient(error: BaseException) -> bool:

@@ -70,6 +70,7 @@ class BrokerIdentity:
         "endpoints",
         "incarnation_id",
         "log_dirs",
+        "migrating",
         "node_id",
         "offline_log_dirs",
         "previous_broker_epoch",
@@ -88,8 +89,10 @@ class BrokerIdentity:
         endpoints: Sequence[Endpoint],
         rack: str | None,
         previous_broker_epoch: int,
+        migrating: bool = False,
     ) -> None:
-        """`cordoned` are the directories that take no new replicas by now (KIP-1066)."""
+        """`cordoned` are the directories that take no new replicas by now (KIP-1066). One that is `migrating` is on
+        ZooKeeper too."""
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.incarnation_id = incarnation_id
@@ -99,6 +102,7 @@ class BrokerIdentity:
         self.endpoints = tuple(endpoints)
         self.rack = rack
         self.previous_broker_epoch = previous_broker_epoch
+        self.migrating = migrating
 
     def renew(self, incarnation_id: Uuid, broker_epoch: int) -> None:
         """From now on register as another incarnation, which has everything that the one of `broker_epoch` had."""
@@ -116,6 +120,7 @@ class BrokerIdentity:
             rack=self.rack,
             log_dirs=list(self.log_dirs),
             previous_broker_epoch=self.previous_broker_epoch,
+            is_migrating_zk_broker=self.migrating,
         )
 
 
@@ -330,6 +335,11 @@ class BrokerLifecycle:
             self._stage = _Stage.ENDED
             if refusal is not None and refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 reason = f"another broker with node.id {node_id} is alive; give each broker an id of its own"
+            elif refusal is not None and refusal.code is ErrorCode.BROKER_ID_NOT_REGISTERED:
+                reason = (
+                    "ZooKeeper keeps the cluster until the quorum has taken over; start it with zookeeper.connect and "
+                    "zookeeper.metadata.migration.enable till then"
+                )
             else:
                 reason = (
                     "no controller answers; start the other controllers, and check controller.quorum.bootstrap.servers"

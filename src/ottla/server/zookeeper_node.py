@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, Scheduler
-from ottla.common.config_keys_zookeeper import ZOOKEEPER_CONNECT
+from ottla.common.config_keys_zookeeper import MIGRATION, ZOOKEEPER_CONNECT
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.ids import Uuid
@@ -85,11 +85,14 @@ class ZooKeeperNode:
         publisher: MetadataPublisher,
         on_failure: Callable[[BaseException], None],
     ) -> ZooKeeperLife:
-        """Begin to claim and to follow, for the broker at `endpoints`, as advertised; its registration is next."""
+        """Begin to claim and to follow, for the broker at `endpoints`, as advertised; its registration is next.
+
+        `publisher` has what the tree says.
+        """
         log = control.metadata.zookeeper
         if log is None:
             raise InvariantError("the metadata log is another one")
-        log.listen(control)
+        control.metadata.log.listen(control)
         log.listen(TreeIntake(self.session, log, control.controller))
         log.listen(TopicIntake(self.session, log, control.controller))
         broker = BrokerImage(
@@ -114,11 +117,21 @@ class ZooKeeperNode:
             trouble=lambda: log.trouble,
             on_failure=on_failure,
         )
-        log.start(endpoints)
+        if control.metadata.migrating is None:
+            log.claimed_by_quorum = lambda epoch: None if epoch is None else registration.refuse(_taken_over())
+        control.metadata.log.start(endpoints)
         self.session.start(registration)
         return ZooKeeperLife(
             self._config.node_id, registration, control.channel, publisher, self._machine.clock, self._machine.scheduler
         )
+
+
+def _taken_over() -> OperatorError:
+    return OperatorError(
+        "a quorum keeps this cluster now (/controller in ZooKeeper says so), and this broker is on ZooKeeper alone: "
+        f"set {MIGRATION} and controller.quorum.voters, or, where the quorum is gone and the cluster goes back, delete "
+        "/controller there"
+    )
 
 
 class ZooKeeperLife:
@@ -133,9 +146,10 @@ class ZooKeeperLife:
         "_node_id",
         "_publisher",
         "_registration",
-        "_scheduler",
         "follow",
+        "scheduler",
         "start",
+        "unawaited",
     )
 
     def __init__(
@@ -153,12 +167,13 @@ class ZooKeeperLife:
         self._controller = controller
         self._publisher = publisher
         self._clock = clock
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._done: LifeDone | None = None
         self._heard_s = 0.0
         self._deadline_s = 0.0
         self.follow = registration.follow
         self.start = registration.start
+        self.unawaited = registration.unawaited
 
     @property
     def broker_epoch(self) -> int:
@@ -167,7 +182,7 @@ class ZooKeeperLife:
 
     def serve(self, done: LifeDone) -> None:
         """See `BrokerLife`: whoever is registered is counted on."""
-        self._scheduler.call_soon(done, None)
+        self.scheduler.call_soon(done, None)
 
     def directory_failed(self, directory_id: Uuid) -> None:
         """Nothing: of each replica that was there the controller is told by itself."""
@@ -184,7 +199,7 @@ class ZooKeeperLife:
         self._registration.end()
         others = [broker for broker in self._publisher.image.active_brokers() if broker.broker_id != self._node_id]
         if self.broker_epoch < 0 or not others:
-            self._scheduler.call_soon(done, None)
+            self.scheduler.call_soon(done, None)
             return
         self._done = done
         self._heard_s = self._clock.monotonic()
@@ -212,7 +227,7 @@ class ZooKeeperLife:
             logger.warning("no controller is there to move the leaderships of this broker, which stops without that")
             gone = True
         if not gone and now_s < self._deadline_s:
-            self._scheduler.call_later(RETRY_S, self._ask)
+            self.scheduler.call_later(RETRY_S, self._ask)
             return
         done, self._done = self._done, None
         if done is not None:

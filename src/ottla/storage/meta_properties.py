@@ -3,8 +3,9 @@
 Version 1 is that of a node with a quorum (KRaft), version 0 that of a broker on ZooKeeper; neither is taken for the
 other, since what the files beside it mean is decided elsewhere.
 
-Invariant: the file is written once, when the directory is formatted, and never changed afterwards; data of another
-node or cluster is never touched.
+Invariant: the file is written when the directory is formatted, and changed once at most: a broker that went from
+ZooKeeper to a quorum keeps version 0 as long as there is a way back, and has version 1 from then on. Data of
+another node or cluster is never touched.
 
 Left out: version 0 as Apache Kafka writes it without `directory.id`, which is refused.
 """
@@ -91,7 +92,10 @@ def random_id(rng: Rng) -> str:
 
 
 def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties, version: int = QUORUM) -> None:
-    """Write the file of a new directory, durably; with it the directory is formatted. Raises OperatorError."""
+    """Write the file of a new directory, durably; with it the directory is formatted. Raises OperatorError.
+
+    Also that of a broker which belongs to a quorum for good now.
+    """
     path = f"{directory}/{META_PROPERTIES}"
     lines = [
         "#",
@@ -106,7 +110,19 @@ def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties, vers
         raise disk_refusal(error, path) from error
 
 
-def _parse(path: str, data: bytes, version: int) -> MetaProperties:
+def is_of_zookeeper(disk: Disk, directory: str) -> bool:
+    """Whether the file is that of a broker on ZooKeeper, as Ottla writes it. Raises OperatorError."""
+    path = f"{directory}/{META_PROPERTIES}"
+    try:
+        fields = _fields(disk.read_bytes(path))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise disk_refusal(error, path) from error
+    return fields.get("version") == str(ZOOKEEPER) and "directory.id" in fields
+
+
+def _fields(data: bytes) -> dict[str, str]:
     fields: dict[str, str] = {}
     for line in data.decode("utf-8", "replace").splitlines():
         stripped = line.strip()
@@ -114,6 +130,11 @@ def _parse(path: str, data: bytes, version: int) -> MetaProperties:
             name, _, value = stripped.partition("=")
             # java.util.Properties escapes `:`, `=`, `#` and `!` in values that it stores.
             fields[name.strip()] = value.strip().replace("\\", "")
+    return fields
+
+
+def _parse(path: str, data: bytes, version: int) -> MetaProperties:
+    fields = _fields(data)
     if fields.get("version") == str(QUORUM) and version == ZOOKEEPER:
         raise OperatorError(
             f"{path} has version 1, of a node with a quorum, and zookeeper.connect is set: set process.roles, or set "

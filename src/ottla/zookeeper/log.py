@@ -39,6 +39,7 @@ from ottla.metadata.records import ApiMessageAndVersion, at_level, versioned
 from ottla.protocol.messages.metadata_records import FeatureLevelRecord
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import decode_broker, decode_controller, decode_controller_epoch
+from ottla.protocol.znodes.fields import NONE
 from ottla.protocol.znodes.operations import Create, Delete, Operation, Znode
 from ottla.protocol.znodes.session import Code, ZooKeeperError, ZooKeeperSession
 from ottla.zookeeper.batches import Group, batches
@@ -105,6 +106,7 @@ class ZooKeeperLog:
         "_session_id",
         "_stopped",
         "_writer",
+        "claimed_by_quorum",
         "service",
     )
 
@@ -155,6 +157,8 @@ class ZooKeeperLog:
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
         self.service = ReignService(cluster_id, lambda: self.leader, machine.scheduler)
         """What others ask of this node while it is active."""
+        self.claimed_by_quorum: Callable[[int | None], None] = lambda _epoch: None
+        """Told the controller's epoch where a quorum has the claim (KIP-866), None where a broker has it, or nobody."""
 
     # -- facts -----------------------------------------------------------------------------------------------------
 
@@ -295,6 +299,11 @@ class ZooKeeperLog:
     def _stand(self, claim: Znode | None, epoch: Znode) -> None:
         now_ms = self._clock.time_ms()
         try:
+            if claim is not None and decode_controller(paths.CONTROLLER, claim.data).kraft_controller_epoch > NONE:
+                self._unfollow()
+                self.claimed_by_quorum(decode_controller_epoch(paths.CONTROLLER_EPOCH, epoch.data))
+                return
+            self.claimed_by_quorum(None)
             if claim is None:
                 operations, reign = claim_controller(self._broker_id, now_ms, epoch)
             elif standing(claim, self._session_id) is Standing.MINE:

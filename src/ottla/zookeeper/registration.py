@@ -121,6 +121,16 @@ class BrokerRegistration:
         self._registers = True
         self._look()
 
+    def unawaited(self) -> None:
+        """Nobody waits for `follow` or `start` any more: another than the tree's controller let the broker in."""
+        self._done = None
+        self._cancel_late()
+
+    def refuse(self, error: OperatorError) -> None:
+        """The cluster takes no broker as this one is."""
+        self._cease()
+        self._finish(error)
+
     def end(self) -> None:
         """Ask for nothing any more; the znode goes with the session."""
         self._ended = True
@@ -129,6 +139,7 @@ class BrokerRegistration:
         self._cease()
 
     def _begin(self, done: SubmitDone) -> None:
+        self._cancel_late()
         self._done = done
         self._late = self._scheduler.call_later(self._start_timeout_s, self._is_late)
 

@@ -19,6 +19,7 @@ _RAFT = "kafka_server_raft_metrics_"
 def kraft(context: MetadataLogContext) -> NodeMetadataLog:
     """A replica of the quorum's log: a voter's on a controller, an observer's on a broker."""
     config = context.config
+    controllers = None if context.peers is None else context.peers.controllers
     driver = QuorumDriver(
         machine=context.machine,
         local=LocalReplica(
@@ -30,10 +31,10 @@ def kraft(context: MetadataLogContext) -> NodeMetadataLog:
         ),
         publisher=context.publisher,
         on_failure=context.on_failure,
-        peers=context.peers,
+        peers=controllers,
         quorum=quorum_config(config, context.cluster_id),
     )
-    return NodeMetadataLog(driver, driver, lambda registry: _register_gauges(registry, driver))
+    return NodeMetadataLog(driver, driver, lambda registry: _register_gauges(registry, driver), controllers)
 
 
 def metadata_log_config(config: BrokerConfig) -> MetadataLogConfig:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.ids import Uuid
 from ottla.common.machine import Machine
-from ottla.common.peer import PeerNetwork
+from ottla.common.peer import PeerNetwork, Peers
 from ottla.metadata.log import MetadataLog
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
@@ -17,6 +17,7 @@ from ottla.quorum.driver import QuorumDriver
 if TYPE_CHECKING:
     from ottla.protocol.znodes.session import ZooKeeperSession
     from ottla.zookeeper.log import ZooKeeperLog
+    from ottla.zookeeper.migrating import MigratingLog
     from ottla.zookeeper.offsets import ConsumerOffsets
 
 
@@ -28,8 +29,8 @@ class MetadataLogContext(NamedTuple):
     directory_id: Uuid
     """Of the data directory (`meta.properties`)."""
     machine: Machine
-    peers: PeerNetwork | None
-    """The way to other nodes; None where the cluster is this node."""
+    peers: Peers | None
+    """The ways to other nodes; None where the cluster is this node."""
     publisher: MetadataPublisher
     """Takes the committed images."""
     on_failure: Callable[[BaseException], None]
@@ -45,7 +46,11 @@ class NodeMetadataLog(NamedTuple):
     quorum: QuorumDriver | None
     """KRaft's, for who asks it and who administers it; None where there is no quorum."""
     register_gauges: Callable[[MetricsRegistry], None]
+    controllers: PeerNetwork | None = None
+    """The way to the active controller; None where that is always this node."""
     zookeeper: ZooKeeperLog | None = None
     """ZooKeeper's, for who follows its tree; None where a quorum keeps the cluster."""
     offsets: ConsumerOffsets | None = None
     """Of groups that keep theirs in that tree."""
+    migrating: MigratingLog | None = None
+    """The same as `log`, where the broker is on its way from ZooKeeper to a quorum."""

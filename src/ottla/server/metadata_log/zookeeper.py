@@ -1,27 +1,53 @@
-"""ZooKeeper: there is no common log, the tree is the truth, and whoever has its claim is the controller."""
+"""ZooKeeper: there is no common log, the tree is the truth, and whoever has its claim is the controller.
+
+A broker that migrating_broker takes part in a quorum's log beside (`zookeeper.migrating`).
+"""
 
 from __future__ import annotations
 
+from ottla.common.errors import InvariantError
+from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.znodes.session import ZooKeeperSession
+from ottla.server.metadata_log.kraft import kraft
 from ottla.server.metadata_log.node import MetadataLogContext, NodeMetadataLog
 from ottla.zookeeper.log import ZooKeeperLog
+from ottla.zookeeper.migrating import MigratingLog, ToController
 from ottla.zookeeper.offsets import ConsumerOffsets
 
 
 def zookeeper(context: MetadataLogContext, session: ZooKeeperSession) -> NodeMetadataLog:
     """This node's part, by a session that begins with the start of the log."""
-    log = ZooKeeperLog(
+    if context.config.migrating_broker:
+        return _migrating(context, session)
+    log = _tree(context, session, context.publisher)
+    brokers = None if context.peers is None else context.peers.brokers
+    return NodeMetadataLog(log, None, _register_nothing, brokers, log, ConsumerOffsets(session))
+
+
+def _migrating(context: MetadataLogContext, session: ZooKeeperSession) -> NodeMetadataLog:
+    """Both parts; what the quorum is asked by others, or administered by, is served by its controllers alone."""
+    if context.peers is None:
+        raise InvariantError("a broker that migrating_broker reaches other nodes")
+    tree_images, quorum_images = MetadataPublisher(), MetadataPublisher()
+    tree = _tree(context, session, tree_images)
+    quorum = kraft(context._replace(publisher=quorum_images))
+    log = MigratingLog(tree, tree_images, quorum.log, quorum_images, context.publisher, context.on_failure)
+    way = ToController(log, context.peers)
+    return NodeMetadataLog(log, None, quorum.register_gauges, way, tree, ConsumerOffsets(session), log)
+
+
+def _tree(context: MetadataLogContext, session: ZooKeeperSession, publisher: MetadataPublisher) -> ZooKeeperLog:
+    return ZooKeeperLog(
         session=session,
         broker_id=context.config.node_id,
         cluster_id=context.cluster_id,
         listener_name=context.config.inter_broker_listener,
-        peers=context.peers,
-        publisher=context.publisher,
+        peers=None if context.peers is None else context.peers.brokers,
+        publisher=publisher,
         machine=context.machine,
         on_failure=context.on_failure,
     )
-    return NodeMetadataLog(log, None, _register_nothing, log, ConsumerOffsets(session))
 
 
 def _register_nothing(_registry: MetricsRegistry) -> None:
