@@ -21,6 +21,7 @@ from kazoo.exceptions import NoAuthError
 from test_zookeeper_broker import START_S, WITHIN_S, consume, produce, refused, settings
 from zookeeper_tree import JAVA, ZooKeeper
 
+from ottla import KafkaError, LegacyConsumer, Producer
 from ottla.app.ports import free_ports
 from ottla.protocol.znodes import paths
 from ottla.security.authority import Authority
@@ -69,6 +70,13 @@ class SecuredZooKeeper(ZooKeeper):
         )
         self.begin(self._listens, "org.apache.zookeeper.server.ZooKeeperServerMain", str(config))
         return self
+
+    def restart(self) -> None:
+        """Its end by kill -9, and the same server again."""
+        process = self._processes.pop()
+        process.kill()
+        process.wait()
+        self.__enter__()
 
     def _file(self, name: str, content: str | bytes) -> Path:
         path = self.home / name
@@ -126,6 +134,24 @@ class Anybody:
         self._client.close()
 
 
+def read_by_legacy(address: str, **more: object) -> bytes:
+    """The first record of `t`, by a group in ZooKeeper."""
+    given = {"zookeeper.connect": address, "group.id": "legacy", "auto.offset.reset": "smallest", **more}
+    with LegacyConsumer(
+        {name: value if isinstance(value, bool) else str(value) for name, value in given.items()}
+    ) as reader:
+        (stream,) = reader.create_message_streams({"t": 1})["t"]
+        record = next(iter(stream))
+    return bytes(record.value)
+
+
+def produce_by_first_clients(address: str, tls: dict[str, object]) -> None:
+    """With the brokers found in ZooKeeper."""
+    more = {name: value if isinstance(value, bool) else str(value) for name, value in tls.items()}
+    with Producer(config={"zk.connect": address, **more}) as producer:
+        producer.send("t", b"b").result(WITHIN_S)
+
+
 ALL, READ = 31, 1
 OWN = {("sasl", "kafka", ALL), ("world", "anyone", READ)}
 OPEN = {("world", "anyone", ALL)}
@@ -162,6 +188,9 @@ def test_what_a_user_makes_is_its_own(
             broker.kill()
             broker.start()
             assert consume(broker, 1) == ["a"]
+            server.restart()
+            work(broker, "after-the-servers-end")
+            assert read_by_legacy(f"{server.address}/made/here") == b"a"
         monkeypatch.setenv("KAFKA_OPTS", server.as_user("another"))
         assert "ZooKeeper refuses the user 'kafka'" in refused(server.address, tmp_path / "a")
         monkeypatch.delenv("KAFKA_OPTS")
@@ -204,6 +233,11 @@ def test_tls_with_a_certificate_of_its_own(
             broker.kill()
             broker.start()
             assert consume(broker, 1) == ["a"]
+            del tls["zookeeper.clientCnxnSocket"]
+            assert read_by_legacy(server.secure_address, **tls) == b"a"
+            with pytest.raises(KafkaError, match=r"no ZooKeeper answers .*TLS with localhost"):
+                read_by_legacy(server.secure_address, **{**tls, "zookeeper.ssl.truststore.location": server.others})
+            produce_by_first_clients(server.secure_address, tls)
             anybody.end()
         said = refused(
             server.secure_address, tmp_path / "a", **{**tls, "zookeeper.ssl.truststore.location": server.others}

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.zookeeper_access import DIGEST_MODULE, DigestLogin, ZooKeeperAccess, zookeeper_access
+from ottla.client.zookeeper_access import (
+    DIGEST_MODULE,
+    DigestLogin,
+    ZooKeeperAccess,
+    access_of_client,
+    zookeeper_access,
+)
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
 from ottla.common.files import read_file
@@ -152,3 +158,23 @@ class TestTls:
 )
 def test_rights_of_a_secured_cluster_are_kafkas(path: str, rights: Rights) -> None:
     assert rights_of(path) is rights
+
+
+class TestOfClients:
+    def test_they_say_the_same(self, jaas: Path, tmp_path: Path) -> None:
+        (tmp_path / "trusted.pem").write_bytes(Authority.make("test", datetime.now(UTC)).pem)
+        given = {
+            "group.id": "g",
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.ssl.truststore.location": str(tmp_path / "trusted.pem"),
+        }
+        environment = {"KAFKA_OPTS": f"'-Djava.security.auth.login.config={jaas}'"}
+        found = access_of_client(given, environment, read_file)
+        assert found.context is not None
+        assert found.login == DigestLogin("kafka", 'a "b" /* no comment */')
+        assert not found.secures
+        assert access_of_client({}, {}, read_file) == ZooKeeperAccess()
+
+    def test_what_can_not_be_is_refused(self) -> None:
+        with pytest.raises(OperatorError, match=r"zookeeper\.ssl\.client\.enable"):
+            access_of_client({"zookeeper.ssl.client.enable": "perhaps"}, {}, read_file)

@@ -95,7 +95,9 @@ class SimulatedZooKeeper:
         assigned = {number: Assignment((BROKER_ID,)) for number in range(count)}
         self.write(paths.topic(name), encode_topic(TopicAssignment(b"t" * 16, assigned)))
 
-    def connect(self, _servers: str, timeout_ms: int, *, post: Callable[..., object], pool: BlockingPool) -> Session:
+    def connect(
+        self, _servers: str, timeout_ms: int, *, post: Callable[..., object], pool: BlockingPool, access: object
+    ) -> Session:
         """As `session_below` is called."""
         return Session(self, timeout_ms, post)
 
@@ -106,6 +108,7 @@ class Session:
     def __init__(self, zookeeper: SimulatedZooKeeper, timeout_ms: int, post: Callable[..., object]) -> None:
         self._zookeeper = zookeeper
         self._post = post
+        self.trouble = ""
         rng = SimRng(len(zookeeper.sessions))
         self.simulated = SimSession(zookeeper.ensemble, cast(Process, _Process(zookeeper.loop)), rng, timeout_ms)
         zookeeper.sessions.append(self.simulated)

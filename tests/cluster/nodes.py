@@ -38,16 +38,8 @@ ZOOKEEPER = os.environ.get("OTTLA_CLUSTER_ON_ZOOKEEPER")
 
 
 def new_tree(servers: str) -> str:
-    """A place there for one cluster, as `zookeeper.connect` names it."""
-    from kazoo.client import KazooClient
-
-    path = f"/{uuid_to_string(new_uuid(os.urandom(16)))}"
-    client = KazooClient(servers)
-    client.start(START_TIMEOUT_S)
-    client.create(path)
-    client.stop()
-    client.close()
-    return f"{servers}{path}"
+    """A place there for one cluster, as `zookeeper.connect` names it; its brokers make it."""
+    return f"{servers}/{uuid_to_string(new_uuid(os.urandom(16)))}"
 
 
 def on_loopback(count: int) -> list[Place]:

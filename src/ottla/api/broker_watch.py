@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from ottla.client.worker import Worker
+from ottla.client.zookeeper_access import ZooKeeperAccess
 from ottla.client.zookeeper_brokers import BrokerSearch
 from ottla.client.zookeeper_session import session_below
 from ottla.common.errors import ErrorCode, KafkaError
@@ -32,7 +33,7 @@ MAX_TOPICS = 10_000
 class BrokerWatch:
     """See the module. Made and closed by the producer; all else happens in threads of its own."""
 
-    def __init__(self, servers: str, protocol: str) -> None:
+    def __init__(self, servers: str, protocol: str, access: ZooKeeperAccess) -> None:
         """`protocol` is that of the brokers' listeners. Raises OperatorError for servers that can't be."""
         self._protocol = protocol
         self._thread = ThreadPoolExecutor(1, "ottla-zookeeper")
@@ -42,7 +43,9 @@ class BrokerWatch:
         self._refreshing = self._again = False
         self._found: Future[list[str]] = Future()
         try:
-            self._session = session_below(servers, SESSION_TIMEOUT_MS, post=self._post, pool=self._worker)
+            self._session = session_below(
+                servers, SESSION_TIMEOUT_MS, post=self._post, pool=self._worker, access=access
+            )
         except BaseException:
             self._end()
             raise
@@ -53,8 +56,9 @@ class BrokerWatch:
         try:
             found = self._found.result(timeout_s)
         except TimeoutError:
+            trouble = f" ({self._session.trouble})" if self._session.trouble else ""
             raise KafkaError(
-                ErrorCode.NETWORK_EXCEPTION, f"zk.connect: no ZooKeeper answers there within {timeout_s:g} s"
+                ErrorCode.NETWORK_EXCEPTION, f"zk.connect: no ZooKeeper answers there within {timeout_s:g} s{trouble}"
             ) from None
         if not found:
             raise KafkaError(

@@ -11,6 +11,7 @@ for offsets. Properties have the names and defaults of Kafka 0.9. Needs the extr
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -27,8 +28,11 @@ from ottla.client.legacy.consumer import Hooks, LegacyReader, ReaderSettings
 from ottla.client.legacy.offsets import offset_places
 from ottla.client.legacy.streams import Stream
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.client.zookeeper_access import CLIENT_PROPERTIES, access_of_client
 from ottla.client.zookeeper_session import session_below
+from ottla.common.config_keys_zookeeper import SSL_PREFIX
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.files import read_file
 from ottla.protocol.znodes.consumers import BLACK_LIST, MAX_STREAMS, STATIC, WHITE_LIST
 
 _NUMBERS = {
@@ -80,18 +84,21 @@ class LegacyConsumer(Generic[RK, RV]):
         """Connects later. Raises KafkaError INVALID_CONFIG, also without the extra `zookeeper`."""
         given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in config.items()}
         for name in given:
-            if name not in _NUMBERS and name not in _TEXTS:
+            if name not in _NUMBERS and name not in _TEXTS and name not in CLIENT_PROPERTIES:
                 known = ", ".join(sorted([*_NUMBERS, *_TEXTS]))
-                raise _invalid(f"{name} has no effect on a legacy consumer, which knows {known}")
+                raise _invalid(f"{name} has no effect on a legacy consumer, which knows {known} and {SSL_PREFIX}*")
         for name in ("zookeeper.connect", "group.id"):
             if not given.get(name):
                 raise _invalid(f"a legacy consumer needs {name}")
         with one_family():
             settings = _settings(given)
             servers = given["zookeeper.connect"]
+            access = access_of_client(given, os.environ, read_file)
             self._reader: LegacyReader[RK, RV] = LegacyReader(
                 settings,
-                lambda post, pool: session_below(servers, settings.session_timeout_ms, post=post, pool=pool),
+                lambda post, pool: session_below(
+                    servers, settings.session_timeout_ms, post=post, pool=pool, access=access
+                ),
                 _decoder(key_deserializer, value_deserializer),
                 Hooks(before_releasing_partitions, before_starting_fetchers),
             )

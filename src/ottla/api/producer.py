@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 import time
 from collections import deque
@@ -30,9 +31,11 @@ from ottla.api.errors import ClientClosed, library_error, one_family
 from ottla.api.interceptors import ProducerInterceptor, logged
 from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
 from ottla.api.records import Bytes, Delivery, Headers, K, ProducerRecord, Serializer, V, deliveries_of
-from ottla.api.settings import Config, Settings, read_servers, read_settings
+from ottla.api.settings import Config, Settings, ZooKeeperServers, read_servers, read_settings
 from ottla.api.transaction import Transaction, Transactions
+from ottla.client.zookeeper_access import access_of_client
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.files import read_file
 
 POLL_S = 0.1
 """The library's calls can't be interrupted: short ones, so that Ctrl-C and `close` are heard."""
@@ -454,10 +457,12 @@ class Producer(Generic[K, V]):
             raise KafkaError(failure.code, failure.message + more)
 
 
-def _begin_watch(servers: str, settings: Settings) -> BrokerWatch:
+def _begin_watch(servers: ZooKeeperServers, settings: Settings) -> BrokerWatch:
     """Find the brokers in ZooKeeper. Raises KafkaError."""
     with one_family():
-        watch = BrokerWatch(servers, str(settings.library.get("security.protocol", "PLAINTEXT")).upper())
+        access = access_of_client(servers.properties, os.environ, read_file)
+        protocol = str(settings.library.get("security.protocol", "PLAINTEXT")).upper()
+        watch = BrokerWatch(servers.connect, protocol, access)
     try:
         settings.library["bootstrap.servers"] = watch.addresses(settings.seconds("max.block.ms"))
     except BaseException:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.api.errors import one_family
 from ottla.client.connection import parse_bootstrap_servers
 from ottla.client.producer import SILENT
 from ottla.client.security import PROPERTIES, ClientSecurity, parse_security
+from ottla.client.zookeeper_access import CLIENT_PROPERTIES
 from ottla.common.errors import ErrorCode, KafkaError
 
 Config = Mapping[str, object]
@@ -108,7 +109,14 @@ def read_settings(
     return Settings(library, security, library["client.id"], own)
 
 
-def read_servers(bootstrap_servers: str | None, config: Config | None) -> tuple[str, str | None, Config]:
+class ZooKeeperServers(NamedTuple):
+    """Where ZooKeeper is, and what was said of TLS towards it."""
+
+    connect: str
+    properties: Mapping[str, str]
+
+
+def read_servers(bootstrap_servers: str | None, config: Config | None) -> tuple[str, ZooKeeperServers | None, Config]:
     """Where a producer finds its cluster: brokers, or ZooKeeper's servers beside what stands for brokers until it
     answered; and the other properties.
 
@@ -121,7 +129,8 @@ def read_servers(bootstrap_servers: str | None, config: Config | None) -> tuple[
     if listed is not None:
         bootstrap_servers = ",".join(_WITH_ID.sub(r"\1", each.strip()) for each in str(listed).split(","))
     if zookeeper is not None:
-        return _NOT_KNOWN_YET, str(zookeeper), rest
+        tls = {name: _text(rest.pop(name)) for name in list(rest) if name in CLIENT_PROPERTIES}
+        return _NOT_KNOWN_YET, ZooKeeperServers(str(zookeeper), tls), rest
     return str(bootstrap_servers), None, rest
 
 

@@ -15,14 +15,18 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ottla.common.config_def import ConfigValue
-from ottla.common.config_keys_zookeeper import SSL_PREFIX, SSL_SETTINGS
-from ottla.common.errors import OperatorError
+from ottla.common.config_keys_zookeeper import SSL_PREFIX, SSL_SETTINGS, ZOOKEEPER_CONFIGS
+from ottla.common.errors import KafkaError, OperatorError
 from ottla.security.contexts import ReadFile, TlsSettings, client_context, read_material
 from ottla.security.sasl.jaas import parse_jaas_file
 
 DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 MAX_FILE_BYTES = 1024 * 1024
 
+CLIENT_PROPERTIES = frozenset(key.name for key in ZOOKEEPER_CONFIGS if key.name.startswith(SSL_PREFIX))
+"""What clients may say of TLS."""
+
+_KEYS = {key.name: key for key in ZOOKEEPER_CONFIGS}
 _LOGIN_FILE = "-Djava.security.auth.login.config="
 _SECTION = "-Dzookeeper.sasl.clientconfig="
 _DISABLED = "-Dzookeeper.sasl.client=false"
@@ -62,6 +66,23 @@ def zookeeper_access(
             "zookeeper.ssl.keystore.location"
         )
     return ZooKeeperAccess(context, login, secures)
+
+
+def access_of_client(properties: Mapping[str, str], environment: Mapping[str, str], read: ReadFile) -> ZooKeeperAccess:
+    """The same for who only reads, or writes below `/consumers`, from `zookeeper.ssl.*` among `properties`.
+
+    Raises OperatorError.
+    """
+
+    def get(name: str) -> ConfigValue:
+        text = properties.get(name)
+        try:
+            return _KEYS[name].default if text is None else _KEYS[name].parse(text)
+        except KafkaError as error:
+            raise OperatorError(error.message) from error
+
+    context, _shows_itself = _context(get, read)
+    return ZooKeeperAccess(context, read_login(environment, read))
 
 
 def _context(get: Callable[[str], ConfigValue], read: ReadFile) -> tuple[ssl.SSLContext | None, bool]:

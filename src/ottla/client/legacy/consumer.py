@@ -151,10 +151,11 @@ class LegacyReader(Generic[K, V]):
             thread.start()
         if not self._connected.wait(self._settings.connection_timeout_ms / 1000):
             self.close()
+            trouble = self._session.trouble
             raise KafkaError(
                 ErrorCode.NETWORK_EXCEPTION,
                 "zookeeper.connect: no ZooKeeper answers there within zookeeper.connection.timeout.ms="
-                f"{self._settings.connection_timeout_ms}",
+                f"{self._settings.connection_timeout_ms}" + (f" ({trouble})" if trouble else ""),
             )
         return streams
 
