@@ -5,17 +5,22 @@ from __future__ import annotations
 import pytest
 
 from ottla.common.errors import OperatorError, ProtocolError
+from ottla.metadata.log import LeaderAndEpoch
 from ottla.protocol.znodes import paths
-from ottla.protocol.znodes.operations import Check, Create, Operation, Znode
+from ottla.protocol.znodes.brokers import decode_controller
+from ottla.protocol.znodes.migration import encode_migration
+from ottla.protocol.znodes.operations import Check, Create, Operation, SetData, Znode
 from ottla.protocol.znodes.session import Code, ZooKeeperError
 from ottla.sim.zookeeper import SimZooKeeper
 from ottla.zookeeper.claims import (
     FIRST_EPOCH,
     Reign,
     Standing,
+    Takeover,
     check_broker_id,
     claim_controller,
     standing,
+    take_over,
 )
 
 TIMEOUT_MS = 6000
@@ -85,6 +90,42 @@ def test_the_owner_tells_what_became_of_a_claim(server: SimZooKeeper) -> None:
     assert refused(server, session, operations) is Code.BAD_VERSION
     assert standing(server.tree()[paths.CONTROLLER], session) is Standing.MINE
     assert standing(server.tree()[paths.CONTROLLER], server.connect(TIMEOUT_MS)) is Standing.TAKEN
+
+
+def take(server: SimZooKeeper, node_id: int, quorum_epoch: int) -> tuple[list[Operation], Takeover] | None:
+    tree = server.tree()
+    read = [tree.get(path) for path in (paths.CONTROLLER, paths.MIGRATION)]
+    return take_over(LeaderAndEpoch(node_id, quorum_epoch), 5, read[0], tree[paths.CONTROLLER_EPOCH], read[1])
+
+
+def test_a_quorum_takes_the_claim_from_whoever_has_it(server: SimZooKeeper) -> None:
+    """A broker's first, then that of an epoch of its own before; what that has written is known."""
+    session = server.connect(TIMEOUT_MS)
+    operations, reign = claims(server, 1)
+    server.multi(session, operations)
+    first = take(server, 101, 4)
+    assert first is not None
+    server.multi(server.connect(TIMEOUT_MS), first[0])
+    assert refused(server, session, [Check(paths.CONTROLLER_EPOCH, reign.epoch_version)]) is Code.BAD_VERSION
+    claim = server.tree()[paths.CONTROLLER]
+    assert claim.owner == 0
+    assert decode_controller("", claim.data)[::2] == (101, 4)
+    wrote = first[1].progress._replace(metadata_offset=9, metadata_epoch=4)
+    server.multi(session, [SetData(paths.MIGRATION, encode_migration(wrote), first[1].migration_version)])
+    second = take(server, 102, 6)
+    assert second is not None
+    server.multi(session, second[0])
+    assert second[1].reign == Reign(first[1].reign.controller_epoch + 1, first[1].reign.epoch_version + 1)
+    assert second[1].progress == (102, 6, 9, 4)
+    assert server.tree()[paths.MIGRATION].version == second[1].migration_version
+
+
+def test_an_epoch_of_a_quorum_leaves_a_later_one_the_claim(server: SimZooKeeper) -> None:
+    made = take(server, 101, 5)
+    assert made is not None
+    server.multi(server.connect(TIMEOUT_MS), made[0])
+    assert take(server, 102, 4) is None
+    assert take(server, 101, 5) is not None
 
 
 def test_an_epoch_that_is_none_is_no_ground_for_a_claim() -> None:
