@@ -345,12 +345,12 @@ def test_a_broker_on_zookeeper_registers_only_while_the_quorum_migrates() -> Non
         record = versioned(ZkMigrationStateRecord(zk_migration_state=number))
         world.run(lambda _image, _context: ControllerResult([record], None))
 
-    for number, migrating in ((0, True), (1, False), (3, True)):
+    for number, migrating in ((0, True), (2, False), (3, True)):
         state(number)
         refused(ErrorCode.BROKER_ID_NOT_REGISTERED, partial(world.register, 1, is_migrating_zk_broker=migrating))
-    for number in (1, 2):
+    for number in (2, 1):
         state(number)
         world.register(number, is_migrating_zk_broker=True)
         assert world.image.brokers[number].is_migrating_zk_broker
-    world.register(2, clean=True)  # restarted as the quorum's own
-    assert not world.image.brokers[2].is_migrating_zk_broker
+    world.register(1, clean=True)  # restarted as the quorum's own
+    assert not world.image.brokers[1].is_migrating_zk_broker

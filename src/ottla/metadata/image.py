@@ -141,13 +141,16 @@ class ControllerImage:
 
 
 class ZkMigrationState(IntEnum):
-    """How far a migration from ZooKeeper has come (KIP-866), by the numbers of `ZkMigrationStateRecord`."""
+    """How far a migration from ZooKeeper has come (KIP-866), by the numbers of `ZkMigrationStateRecord`.
+
+    As Apache Kafka has them since 3.5, which is not the order in which they come.
+    """
 
     NONE = 0
     """The cluster was never kept there."""
-    PRE_MIGRATION = 1
+    PRE_MIGRATION = 2
     """ZooKeeper keeps it; its brokers are waited for."""
-    MIGRATION = 2
+    MIGRATION = 1
     """The quorum keeps it, and ZooKeeper's tree is kept up to date."""
     POST_MIGRATION = 3
     """The quorum alone keeps it."""
