@@ -120,6 +120,10 @@ def test_offsets_and_trimming(run, name):
     refused = run(topic, "trim", f"{name}:1", "--before-offset", "9", exit_code=1)
     assert f"{name}-1: offset out of range" in refused.stderr.lower()
     run(topic, "trim", name, "--all")
+    run(topic, "create", f"{name}-compacted", "--config", "cleanup.policy=compact")
+    run(produce, f"{name}-compacted", "--key-separator", ":", "-q", stdin="k:v\n")
+    refused = run(topic, "trim", f"{name}-compacted", "--all", exit_code=1)
+    assert f"{name}-compacted-0: records are deleted only where cleanup.policy has delete in it" in refused.stderr
     assert run(consume, name, "--from-beginning", "-e").stdout == ""
     named = json.loads(run(topic, "offsets", f"{name}:1", f"{name}:0", "--json").stdout)
     assert [row["partition"] for row in named] == [0, 1]

@@ -218,6 +218,13 @@ def move_to_directory(connection: Connection, path: str, positions: Sequence[Pos
     raise_all(failures)
 
 
+_UNDELETED: Mapping[int, str] = {
+    ErrorCode.POLICY_VIOLATION: "records are deleted only where cleanup.policy has delete in it: add it for as long as "
+    "that takes",
+}
+"""Why records were not deleted: the response has no words."""
+
+
 def delete_records(connection: Connection, offsets: Mapping[Position, int], timeout_ms: int) -> dict[Position, int]:
     """DeleteRecords below these offsets (-1: the high watermark), of partitions that this broker leads.
 
@@ -238,7 +245,8 @@ def delete_records(connection: Connection, offsets: Mapping[Position, int], time
     for topic in response.topics:
         for result in topic.partitions:
             if result.error_code:
-                failures.append(response_error(result.error_code, f"{topic.name}-{result.partition_index}"))
+                why, place = _UNDELETED.get(result.error_code), f"{topic.name}-{result.partition_index}"
+                failures.append(response_error(result.error_code, place, why))
             starts[topic.name, result.partition_index] = result.low_watermark
     raise_all(failures)
     return starts

@@ -25,7 +25,7 @@ from ottla.client.model import CommittedOffset, Position
 from ottla.client.producer import NOW, UNASSIGNED, RecordProducer
 from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.client.transactional_producer import ProducerFenced, TransactionalProducer
-from ottla.common.errors import KafkaError, OperatorError
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 
 SLICE_ROWS = 1_000
 """Rows between two looks at what became of those before."""
@@ -147,6 +147,12 @@ def _acks(properties: Mapping[str, str]) -> str:
     return "all" if acks == "-1" else acks
 
 
+TOO_LARGE = (
+    "; let the producer send larger ones by its property message.max.bytes, as in -X message.max.bytes=20000000, and "
+    "the topic take them by max.message.bytes"
+)
+
+
 class RowWriter:
     """Queues rows with a producer, and counts them."""
 
@@ -169,7 +175,9 @@ class RowWriter:
                 raise
             except KafkaError as error:
                 number = self._producer.sent_count + 1
-                raise KafkaError(error.code, f"row {number:,} of the task can't be sent: {error.message}") from error
+                way_out = TOO_LARGE if error.code == ErrorCode.MESSAGE_TOO_LARGE else ""
+                what = f"row {number:,} of the task can't be sent: {error.message}{way_out}"
+                raise KafkaError(error.code, what) from error
             self.rows += len(records)
             self._producer.poll()
             self._producer.raise_first_failure()
