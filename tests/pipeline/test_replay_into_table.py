@@ -130,6 +130,22 @@ def test_rows_of_a_table_with_all_their_columns(run: Run, topic: str, tmp_path: 
     assert len(rows(tmp_path / "offsets")) == 6
 
 
+def test_columns_of_any_name_and_small_integers_go_along(run: Run, bootstrap: str, tmp_path: Path) -> None:
+    """Spark takes a dot in a name for a path, and Iceberg has no small integers."""
+    topic, source, schema = new_topic(bootstrap, 1), tmp_path / "source", tmp_path / "schema.json"
+    produce(bootstrap, topic, [{"value": b'{"a.b": 7, "a": 1, "`": "x"}'}])
+    fields = [("a.b", "byte"), ("a", "long"), ("`", "string")]
+    described = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]
+    schema.write_text(json.dumps({"type": "struct", "fields": described}))
+    loaded = run("load", "-t", topic, "--table", source, "--decode", "json", "--schema", schema)
+    assert loaded.exit_code == 0, loaded.output
+    pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
+    copied = run("replay", "--table", source, "--to-table", tmp_path / "table", "--format", "iceberg", "--json")
+    assert copied.exit_code == 0, copied.output
+    (file,) = open_table(tmp_path / "table").files()
+    assert pq.ParquetFile(file).read([name for name, _ in fields]).to_pylist() == [{"a.b": 7, "a": 1, "`": "x"}]
+
+
 def test_a_table_of_others_is_refused(run: Run, topic: str, tmp_path: Path) -> None:
     table = tmp_path / "table"
     assert run("load", "-t", topic, "--table", table).exit_code == 0

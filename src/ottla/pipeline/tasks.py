@@ -53,6 +53,16 @@ _ERROR_KINDS: dict[str, Callable[[str], OttlaError]] = {
 }
 
 
+def map_rows(frame: Any, run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], ddl: str) -> Any:
+    """What `run` makes of the rows of a DataFrame: `mapInArrow`, which takes a dot in a column's name for a path."""
+    names = list(frame.columns)
+
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run(batch.rename_columns(names) for batch in batches)
+
+    return frame.toDF(*(f"column{number}" for number in range(len(names)))).mapInArrow(named, ddl)
+
+
 def attempt(number: int, work: Callable[[], Row], failed: Callable[..., Row], directory: str) -> Row:
     """The row of one task that writes below `directory`; runs in a worker.
 

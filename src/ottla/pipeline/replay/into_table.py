@@ -51,6 +51,7 @@ from ottla.pipeline.sinks.table import (
 )
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.snapshot.shape import require_no_snapshot
+from ottla.pipeline.tasks import map_rows
 
 OWNER = "ottla-replays"
 """The application id that each replay into a table moves by one, so that two that planned at once can't mix."""
@@ -208,7 +209,7 @@ def _within(frame: Any, column: str | None, bounds: RowBounds | None) -> Any:
 def _write_files(frame: Any, task: Any) -> list[DataFile]:
     """What the tasks wrote. Raises OttlaError when one failed."""
     try:
-        rows = frame.mapInArrow(task, "files string").collect()
+        rows = map_rows(frame, task, "files string").collect()
     except Exception as error:  # Spark wraps whatever a worker raised
         raise OttlaError(f"the replay failed in a Spark task: {spark_reason(error)}") from error
     return [file for row in rows for file in files_from_json(row.files)]

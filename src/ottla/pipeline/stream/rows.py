@@ -14,6 +14,7 @@ from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter, require_p
 from ottla.pipeline.sinks.partitioning import typed_rows
 from ottla.pipeline.sinks.rewrite import group_small_files, rewrite_files
 from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, files_to_json
+from ottla.pipeline.tasks import map_rows
 from ottla.pipeline.transform.columns import usable_names
 
 SMALL_BYTES = 8 << 20
@@ -54,7 +55,7 @@ def write_rows(frame: Any, layout: FileLayout, schema: pa.Schema, position: str,
             files = writer.finish()
         yield pa.RecordBatch.from_arrays([texts([files_to_json(files)])], ["files"])
 
-    manifests = frame.mapInArrow(run, "files string").collect()
+    manifests = map_rows(frame, run, "files string").collect()
     files = sorted((file for row in manifests for file in files_from_json(row.files)), key=lambda file: file.path)
     return _put_together(files, layout, schema, load_id)
 
