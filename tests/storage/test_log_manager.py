@@ -79,6 +79,13 @@ def test_damaged_meta_properties_name_the_file(fakes, disk, clock, damage):
         LogManager(disk, clock, fakes.Rng(), ("/data",)).open(node_id=1)
 
 
+def test_meta_properties_that_a_crash_emptied_are_of_no_other_release(fakes, disk, clock):
+    disk.makedirs("/data")
+    disk.write_bytes("/data/meta.properties", b"")
+    with pytest.raises(OperatorError, match=r"/data/meta.properties is damaged, it names no version: restore it"):
+        LogManager(disk, clock, fakes.Rng(), ("/data",)).open(node_id=1)
+
+
 def test_meta_properties_of_kafka(fakes, disk, clock):
     disk.makedirs("/data")
     text = b"#\n#Mon Jan 01 00:00:00 UTC 2024\ncluster.id=5L6g3nShT-eMCtK--X86sw\nversion=1\nnode.id=1\n"

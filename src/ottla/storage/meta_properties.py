@@ -145,9 +145,14 @@ def _parse(path: str, data: bytes, version: int) -> MetaProperties:
             f"{path} has version 0, of a node in ZooKeeper mode: migrate its cluster to KRaft with Apache Kafka 3.9, "
             "or set log.dirs (--data-dir) to another directory"
         )
-    if fields.get("version") != str(version):
+    if "version" not in fields:
         raise OperatorError(
-            f"{path} has version {fields.get('version', 'none')}, and this release reads version {version}: start the "
+            f"{path} is damaged, it names no version: restore it from a copy, or set log.dirs (--data-dir) to another "
+            "directory"
+        )
+    if fields["version"] != str(version):
+        raise OperatorError(
+            f"{path} has version {fields['version']}, and this release reads version {version}: start the "
             "release that wrote it, or set log.dirs (--data-dir) to another directory"
         )
     cluster_id = fields.get("cluster.id", "")
