@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,14 @@ def test_what_is_whole_has_no_problem(partition: Path) -> None:
         assert result.exit_code == 0
         assert result.stdout.startswith("1 partition, 2 segments, ")
         assert result.stdout.endswith("read: 0 problems\n")
+
+
+def test_what_is_no_file_is_named_and_not_waited_for(partition: Path) -> None:
+    for name in (FIRST, f"{6:020d}.snapshot"):
+        (partition / name).unlink(missing_ok=True)
+        os.mkfifo(partition / name)
+    (partition / f"{12:020d}.log").mkdir()
+    assert problems(partition) == [(name, None) for name in (FIRST, f"{6:020d}.snapshot", f"{12:020d}.log")]
 
 
 @pytest.mark.parametrize("name", [FIRST, SECOND])

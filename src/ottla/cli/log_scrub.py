@@ -37,6 +37,7 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 _PARTITION = re.compile(r".+-\d+")
 _READ_BYTES = 1024 * 1024
+_READ_SUFFIXES = frozenset({".log", ".snapshot", ".txnindex"})
 _UNKNOWN_START = 2**63 - 1
 """Nothing is missed where all of a log may be deleted."""
 
@@ -118,7 +119,9 @@ def _scrub_partition(directory: Path, findings: Findings) -> None:
     segments: list[tuple[int, Path]] = []
     for path in sorted(directory.iterdir()):
         try:
-            if path.name == LEADER_EPOCHS:
+            if path.suffix in _READ_SUFFIXES and base_offset_of(path.name) is not None and not path.is_file():
+                findings.tell(path, "it is no file")  # a pipe would be waited for
+            elif path.name == LEADER_EPOCHS:
                 epochs = read_leader_epochs(path.read_bytes(), str(path))
             elif (base_offset := base_offset_of(path.name)) is None:
                 continue
@@ -240,4 +243,4 @@ def _scrub_segment(
 
 
 def _content(path: Path) -> bytes:
-    return path.read_bytes() if path.exists() else b""
+    return path.read_bytes() if path.is_file() else b""
