@@ -2,15 +2,18 @@
 
 python bench/client.py [--records 300000] [--rounds 5] [--value-bytes 100]
 
-Both sides are told of each record's delivery and look at each value. Rounds alternate; what is printed is the median
-over the rounds of the ratio of records a second (wall clock) and of CPU seconds of this process, librdkafka's threads
-included. Broker and client share the machine, so that CPU is the steadier figure where others are at work.
+All are told of each record's delivery and look at each value. Rounds alternate; what is told is the median over the
+rounds of the ratio of records a second (wall clock), of CPU seconds of this process, librdkafka's threads included, and
+of those of the calling thread alone. Broker and client share the machine, so that CPU is the steadier figure where
+others are at work. By hundreds bare produces twice: record after record, and by its `produce_batch`, which has one
+callback for all and can't tell which record it is called for.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import statistics
 import time
@@ -18,6 +21,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import confluent_kafka
+from harness.conditions import conditions
+from harness.output import add_output, write_result
 
 from ottla import Admin, Consumer, Producer
 from ottla.testing import Broker
@@ -25,7 +30,8 @@ from ottla.testing import Broker
 BATCH = 100
 TOPIC = "measured"
 SOURCE = "source"
-GROUPS = itertools.count()
+QUEUE = 100_000
+"""`queue.buffering.max.messages` of librdkafka."""
 
 
 class Cost(NamedTuple):
@@ -33,9 +39,14 @@ class Cost(NamedTuple):
 
     wall_s: float
     cpu_s: float
+    thread_s: float
 
 
-def bare_producer(servers: str, *, each: bool) -> Callable[[int, bytes], None]:
+Run = Callable[[int, bytes], None]
+"""Sends or reads so many records with such a value."""
+
+
+def bare_producer(servers: str, *, each: bool) -> Run:
     """confluent-kafka with a callback for each record."""
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": servers, "enable.idempotence": True, "partitioner": "murmur2_random"}
@@ -68,7 +79,33 @@ def bare_producer(servers: str, *, each: bool) -> Callable[[int, bytes], None]:
     return run
 
 
-def our_producer(servers: str, *, each: bool) -> Callable[[int, bytes], None]:
+def bare_batches(servers: str) -> Run:
+    """confluent-kafka by `produce_batch`."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "enable.idempotence": True, "partitioner": "murmur2_random"}
+    )
+
+    def run(count: int, value: bytes) -> None:
+        told = [0]
+
+        def on_delivery(error: object, message: object) -> None:
+            if error is not None:
+                raise SystemExit(str(error))
+            told[0] += 1
+
+        for _ in range(count // BATCH):
+            while len(producer) > QUEUE - BATCH:  # what it has no room for it would leave out and go on
+                producer.poll(0.1)
+            producer.produce_batch(TOPIC, [{"value": value} for _ in range(BATCH)], on_delivery=on_delivery)
+            producer.poll(0)
+        producer.flush()
+        if told[0] != count:
+            raise SystemExit(f"{told[0]} of {count} records were delivered")
+
+    return run
+
+
+def our_producer(servers: str, *, each: bool) -> Run:
     """`ottla.Producer`, with a `Delivery` for each record."""
     producer = Producer(servers)
 
@@ -85,7 +122,7 @@ def our_producer(servers: str, *, each: bool) -> Callable[[int, bytes], None]:
     return run
 
 
-def bare_consumer(servers: str, *, each: bool) -> Callable[[int, bytes], None]:
+def bare_consumer(servers: str, *, each: bool) -> Run:
     """confluent-kafka, by `consume` or `poll`."""
 
     def run(count: int, value: bytes) -> None:
@@ -108,7 +145,7 @@ def bare_consumer(servers: str, *, each: bool) -> Callable[[int, bytes], None]:
     return run
 
 
-def our_consumer(servers: str, *, each: bool) -> Callable[[int, bytes], None]:
+def our_consumer(servers: str, *, each: bool) -> Run:
     """`ottla.Consumer`, by `poll` or as a loop."""
 
     def run(count: int, value: bytes) -> None:
@@ -128,22 +165,57 @@ def our_consumer(servers: str, *, each: bool) -> Callable[[int, bytes], None]:
     return run
 
 
-def cost(run: Callable[[int, bytes], None], count: int, value: bytes) -> Cost:
+def cost(run: Run, count: int, value: bytes) -> Cost:
     """Of one call."""
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu, thread = time.perf_counter(), time.process_time(), time.thread_time()
     run(count, value)
-    return Cost(time.perf_counter() - wall, time.process_time() - cpu)
+    return Cost(time.perf_counter() - wall, time.process_time() - cpu, time.thread_time() - thread)
+
+
+def sides(servers: str) -> dict[str, dict[str, Run]]:
+    """What is measured, and for each who does it; ours comes first, and the others are what it is held against."""
+    found: dict[str, dict[str, Run]] = {}
+    for way, each in (("by hundreds", False), ("one by one", True)):
+        ours, bare = our_producer(servers, each=each), bare_producer(servers, each=each)
+        found[f"produce {way}"] = {"ours": ours, "bare": bare}
+    found["produce by hundreds"]["bare, produce_batch"] = bare_batches(servers)
+    for way, each in (("by hundreds", False), ("one by one", True)):
+        found[f"consume {way}"] = {"ours": our_consumer(servers, each=each), "bare": bare_consumer(servers, each=each)}
+    return found
+
+
+def compared(name: str, runs: dict[str, list[Cost]], count: int) -> list[dict[str, object]]:
+    """Ours against each of the others."""
+    rows: list[dict[str, object]] = []
+    for other in list(runs)[1:]:
+        pairs = list(zip(runs["ours"], runs[other], strict=True))
+        rows.append(
+            {
+                "measured": name,
+                "against": other,
+                "rate": round(statistics.median(bare.wall_s / ours.wall_s for ours, bare in pairs), 2),
+                "cpu": round(statistics.median(ours.cpu_s / bare.cpu_s for ours, bare in pairs), 2),
+                "thread_cpu": round(statistics.median(ours.thread_s / bare.thread_s for ours, bare in pairs), 2),
+                "cpu_us_per_record": [
+                    round(statistics.median(each.cpu_s for each in runs[side]) / count * 1e6, 3)
+                    for side in ("ours", other)
+                ],
+                "best_per_s": [round(count / min(each.wall_s for each in runs[side])) for side in ("ours", other)],
+            }
+        )
+    return rows
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--value-bytes", type=int, default=100)
+    add_output(parser, "client")
     options = parser.parse_args()
     count, value = options.records // BATCH * BATCH, bytes(options.value_bytes)
-    print(f"load of the machine {os.getloadavg()[0]:.1f}, {os.cpu_count()} CPUs, {count} records of {len(value)} bytes")
+    load, rows = [os.getloadavg()[0]], []
     with Broker(configs={"log.retention.bytes": 256 << 20}) as broker:
         servers = broker.bootstrap_servers
         with Admin(servers) as admin:
@@ -152,19 +224,21 @@ def main() -> None:
         with Producer(servers) as producer:
             for _ in range(count // BATCH):
                 producer.send_batch(SOURCE, [value] * BATCH)
-        for name, ours, bare in (("produce", our_producer, bare_producer), ("consume", our_consumer, bare_consumer)):
-            for each in (False, True):
-                sides = ours(servers, each=each), bare(servers, each=each)
-                for side in sides:
-                    side(min(count, 50 * BATCH) if name == "produce" else count, value)
-                pairs = [tuple(cost(side, count, value) for side in sides) for _ in range(options.rounds)]
-                rate = statistics.median(bare.wall_s / ours.wall_s for ours, bare in pairs)
-                cpu = statistics.median(ours.cpu_s / bare.cpu_s for ours, bare in pairs)
-                best = [min(pair[side].wall_s for pair in pairs) for side in (0, 1)]
-                print(
-                    f"{name} {'one by one' if each else 'by hundreds':11}: {rate:.2f} of bare's rate, {cpu:.2f} of its "
-                    f"CPU; best {count / best[0]:,.0f}/s against {count / best[1]:,.0f}/s"
-                )
+        for name, each in sides(servers).items():
+            for run in each.values():
+                run(min(count, 50 * BATCH) if name.startswith("produce") else count, value)
+            runs: dict[str, list[Cost]] = {side: [] for side in each}
+            for _ in range(options.rounds):
+                for side, run in each.items():
+                    runs[side].append(cost(run, count, value))
+            load.append(os.getloadavg()[0])
+            for row in compared(name, runs, count):
+                rows.append(row)
+                print(json.dumps(row), flush=True)
+    parameters = {"records": count, "value_bytes": len(value), "rounds": options.rounds}
+    told = {**conditions(), "load_average": [round(each, 1) for each in load]}
+    write_result(options.output, {"conditions": told, "parameters": parameters, "summary": rows})
+    print(f"written to {options.output}")
 
 
 if __name__ == "__main__":

@@ -208,7 +208,7 @@ class Producer(Generic[K, V]):
         serializer = self._value_serializer
         data = values if serializer is None else [_serialized(value, serializer) for value in values]
         deliveries = list(map(object.__new__, repeat(self._deliveries_of(topic), len(data))))
-        reports = iter([delivery.report for delivery in deliveries])
+        reports = iter(deliveries)
         while True:
             begun = len(data) - length_hint(reports)
             sending = map(
@@ -273,7 +273,7 @@ class Producer(Generic[K, V]):
             partition = UNASSIGNED if self._partitioner is None else self._choose(topic, key_bytes)
         delivery = self._deliveries_of(topic)()
         listed = list(headers) if headers else None
-        report = delivery.report if told is None else delivery.told_by(told)
+        report = delivery if told is None else delivery.told_by(told)
         deadline = 0.0
         while True:
             try:

@@ -101,7 +101,8 @@ class Delivery:
 
     Each topic of a producer has a class of its own (`deliveries_of`) with what all of them share, and slots are unset
     until there is something to say: to make one takes nothing of the interpreter, which would cost as much as the
-    library takes for a record.
+    library takes for a record. The library calls the object itself: a method of it would be one more for the garbage
+    collector, which looks at all that are on their way.
     """
 
     __slots__ = ("_error", "_event", "_offset", "_on_delivery", "_partition")
@@ -140,12 +141,12 @@ class Delivery:
         return RecordMetadata(self.topic, self._partition, self._offset)
 
     def told_by(self, on_delivery: Callable[[Delivery], object]) -> Callable[[Any, Any], None]:
-        """What the library is to call instead of `report`."""
+        """What the library is to call in place of the object itself."""
         self._on_delivery = on_delivery
         return self._report_and_tell
 
-    def report(self, error: Any, message: Any) -> None:
-        """The library's delivery report; called once, from whichever thread serves it."""
+    def __call__(self, error: Any, message: Any) -> None:
+        """The library's delivery report; once, from whichever thread serves it."""
         if error is not None:
             self._error = self._failure(error)
         self._partition = message.partition()
