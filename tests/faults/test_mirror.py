@@ -402,13 +402,20 @@ def test_acls_of_the_topics_go_along(servers, topic) -> None:
             ]
 
 
-def test_mistakes_of_the_operator_are_told_at_once(servers) -> None:
+def test_mistakes_of_the_operator_are_told_at_once(servers, topic) -> None:
     source, target = servers
+    with Cluster(source) as cluster:
+        cluster.create_topic(topic, 1)
+        cluster.create_topic("progress", 1)
     for arguments, words in (
         (("--from", source, "--to", target, "--topics", "nothing"), "matches --topics 'nothing'"),
         (("--from", "127.0.0.1:1", "--to", target, "--topics", ".*"), "cannot connect to 127.0.0.1:1"),
         (("--from", source, "--to", target, "--topics", "("), "is no regular expression"),
         (("--from", source, "--to", target, "--topics", ".*", "--rename", "x"), "lacks {topic}"),
+        (("--from", source, "--to", target, "--topics", topic, "--rename", "a b{topic}"), "choose another --rename"),
+        (("--from", source, "--to", target, "--topics", topic, "--rename", "a" * 240 + "{topic}"), "another --rename"),
+        (("--from", source, "--to", target, "--topics", "progress", "--rename", "ottla-mirror-{topic}"), "--rename"),
+        (("--from", source, "--to", target, "--topics", ".*", "--share", ""), "--share"),
         (("--from", source, "--to", target, "--topics", ".*", "--to-config", "/none"), "--to-config"),
         (("--from", source, "--to", target, "--topics", ".*", "--share", "g", "--once"), "who stops --once leaves"),
     ):
@@ -496,6 +503,44 @@ def test_topics_that_come_are_copied_and_who_is_fenced_leaves_the_other_alone(se
     others[0].commit()
     copy(source, target, f"{topic}.*")
     assert content(source, later) == content(target, later)
+
+
+def test_a_topic_that_goes_is_waited_for(servers, topic, monkeypatch) -> None:
+    """Whoever makes it anew may take longer than the mirror to look."""
+    source, target = servers
+    monkeypatch.setattr(driver, "REFRESH_S", 0.0)
+    heard: list[str] = []
+
+    class Copied(Exception):
+        pass
+
+    def make(number: int) -> None:
+        with Cluster(source) as cluster:
+            cluster.create_topic(topic, PARTITIONS)
+        fill(source, topic, range(number, number + 1))
+
+    def waits() -> bool:
+        return any("it waits for one" in sentence for sentence in heard)
+
+    def tell(sentence: str) -> None:
+        heard.append(sentence)
+        if "it waits for one" in sentence:
+            make(2)
+
+    def report(totals: driver.Totals) -> None:
+        if waits() and set(in_order_of_values(content(source, topic))) <= set(
+            in_order_of_values(content(target, topic))
+        ):
+            raise Copied
+        with Cluster(source) as cluster:
+            if totals.records and not waits() and topic in cluster.topics():
+                cluster.delete_topics([topic])
+
+    make(1)
+    settings = driver.Settings(re.compile(topic), "{topic}", False, 0.0)
+    with pytest.raises(Copied):
+        driver.Mirror(Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT), settings, tell, report).run()
+    assert sum(waits() and "it waits" in sentence for sentence in heard) == 1
 
 
 def test_an_interrupt_leaves_nothing_open(servers, topic, monkeypatch) -> None:

@@ -30,6 +30,12 @@ def _template(ctx: click.Context, parameter: click.Parameter, value: str) -> str
     return value
 
 
+def _group(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value == "":
+        raise click.BadParameter("the id of a group can't be empty", ctx, parameter)
+    return value
+
+
 def _security(ctx: click.Context, parameter: click.Parameter, value: str | None) -> ClientSecurity:
     return PLAINTEXT if value is None else read_security(value, parameter.opts[0])
 
@@ -77,6 +83,7 @@ _FILE = click.Path(readable=False)
 @click.option(
     "--share",
     metavar="GROUP",
+    callback=_group,
     help="Share the work with all mirrors that name this consumer group of the source.",
 )
 @click.option("--once", is_flag=True, help="Stop at what is the end now.")

@@ -98,6 +98,10 @@ class _Changed(Exception):
     """Other topics or partitions are to be copied than when the session began, or by somebody else."""
 
 
+class _NothingToCopy(OperatorError):
+    """No topic has a name that matches, which at the start is a mistake."""
+
+
 class Mirror:
     """From one cluster to another, until what was there is copied (`once`) or for ever."""
 
@@ -128,6 +132,7 @@ class Mirror:
 
     def _run(self) -> None:
         outage, pause_s, begun = Outage(self._tell), FIRST_PAUSE_S, False
+        copied = gone = False
         while True:
             source_end, target_end = self._ends
             with _cluster(source_end) as source, _cluster(target_end) as target:
@@ -135,11 +140,17 @@ class Mirror:
                 try:
                     session.open(self._goals)
                     outage.ended()
-                    pause_s = FIRST_PAUSE_S
+                    pause_s, copied, gone = FIRST_PAUSE_S, True, False
                     session.copy(self._totals, self._report)
                     return
                 except _Changed:
                     continue
+                except _NothingToCopy:
+                    if self._settings.once or not copied:
+                        raise
+                    if not gone:
+                        gone = True
+                        self._tell("no topic of the source has a name that matches --topics any more; it waits for one")
                 except (BrokerUnreachable, KafkaError) as error:
                     begun = begun or session.reached
                     if isinstance(error, KafkaError) and error.code in FENCED_ERRORS:
@@ -207,7 +218,7 @@ class Session:
         self.reached = True
         chosen = chosen_topics(self._source.topics(), self._settings.pattern)
         if not chosen:
-            raise OperatorError(
+            raise _NothingToCopy(
                 f"no topic of the source has a name that matches --topics {self._settings.pattern.pattern!r}; "
                 "see ottla topic list"
             )

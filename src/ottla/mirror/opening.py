@@ -121,6 +121,10 @@ def _create(cluster: Cluster, name: str, count: int, settings: Mapping[str, str]
     try:
         cluster.create_topic(name, count, configs=settings)
     except KafkaError as error:
+        if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise OperatorError(
+                f"{error.message}; choose another --rename, or leave that topic out of --topics"
+            ) from error
         if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another mirror was faster
             raise
 

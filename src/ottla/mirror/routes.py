@@ -62,8 +62,14 @@ class Route(NamedTuple):
 
 
 def renamed(topic: str, template: str) -> str:
-    """The topic's name in the target."""
-    return template.replace(PLACE, topic)
+    """The topic's name in the target. Raises OperatorError for the one that mirrors keep for themselves."""
+    name = template.replace(PLACE, topic)
+    if name == PROGRESS_TOPIC:
+        raise OperatorError(
+            f"--rename {template!r} makes {name!r} of topic {topic!r}, where mirrors keep how far they came: choose "
+            "another one, or leave that topic out of --topics"
+        )
+    return name
 
 
 def chosen_topics(topics: Mapping[str, TopicInfo], pattern: re.Pattern[str]) -> dict[str, TopicInfo]:
