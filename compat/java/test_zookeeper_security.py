@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,11 +20,16 @@ from confluent_kafka.admin import (
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from test_zookeeper_broker import START_S, WITHIN_S, consume, produce, refused, settings
+from test_zookeeper_session import Calls, Listener, Relay, until
 from zookeeper_tree import JAVA, ZooKeeper
 
 from ottla import KafkaError, LegacyConsumer, Producer
+from ottla.app.pool import ThreadPool
 from ottla.app.ports import free_ports
+from ottla.client.zookeeper_access import DigestLogin, ZooKeeperAccess
+from ottla.client.zookeeper_session import KazooSession
 from ottla.protocol.znodes import paths
+from ottla.protocol.znodes.operations import Create
 from ottla.security.authority import Authority
 from ottla.testing import Broker
 
@@ -246,3 +252,34 @@ def test_tls_with_a_certificate_of_its_own(
         named = {**tls, "zookeeper.ssl.truststore.location": server.trusted}
         said = refused(server.secure_address.replace("localhost", "127.0.0.1"), tmp_path / "b", **named)
         assert "TLS with 127.0.0.1" in said, "its certificate names another host"
+
+
+async def broken_off(server: str) -> None:
+    loop = asyncio.get_running_loop()
+    relay, pool, listener = Relay(server), ThreadPool(loop), Listener()
+    access = ZooKeeperAccess(login=DigestLogin("kafka", PASSWORD), secures=True)
+    session = KazooSession(relay.address, 60_000, post=loop.call_soon_threadsafe, pool=pool, access=access)
+    cuts = iter((relay.cut,))
+    # Called by kazoo's own thread: connected, and about to say who it is.
+    session._client.add_listener(lambda state: next(cuts, lambda: None)() if state == "CONNECTED" else None)
+    try:
+        session.start(listener)
+        await until(lambda: len(listener.told) == 3)
+        first, lost, again = listener.told
+        assert (first, lost) == (again, "disconnected")
+        assert "refuses the user 'kafka'" in session.trouble
+        assert await Calls(session).multi(Create("/own", b"")) == ["/own"]
+    finally:
+        closed: list[bool] = []
+        session.close(lambda: closed.append(True))
+        await until(lambda: closed)
+        relay.close()
+        pool.close()
+
+
+def test_a_session_goes_on_whose_server_died_while_it_said_who_it_is(server: SecuredZooKeeper) -> None:
+    with server:
+        asyncio.run(broken_off(server.address))
+        anybody = Anybody(server.address)
+        assert anybody.rights("/own") == OWN
+        anybody.end()
