@@ -12,22 +12,39 @@ import pytest
 from tests.cluster.ensemble import Ensemble
 
 ROOT = Path(__file__).parents[2]
-TESTS = (
-    "test_three_nodes.py",
-    "test_replicas.py",
-    "test_transactions.py",
-    "test_transaction_partitions.py",
-    "test_failed_directory.py::test_its_partitions_move_and_the_rest_goes_on",
+FILES = (
+    "test_three_nodes",
+    "test_replicas",
+    "test_transactions",
+    "test_transaction_partitions",
+    "test_sessions",
+    "test_failed_directory",
+    "test_damage",
+    "test_sasl",
+    "test_tls",
+    "test_kerberos",
+    "test_three_hosts",
 )
-"""Others are about the quorum, its metadata log, its listener or its formatting."""
+OF_THE_QUORUM = {
+    "test_quorum_processes": "voters, their elections and their directories",
+    "test_epoch_repair": "the epoch of voters, and their log",
+    "test_feature_levels": "raises metadata.version on nodes that were formatted with older ones",
+    "test_roles": "process.roles, and the voters of the configuration",
+    "test_supervisor": "`ottla start --brokers` makes a quorum",
+}
+"""What the others are about; of single tests their marks say it (`of_the_quorum`)."""
 TIMEOUT_S = 1200.0
 
 
-@pytest.mark.parametrize("name", TESTS)
+def test_each_of_them_is_named() -> None:
+    assert sorted([*FILES, *OF_THE_QUORUM]) == sorted(path.stem for path in (ROOT / "tests/cluster").glob("test_*.py"))
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_three_nodes_on_zookeeper(name: str, kafka_of: Callable[[str], str], tmp_path: Path) -> None:
     with Ensemble(kafka_of("3.9"), tmp_path) as servers:
         ended = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/cluster/{name}"],
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/cluster/{name}.py"],
             cwd=ROOT,
             env={**os.environ, "OTTLA_CLUSTER_ON_ZOOKEEPER": servers.address},
             capture_output=True,

@@ -13,11 +13,20 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
+from ottla.app.clock import SystemRng
 from ottla.app.ports import HOST, free_ports
+from ottla.app.scram_users import scram_record
 from ottla.common.ids import new_uuid, uuid_to_string
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import EMPTY_IMAGE
+from ottla.protocol.znodes.configs import encode_config
+from ottla.zookeeper.entities import changed_entities, entity_path, entity_values
 
 T = TypeVar("T")
 
@@ -37,9 +46,31 @@ ZOOKEEPER = os.environ.get("OTTLA_CLUSTER_ON_ZOOKEEPER")
 """Servers that are to coordinate the clusters in place of a quorum (`compat/java/test_zookeeper_suite.py`)."""
 
 
-def new_tree(servers: str) -> str:
-    """A place there for one cluster, as `zookeeper.connect` names it; its brokers make it."""
-    return f"{servers}/{uuid_to_string(new_uuid(os.urandom(16)))}"
+of_the_quorum = partial(pytest.mark.skipif, bool(ZOOKEEPER))
+"""A test of what clusters on ZooKeeper don't have, for the `reason` that is given."""
+
+
+def new_tree(servers: str, users: Sequence[str] = ()) -> str:
+    """A place there for one cluster, as `zookeeper.connect` names it; with users as `--add-scram` takes them.
+
+    No broker is there yet: so it is `kafka-configs --zookeeper` that makes them in Apache Kafka.
+    """
+    path = f"/{uuid_to_string(new_uuid(os.urandom(16)))}"
+    if not users:  # the brokers make it
+        return f"{servers}{path}"
+    from kazoo.client import KazooClient
+
+    delta = MetadataDelta(EMPTY_IMAGE)
+    for user in users:
+        delta.replay(scram_record(user, SystemRng()))
+    image, _ = delta.apply(0, 0)
+    client = KazooClient(servers)
+    client.start(START_TIMEOUT_S)
+    for entity in changed_entities(EMPTY_IMAGE, image):
+        client.create(path + entity_path(entity), encode_config(entity_values(image, entity)), makepath=True)
+    client.stop()
+    client.close()
+    return f"{servers}{path}"
 
 
 def on_loopback(count: int) -> list[Place]:
@@ -95,6 +126,11 @@ class Node:
     @property
     def controller_address(self) -> str:
         return f"{self.place.host}:{self.place.controller_port}"
+
+    @property
+    def controllers_port(self) -> int:
+        """Where it serves what brokers ask of a controller: on ZooKeeper where they reach one another."""
+        return self.port if ZOOKEEPER else self.place.controller_port
 
     @property
     def voter(self) -> str:
@@ -169,7 +205,8 @@ class Nodes:
         self.nodes = [Node(folder, number, place) for number, place in enumerate(places or on_loopback(count), 1)]
         self._settings = {**SETTINGS, **(settings or {})}
         self._voters = self.nodes[:voters]
-        self._zookeeper = new_tree(zookeeper) if zookeeper else None
+        users = [user for option, user in zip(first[::2], first[1::2], strict=True) if option == "--add-scram"]
+        self._zookeeper = new_tree(zookeeper, users) if zookeeper else None
         for node in self.nodes:
             self._configure(node)
             if node in self._voters:

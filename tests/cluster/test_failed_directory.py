@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..faults.small_disk import MEGABYTE, FailingDisk, SmallDisk, needs_root
-from .nodes import Node, Nodes, Place, eventually, on_loopback
+from .nodes import Node, Nodes, Place, eventually, of_the_quorum, on_loopback
 from .test_three_nodes import admin, consume, create, in_sync, partitions, produce
 
 pytestmark = [pytest.mark.root, needs_root]
@@ -106,6 +106,7 @@ def test_its_partitions_move_and_the_rest_goes_on(spare: Nodes, disk: FailingDis
     assert sorted(consume(spare, TOPIC, len(expected), PARTITIONS)) == sorted(expected)
 
 
+@of_the_quorum(reason="no directory has a metadata log")
 def test_without_the_directory_of_the_metadata_log_the_node_ends(metadata: Nodes, disk: FailingDisk) -> None:
     victim = metadata[VICTIM]
     process = victim.process

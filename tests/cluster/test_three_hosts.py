@@ -13,11 +13,13 @@ import pytest
 
 from ottla.client.cluster import Cluster
 
-from .nodes import Nodes, eventually
+from .nodes import ZOOKEEPER, Nodes, eventually, of_the_quorum
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "three-hosts"
 TIMEOUT_S = 200.0
+PLACES = ("node.id", "broker.id", "controller.quorum.bootstrap.servers", "zookeeper.connect", "listeners", "log.dirs")
+"""What each node has of its own."""
 
 SHIPPED = """
 process.roles=broker,controller
@@ -46,8 +48,29 @@ log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 """
 """The settings of config/server.properties in Apache Kafka 4: what stands there for one node, without its comments."""
+SHIPPED_FOR_ZOOKEEPER = """
+broker.id=0
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kafka-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.retention.check.interval.ms=300000
+zookeeper.connect=localhost:2181
+zookeeper.connection.timeout.ms=18000
+group.initial.rebalance.delay.ms=0
+"""
+"""Likewise in 3.9, whose file for one node on ZooKeeper that is."""
 
 
+@of_the_quorum(reason="the example has a quorum")
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 @pytest.mark.skipif(shutil.which("ip") is None, reason="ip (iproute2) is not installed on this machine")
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare (util-linux) is not installed on this machine")
@@ -68,17 +91,13 @@ def test_the_example_loses_a_host_and_nothing_else(tmp_path: Path) -> None:
 
 def test_the_settings_file_of_apache_kafka(make_nodes: Callable[..., Nodes]) -> None:
     nodes = make_nodes()
-    controllers = ",".join(node.controller_address for node in nodes.nodes)
+    shipped = SHIPPED_FOR_ZOOKEEPER if ZOOKEEPER else SHIPPED
     for node in nodes.nodes:
-        listeners = f"PLAINTEXT://{node.address},CONTROLLER://{node.controller_address}"
-        own = {
-            "node.id": str(node.node_id),
-            "controller.quorum.bootstrap.servers": controllers,
-            "listeners": listeners,
-            "advertised.listeners": listeners,
-            "log.dirs": str(node.data_dir),
-        }
-        lines = [line for line in SHIPPED.split() if not line.startswith(tuple(own))]
+        written = dict(line.split("=", 1) for line in node.config.read_text().splitlines())
+        own = {name: value for name, value in written.items() if name in PLACES}
+        if not ZOOKEEPER:
+            own["advertised.listeners"] = own["listeners"]
+        lines = [line for line in shipped.split() if line.split("=")[0] not in own]
         node.config.write_text("\n".join([*lines, *(f"{name}={value}" for name, value in own.items())]))
     nodes.start()
     with Cluster(nodes.bootstrap_servers) as cluster:

@@ -247,6 +247,8 @@ class BrokerRegistration:
             self._finish(None)
         known = image.brokers.get(self._broker.broker_id)
         if known is not None and known.broker_epoch == self._broker_epoch_seen:
+            if self.broker_epoch != known.broker_epoch:
+                logger.info("registered as broker %d with epoch %d", known.broker_id, known.broker_epoch)
             self.broker_epoch = known.broker_epoch
             if (known.fenced or known.in_controlled_shutdown) and not self._ended:
                 self._register_anew()
