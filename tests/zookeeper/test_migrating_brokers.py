@@ -120,7 +120,7 @@ class Quorum:
         )
 
     def copy(self) -> None:
-        known = read_cluster(self.world.server.tree(), lambda: b"").known
+        known = read_cluster(self.world.server.tree(), lambda _name: b"").known
         left_out = (RegisterBrokerRecord, FeatureLevelRecord)
         self.submit(*(each for each in known if not isinstance(each.message, left_out)))
 

@@ -112,9 +112,9 @@ class Migration:
         self._session.close(done)
 
     @property
-    def behind(self) -> int | None:
-        """How many committed images the tree lacks; None while nothing is written to it from here."""
-        return self._writer.behind if self._writer is not None and self._following else None
+    def behind(self) -> int:
+        """How many committed records the tree lacks; 0 also where nothing is written to it from here."""
+        return self._writer.behind if self._writer is not None and self._following else 0
 
     # -- who acts, and whether ZooKeeper can be reached ---------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class Migration:
     def _read(self, tree: Tree | None, error: Exception | None) -> Cluster | None:
         try:
             if tree is not None:
-                return read_cluster(tree, lambda: new_uuid(self._machine.rng.random_bytes(16)))
+                return read_cluster(tree, lambda _name: new_uuid(self._machine.rng.random_bytes(16)))
         except ProtocolError as failure:
             error = failure
         self._again(error)
@@ -297,7 +297,7 @@ class Migration:
             self._again(failure)
             return
         known = set(tree) - removed
-        writer = TreeWriter(known, self._leader.leader_id, takeover.reign.controller_epoch)
+        writer = TreeWriter(known, self._leader.leader_id, takeover.reign.controller_epoch, leaps=True)
         self._writer = DualWriter(self._session, takeover, writer, written, self._during(self._again))
         self._writer.repair(cluster.repairs, self._during(partial(self._take_up, cluster)))
 
