@@ -84,11 +84,12 @@ class ControllerLife:
         }
         config, self.warnings = BrokerConfig.parse(own)
         peers = SimPeerNetwork(world.network, process, host)
+        self.registry = MetricsRegistry()
         self.fatal: list[BaseException] = []
         self.broker = Broker(
             config,
             Machine(Mount(machine.disk, process), SimClock(world.loop), rng.fork("broker"), process, process),
-            MetricsRegistry(),
+            self.registry,
             peers=Peers(peers, peers),
             on_fatal=self.fatal.append,
             zookeeper=self.session if migrates else None,

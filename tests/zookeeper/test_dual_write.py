@@ -7,6 +7,7 @@ import pytest
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.log import LeaderAndEpoch
+from ottla.protocol.messages.metadata_records import PartitionChangeRecord
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.migration import decode_migration
 from ottla.protocol.znodes.operations import Operation, SetData
@@ -14,9 +15,9 @@ from ottla.protocol.znodes.session import Code, Done, ZooKeeperError
 from ottla.sim.zookeeper import SimZooKeeper
 from ottla.zookeeper.claims import take_over
 from ottla.zookeeper.dual_write import MAX_WAITING, DualWriter
-from ottla.zookeeper.writing import TreeWriter
+from ottla.zookeeper.writing import MAX_STEPS, TreeWriter
 
-from .world import TOPIC, Controller, a_setting, a_topic, content, seen
+from .world import TOPIC, Controller, a_setting, a_topic, content, id_of, seen
 
 
 class Wire:
@@ -55,7 +56,7 @@ class World:
         self.writer = DualWriter(
             self.wire,  # type: ignore[arg-type]
             made[1],
-            TreeWriter(tree, 101, made[1].reign.controller_epoch),
+            TreeWriter(tree, 101, made[1].reign.controller_epoch, leaps=True),
             self.image,
             self.failures.append,
         )
@@ -105,8 +106,26 @@ def test_after_a_call_that_failed_there_is_none(world: World, moved: str) -> Non
 def test_where_too_much_waits_the_newest_image_is_compared(world: World) -> None:
     for number in range(MAX_WAITING + 5):
         world.commit(a_setting(TOPIC, "t", "retention.ms", str(number)))
-    assert world.writer.behind < 10
+    assert world.writer.behind == world.image.offset + 1
     while world.wire.calls:
         world.wire.arrive()
     assert content(seen(world.server)) == content(world.image)
     assert world.said() == world.image.offset
+
+
+def test_a_partition_leaps_in_several_groups(world: World) -> None:
+    """Many changes of it were made while ZooKeeper could not be reached."""
+    image = world.image
+    for number in range(3 * MAX_STEPS + 2):
+        delta = MetadataDelta(image)
+        delta.replay(PartitionChangeRecord(partition_id=0, topic_id=id_of("t"), isr=[1, 2][: 1 + number % 2]))
+        image, _ = delta.apply(image.offset + 1, 4)
+    world.image = image
+    world.writer.follow(image)
+    calls = 0
+    while world.wire.calls:
+        world.wire.arrive()
+        calls += 1
+    assert calls > 1
+    assert content(seen(world.server)) == content(image)
+    assert not world.failures

@@ -11,6 +11,7 @@ import pytest
 from ottla.controller.result import ControllerResult
 from ottla.metadata.image import MetadataImage, ZkMigrationState
 from ottla.metadata.records import versioned
+from ottla.metrics.exposition import render
 from ottla.protocol.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import decode_controller, decode_controller_epoch
@@ -165,6 +166,9 @@ def test_the_quorum_takes_over_all_that_the_tree_has(migrating: Migrating) -> No
     ]
     assert said["kraft_controller_id"] == claim.broker_id
     assert 0 < said["kraft_metadata_offset"] <= migrating.image.offset
+    exposition = b"".join(render(migrating.active().registry)).decode()
+    assert "kafka_controller_kafkacontroller_zkmigrationstate 1" in exposition
+    assert "kafka_controller_kafkacontroller_zkwritebehindlag " in exposition
     assert all(migrating.image.brokers[each].is_migrating_zk_broker for each in BROKERS)
 
 

@@ -45,7 +45,7 @@ from ottla.server.cleaner_gauges import register_cleaner_gauges
 from ottla.server.closing_flush import flush_all
 from ottla.server.contexts import Contexts
 from ottla.server.control import Control
-from ottla.server.controller_gauges import register_controller_gauges
+from ottla.server.controller_gauges import register_controller_gauges, register_write_behind_lag
 from ottla.server.coordination.group_gauges import register_group_gauges
 from ottla.server.coordination.transaction_gauges import register_transaction_gauges
 from ottla.server.data_directory import (
@@ -455,7 +455,7 @@ class Broker:
     def _make_migration(self, control: Control, session: ZooKeeperSession) -> Migration:
         from ottla.controller.migration import Migration  # here, since other nodes need none
 
-        return Migration(
+        migration = Migration(
             session=session,
             controller=control.controller,
             publisher=self._publisher,
@@ -463,6 +463,8 @@ class Broker:
             cluster_id=self.cluster_id,
             voters=[voter.node_id for voter in self._static_config.configured_voters],
         )
+        register_write_behind_lag(self._registry, lambda: migration.behind)
+        return migration
 
     def _make_lifecycle(
         self, controller: ControllerRequests, publisher: MetadataPublisher, *, migrating_for_ms: int = 0

@@ -67,9 +67,23 @@ def register_controller_gauges(registry: MetricsRegistry, controller: Controller
         read=lambda: float(publisher.image.partition_count()),
     )
     registry.gauge(
+        f"{_CONTROLLER}zkmigrationstate",
+        "Migration from ZooKeeper: 0 never, 2 not begun, 1 both are written, 3 completed.",
+        read=lambda: publisher.image.zk_migration_state,
+    )
+    registry.gauge(
         "kafka_server_broker_metadata_metrics_last_applied_record_offset",
         "The offset of the metadata log up to which this node knows the cluster.",
         read=lambda: publisher.image.offset,
+    )
+
+
+def register_write_behind_lag(registry: MetricsRegistry, behind: Callable[[], int]) -> None:
+    """Make the gauge of a controller that leads a migration from ZooKeeper."""
+    registry.gauge(
+        f"{_CONTROLLER}zkwritebehindlag",
+        "Committed records that ZooKeeper's tree lacks, as its writer sees it.",
+        read=behind,
     )
 
 

@@ -74,8 +74,11 @@ class DualWriter:
 
     @property
     def behind(self) -> int:
-        """How many images the tree lacks."""
-        return len(self._waiting) + bool(self._calls)
+        """How many records the tree lacks."""
+        if not (self._waiting or self._calls):
+            return 0
+        newest = self._waiting[-1][0] if self._waiting else self._written
+        return newest.offset - self._progress.metadata_offset
 
     def repair(self, groups: Iterable[Group], done: Callable[[], None]) -> None:
         """Complete what controllers before left undone; `done` when that has happened. Before any image."""

@@ -39,7 +39,7 @@ from ottla.zookeeper.entities import CONFIG_FOLDERS, changed_entities, entity_pa
 from ottla.zookeeper.reading import NO_STATE, assignment_of
 
 MAX_STEPS = 1000
-"""Of a partition's epoch in one change: each is a write of its own."""
+"""Of a partition's epoch in one group: each is a write of its own."""
 
 AclResource = tuple[int, int, str]
 """Type, pattern and name."""
@@ -59,10 +59,11 @@ class TreeWriter:
     Whatever comes of the operations, they count as done; a controller of which one failed has to read the tree anew.
     """
 
-    __slots__ = ("_broker_id", "_controller_epoch", "_known", "_learned")
+    __slots__ = ("_broker_id", "_controller_epoch", "_known", "_leaps", "_learned")
 
-    def __init__(self, known: Iterable[str], broker_id: int, controller_epoch: int) -> None:
-        """`known`: the paths of a tree whose repairs were made."""
+    def __init__(self, known: Iterable[str], broker_id: int, controller_epoch: int, *, leaps: bool = False) -> None:
+        """`known`: the paths of a tree whose repairs were made. `leaps`: an image may be many changes ahead of it."""
+        self._leaps = leaps
         self._known = set(known)
         self._learned: list[tuple[str, bool]] = []
         """Of the change in work: which paths came (true) and went."""
@@ -131,7 +132,7 @@ class TreeWriter:
         ):
             yield self._assigned(new, _between(before, new.partitions, changed))
         for number in changed:
-            yield self._state(new.name, number, before.get(number), new.partitions[number])
+            yield from self._states(new.name, number, before.get(number), new.partitions[number])
         if any(_loses_in_sync(before.get(number), new.partitions[number]) for number in changed):
             yield self._assigned(new, {})
 
@@ -140,9 +141,11 @@ class TreeWriter:
         group = self._put(paths.topic(topic.name), encode_topic(TopicAssignment(topic.topic_id, assigned)))
         return [*group, *self._folder(paths.partitions(topic.name))]
 
-    def _state(self, topic: str, number: int, old: PartitionImage | None, new: PartitionImage) -> Group:
+    def _states(self, topic: str, number: int, old: PartitionImage | None, new: PartitionImage) -> Iterator[Group]:
+        """One group, but of a partition that leaps: each of its groups leaves a state that is read as the last one."""
         version = NO_STATE if old is None else old.partition_epoch
-        if not version <= new.partition_epoch <= version + MAX_STEPS:
+        highest = new.partition_epoch if self._leaps else version + MAX_STEPS
+        if not version <= new.partition_epoch <= highest:
             raise InvariantError(
                 f"epoch of partition {number} of {topic} goes from {version} to {new.partition_epoch}, which are not "
                 "versions of a znode"
@@ -152,10 +155,11 @@ class TreeWriter:
             new.leader, new.leader_epoch, new.isr, self._controller_epoch, recovery_state=new.leader_recovery_state
         )
         data = encode_state(state)
-        group: Group = []
-        for step in range(version, new.partition_epoch):
-            group += self._make(path, data) if step == NO_STATE else [SetData(path, data, step)]
-        return group
+        for first in range(version, new.partition_epoch, MAX_STEPS):
+            group: Group = []
+            for step in range(first, min(first + MAX_STEPS, new.partition_epoch)):
+                group += self._make(path, data) if step == NO_STATE else [SetData(path, data, step)]
+            yield group
 
     def _deletion(self, topic: TopicImage) -> Iterator[Group]:
         yield self._folder(paths.deletion(topic.name))
