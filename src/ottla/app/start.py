@@ -131,7 +131,7 @@ def run_broker(options: StartOptions) -> int:
         logger.warning("%s", warning)
     if config.migrating_broker:
         raise OperatorError(
-            f"{MIGRATION} asks for a migration to a quorum, whose controllers can't take a cluster over yet; remove it "
+            f"{MIGRATION} asks for a migration to a quorum, which was not tried enough yet to be relied on; remove it "
             "and the settings controller.quorum.*"
         )
     try:
