@@ -276,3 +276,21 @@ class TestAnEarlyInterrupt:
         assert "KeyboardInterrupt" not in text, text
         assert code in ENDS, text
         return imports
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            "OSError('gone')",
+            "this node ends, since the disk of log.dirs failed: gone; mend it and start the node again",
+        ),
+        ("InvariantError('4 to 3')", "this node ends, since its state contradicts itself: 4 to 3"),
+    ],
+)
+def test_a_node_blames_its_disk_for_what_the_disk_did(error: str, sentence: str) -> None:
+    code = (
+        f"from ottla.app import process; from ottla.common.errors import InvariantError; process._end_of_node({error})"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr.strip()) == (1, sentence)

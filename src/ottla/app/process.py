@@ -507,6 +507,8 @@ def _end_of_node(error: BaseException) -> None:
     """A node of a cluster that can't follow the metadata, or take records in, ends: others take over meanwhile."""
     if isinstance(error, OperatorError):
         logger.critical("this node ends: %s", error)
+    elif isinstance(error, InvariantError):
+        logger.critical("this node ends, since its state contradicts itself: %s", error)
     else:
         logger.critical(
             "this node ends, since the disk of log.dirs failed: %s; mend it and start the node again", error
