@@ -134,7 +134,11 @@ def forget_quorum(disk: Disk, config: BrokerConfig) -> None:
     Raises OSError.
     """
     path = f"{config.metadata_log_dir}/{METADATA_DIR}"
-    if disk.exists(path):
+    try:
+        is_there = disk.exists(path)
+    except OSError:
+        return  # who opens the logs of this directory says that its disk failed; those of others go on
+    if is_there:
         logger.warning("this broker is on ZooKeeper alone: the copy of a quorum's metadata log in %s goes", path)
         disk.rmtree(path)
 
