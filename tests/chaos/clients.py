@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from ottla.client.rdkafka import leave_group
 
@@ -249,13 +249,17 @@ class Reading(Client):
 
     def _look_up(self, consumer: Consumer, partition: int) -> None:
         # Its own reads: a leader that was paused may answer another client before it hears that it leads no longer.
+        # Not by get_watermark_offsets, which waits for ever where librdkafka loses the answer (its issue 4878).
         before = self.positions[partition]
         try:
-            _, latest = consumer.get_watermark_offsets(TopicPartition(self.round.topic, partition), 3, cached=False)
+            (latest,) = consumer.offsets_for_times([TopicPartition(self.round.topic, partition, OFFSET_END)], 3)
         except KafkaException as error:
             self.book.error(self.name, error.args[0].name())
         else:
-            self.book.told_latest(self.name, partition, latest, before)
+            if latest.error is not None:
+                self.book.error(self.name, latest.error.name())
+            else:
+                self.book.told_latest(self.name, partition, latest.offset, before)
 
 
 class Member(Client):

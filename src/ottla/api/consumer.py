@@ -400,35 +400,39 @@ class Consumer(Generic[RK, RV]):
         Raises KafkaError.
         """
         for key, offset in self.offsets_for_times(dict.fromkeys(self._wanted(partitions), timestamp_ms)).items():
-            self.seek(*key, self._bounds(key)[1] if offset is None else offset)
+            self.seek(*key, self._bound(key, self._library.OFFSET_END) if offset is None else offset)
 
     def seek_to_beginning(self, partitions: Iterable[Position] | None = None) -> None:
         """Go on at the first record of these partitions, or of all."""
         for key in self._wanted(partitions):
-            self.seek(*key, self._bounds(key)[0])
+            self.seek(*key, self._bound(key, self._library.OFFSET_BEGINNING))
 
     def seek_to_end(self, partitions: Iterable[Position] | None = None) -> None:
         """Go on at what comes next."""
         for key in self._wanted(partitions):
-            self.seek(*key, self._bounds(key)[1])
+            self.seek(*key, self._bound(key, self._library.OFFSET_END))
 
     def seek_to_committed(self) -> None:
         """Go back to where the group goes on: after an aborted transaction. Nothing committed: `auto.offset.reset`."""
         committed = self.committed(self._owned)
+        reset = self._library.OFFSET_BEGINNING if self._resets_to_beginning else self._library.OFFSET_END
         for key in sorted(self._owned):
             offset = committed.get(key)
-            self.seek(*key, self._bounds(key)[0 if self._resets_to_beginning else 1] if offset is None else offset)
+            self.seek(*key, self._bound(key, reset) if offset is None else offset)
 
     def _wanted(self, partitions: Iterable[Position] | None) -> list[Position]:
         if partitions is not None:
             return list(partitions)
         return sorted(self._owned if self._assigning is None else self._assigning)
 
-    def _bounds(self, key: Position) -> tuple[int, int]:
-        with self._asking(f"offsets of {key[0]}-{key[1]}"):
-            found: tuple[int, int] = self._consumer.get_watermark_offsets(
-                self._library.TopicPartition(*key), self._settings.seconds("default.api.timeout.ms")
-            )
+    def _bound(self, key: Position, which: int) -> int:
+        """The first offset (`OFFSET_BEGINNING`), or that of what comes next (`OFFSET_END`).
+
+        Not by librdkafka's query for both, which waits for ever where it loses the answer (its issue 4878).
+        """
+        found = self.offsets_for_times({key: which})[key]
+        if found is None:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{key[0]}-{key[1]} tells no offset")
         return found
 
     def offsets_for_times(self, timestamps_ms: Mapping[Position, int]) -> dict[Position, int | None]:
