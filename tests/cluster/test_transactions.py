@@ -54,7 +54,7 @@ def committed(nodes: Nodes, topic: str, partition_count: int = 1) -> list[str]:
     places = [TopicPartition(topic, index, 0) for index in range(partition_count)]
 
     def is_stable() -> bool:
-        """Whether the last stable offset has reached the end; a new leader does not know its offsets at once."""
+        """Whether the last stable offset has reached the end."""
         uncommitted = Consumer({"bootstrap.servers": nodes.bootstrap_servers, "group.id": "ends"} | UNCOMMITTED)
         try:
             stable, ends = (
@@ -62,7 +62,7 @@ def committed(nodes: Nodes, topic: str, partition_count: int = 1) -> list[str]:
                 for reader in (consumer, uncommitted)
             )
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.OFFSET_NOT_AVAILABLE:
+            if error.args[0].code() not in NOT_YET:
                 raise
             return False
         finally:
@@ -89,6 +89,11 @@ def committed(nodes: Nodes, topic: str, partition_count: int = 1) -> list[str]:
 
 
 UNCOMMITTED = {"isolation.level": "read_uncommitted"}
+NOT_YET = {
+    KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know its offsets at once
+    KafkaError._DESTROY_BROKER,  # librdkafka was still asking the old one
+    KafkaError._TRANSPORT,
+}
 
 
 def write(producer: Producer, topic: str, *values: str) -> None:
