@@ -435,13 +435,6 @@ class ZooKeeperLog:
     def submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
         """See `MetadataLog`. Errors are also INVALID_REQUEST and POLICY_VIOLATION for what ZooKeeper can't hold, and
         INVALID_UPDATE_VERSION for eligible leader replicas."""
-        self._submit(records, done, write=True)
-
-    def adopt(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
-        """As `submit`, of what was read from the tree, so that it stands there already."""
-        self._submit(records, done, write=False)
-
-    def _submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone, *, write: bool) -> None:
         if not self._active:
             done(KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller."))
             return
@@ -457,7 +450,7 @@ class ZooKeeperLog:
             if image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
                 text = "Eligible leader replicas can't be kept in ZooKeeper."
                 raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
-            groups = self._writer.groups(self._latest, image, changes) if write else []
+            groups = self._writer.groups(self._latest, image, changes)
         except KafkaError as error:
             done(error)
             return
