@@ -97,6 +97,8 @@ class Load(threading.Thread):
         options: dict[str, object] = {
             "bootstrap.servers": cluster.bootstrap,
             "enable.idempotence": True,
+            # With several a record may be there twice after a leader moved (librdkafka's issue 4953).
+            "max.in.flight.requests.per.connection": 1,
             "message.timeout.ms": 300_000,
             "log_level": 0,
         }

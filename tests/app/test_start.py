@@ -16,7 +16,7 @@ import pytest
 
 from ottla import __version__
 from ottla.app.process import connection_limits
-from ottla.app.start import COLLECT_AFTER, StartOptions, choose_loop, read_token, run_broker
+from ottla.app.start import COLLECT_AFTER, StartOptions, choose_loop, read_token
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
 
@@ -134,20 +134,6 @@ def test_a_token_that_protects_nothing_is_refused(tmp_path, content, port, words
     options = StartOptions(None, {}, None, None, None, port, "info", "text", metrics_token_file=str(path))
     with pytest.raises(OperatorError, match=words):
         read_token(options)
-
-
-def test_a_migration_that_could_not_be_finished_is_not_begun(tmp_path):
-    settings = {
-        "broker.id": "1",
-        "zookeeper.connect": "127.0.0.1:1",
-        "zookeeper.metadata.migration.enable": "true",
-        "controller.quorum.voters": "9@127.0.0.1:1",
-        "controller.listener.names": "CONTROLLER",
-    }
-    options = StartOptions(None, settings, str(tmp_path / "data"), None, None, None, "info", "text")
-    with pytest.raises(OperatorError, match=r"zookeeper\.metadata\.migration\.enable"):
-        run_broker(options)
-    assert not (tmp_path / "data").exists()
 
 
 def test_limits_of_single_addresses():

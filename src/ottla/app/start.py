@@ -21,7 +21,6 @@ from ottla.app.logging import configure_logging, write_audit_log
 from ottla.app.process import EXIT_INTERRUPTED, BrokerProcess
 from ottla.app.settings import DEFAULT_DATA_DIR, read_settings
 from ottla.common.broker_configs import BrokerConfig
-from ottla.common.config_keys_zookeeper import MIGRATION
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
 from ottla.common.files import read_file
@@ -129,11 +128,6 @@ def run_broker(options: StartOptions) -> int:
     config, warnings = BrokerConfig.parse(settings)
     for warning in warnings:
         logger.warning("%s", warning)
-    if config.migrating_broker:
-        raise OperatorError(
-            f"{MIGRATION} asks for a migration to a quorum, which was not tried enough yet to be relied on; remove it "
-            "and the settings controller.quorum.*"
-        )
     try:
         for path in config.log_dirs:
             refuse_directory_of_plan(RealDisk(), path)
