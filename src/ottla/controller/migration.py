@@ -17,11 +17,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ParamSpec
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.common.ids import new_uuid
 from ottla.common.machine import Machine
+from ottla.common.rounds import Round
 from ottla.controller.driver import Controller
 from ottla.controller.migration_copy import (
     brokers_awaited,
@@ -48,7 +48,6 @@ from ottla.zookeeper.writing import TreeWriter
 
 logger = logging.getLogger(__name__)
 
-P = ParamSpec("P")
 
 RETRY_S = 1.0
 """Between looks at who is there, and after whatever failed."""
@@ -93,8 +92,8 @@ class Migration:
         self._leader = LeaderAndEpoch(NO_NODE, 0)
         self._active = False
         self._connected = False
-        self._round = 0
-        """Rises with whatever makes older answers meaningless."""
+        self._round = Round()
+        """Renewed by whatever makes older answers meaningless."""
         self._writer: DualWriter | None = None
         self._following = False
         """Whether each image goes to the writer."""
@@ -143,7 +142,7 @@ class Migration:
             # What is not committed yet may be the copy: only afterwards the image that is published says how far it is.
             nothing = ControllerResult[None]([], None)
             self._controller.submit(
-                lambda _image, _context: nothing, self._during(lambda _response, error: self._go_on(error))
+                lambda _image, _context: nothing, self._round.during(lambda _response, error: self._go_on(error))
             )
 
     def _go_on(self, error: BaseException | None) -> None:
@@ -163,7 +162,7 @@ class Migration:
             )
 
     def _cease(self) -> None:
-        self._round += 1
+        self._round.renew()
         self._following = False
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -174,7 +173,7 @@ class Migration:
         if not (isinstance(error, ZooKeeperError) and error.code in (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED)):
             logger.warning("ZooKeeper's tree is claimed and read again: %s", error)
         self._cease()
-        self._machine.scheduler.call_later(RETRY_S, self._during(self._begin))
+        self._machine.scheduler.call_later(RETRY_S, self._round.during(self._begin))
 
     def _tell(self, text: str) -> None:
         if text != self._told:
@@ -188,11 +187,11 @@ class Migration:
         if awaited is not None:
             self._wait(f"the quorum is not ready for the migration from ZooKeeper: {awaited}")
         else:
-            self._session.get(paths.CLUSTER_ID, self._during(self._cluster_seen))
+            self._session.get(paths.CLUSTER_ID, self._round.during(self._cluster_seen))
 
     def _wait(self, why: str) -> None:
         self._tell(why)
-        self._machine.scheduler.call_later(RETRY_S, self._during(self._await_brokers))
+        self._machine.scheduler.call_later(RETRY_S, self._round.during(self._await_brokers))
 
     def _cluster_seen(self, node: Znode | None, error: ZooKeeperError | None) -> None:
         if error is not None:
@@ -209,7 +208,7 @@ class Migration:
                 f"{self._cluster_id}: format them with that id, or name the servers of the other one"
             )
             return
-        self._session.children(paths.BROKER_IDS, self._during(self._brokers_seen))
+        self._session.children(paths.BROKER_IDS, self._round.during(self._brokers_seen))
 
     def _brokers_seen(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if error is not None:
@@ -224,7 +223,7 @@ class Migration:
         if awaited is not None:
             self._wait(awaited)
         else:
-            TreeScan(self._session, self._during(self._looked_at))
+            TreeScan(self._session, self._round.during(self._looked_at))
 
     def _looked_at(self, tree: Tree | None, error: Exception | None) -> None:
         """The claim fences the controller that the brokers have, so it comes only when the copy will follow."""
@@ -258,15 +257,15 @@ class Migration:
                 return
             found.append(node)
             if len(found) < len(names):
-                self._session.get(names[len(found)], self._during(read))
+                self._session.get(names[len(found)], self._round.during(read))
             else:
                 self._take_over(*found)
 
-        self._session.get(names[0], self._during(read))
+        self._session.get(names[0], self._round.during(read))
 
     def _take_over(self, claim: Znode | None, epoch: Znode | None, migration: Znode | None) -> None:
         if epoch is None:
-            self._session.multi([FIRST_EPOCH], self._during(lambda _paths, error: self._again(error)))
+            self._session.multi([FIRST_EPOCH], self._round.during(lambda _paths, error: self._again(error)))
             return
         try:
             made = take_over(self._leader, self._machine.clock.time_ms(), claim, epoch, migration)
@@ -282,9 +281,9 @@ class Migration:
             if error is not None:
                 self._again(error)
             else:
-                TreeScan(self._session, self._during(partial(self._tree_read, takeover)))
+                TreeScan(self._session, self._round.during(partial(self._tree_read, takeover)))
 
-        self._session.multi(operations, self._during(claimed))
+        self._session.multi(operations, self._round.during(claimed))
 
     def _tree_read(self, takeover: Takeover, tree: Tree | None, error: Exception | None) -> None:
         cluster = self._read(tree, error)
@@ -298,8 +297,8 @@ class Migration:
             return
         known = set(tree) - removed
         writer = TreeWriter(known, self._leader.leader_id, takeover.reign.controller_epoch, leaps=True)
-        self._writer = DualWriter(self._session, takeover, writer, written, self._during(self._again))
-        self._writer.repair(cluster.repairs, self._during(partial(self._take_up, cluster)))
+        self._writer = DualWriter(self._session, takeover, writer, written, self._round.during(self._again))
+        self._writer.repair(cluster.repairs, self._round.during(partial(self._take_up, cluster)))
 
     def _take_up(self, cluster: Cluster) -> None:
         """The tree is this node's to write, and whole."""
@@ -309,7 +308,7 @@ class Migration:
         self._tell("Starting ZK migration: the tree is copied into the metadata log")
         self._controller.submit(
             lambda image, context: copy_tree(image, context, cluster),
-            self._during(lambda _response, error: self._copied(error)),
+            self._round.during(lambda _response, error: self._copied(error)),
         )
 
     def _copied(self, error: BaseException | None) -> None:
@@ -333,13 +332,3 @@ class Migration:
     def _published(self, image: MetadataImage, changes: MetadataChanges) -> None:
         if self._writer is not None and self._following:
             self._writer.follow(image, changes)
-
-    def _during(self, callback: Callable[P, None]) -> Callable[P, None]:
-        """`callback`, unless what it is an answer to means nothing any more."""
-        begun = self._round
-
-        def call(*args: P.args, **kwargs: P.kwargs) -> None:
-            if begun == self._round:
-                callback(*args, **kwargs)
-
-        return call

@@ -16,11 +16,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import ParamSpec
 
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.errors import KafkaError, ProtocolError
 from ottla.common.ids import Uuid
+from ottla.common.rounds import Round
 from ottla.controller.driver import Controller
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.image import MetadataImage, PartitionImage
@@ -38,7 +38,6 @@ from ottla.zookeeper.reading import assigned_topic, assignment_of, never_led
 
 logger = logging.getLogger(__name__)
 
-P = ParamSpec("P")
 
 TOPICS_AT_ONCE = 256
 """Read at the same time, when a controller begins."""
@@ -53,7 +52,7 @@ class TopicIntake:
         self._session = session
         self._log = log
         self._controller = controller
-        self._round = 0
+        self._round = Round()
         self._watches: dict[str, object] = {}
         """By topic, which of its watches counts: that of the last time it was read."""
         self._due: dict[str, None] = {}
@@ -63,7 +62,7 @@ class TopicIntake:
 
     def on_leader_change(self, _leader: LeaderAndEpoch, active: bool) -> None:
         """See `LeadershipListener`."""
-        self._round += 1
+        self._round.renew()
         self._watches.clear()
         self._due.clear()
         self._asked = 0
@@ -72,7 +71,7 @@ class TopicIntake:
             self._look()
 
     def _look(self) -> None:
-        self._session.children(paths.BROKER_TOPICS, self._during(self._listed), self._during(self._look))
+        self._session.children(paths.BROKER_TOPICS, self._round.during(self._listed), self._round.during(self._look))
 
     def _listed(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if names is None:
@@ -98,13 +97,13 @@ class TopicIntake:
             watch = self._watches[name] = object()
             self._asked += 1
             seen, changed = partial(self._seen, name), partial(self._changed, name, watch)
-            self._session.get(paths.topic(name), self._during(seen), self._during(changed))
+            self._session.get(paths.topic(name), self._round.during(seen), self._round.during(changed))
 
     def _wait(self) -> None:
         """Until what is under way was written."""
         if not self._waits:
             self._waits = True
-            self._log.write((), self._during(self._written))
+            self._log.write((), self._round.during(self._written))
 
     def _written(self, error: BaseException | None) -> None:
         self._waits = False
@@ -134,7 +133,7 @@ class TopicIntake:
         topic = self._log.latest.topics.get(name)
         if topic is None:
             path = paths.entity(paths.CONFIG_TOPICS, name)
-            self._session.get(path, self._during(partial(self._settings, name, found, path)))
+            self._session.get(path, self._round.during(partial(self._settings, name, found, path)))
             return
         known = {number: assignment_of(each) for number, each in topic.partitions.items()}
         held = TopicAssignment(topic.topic_id, known)
@@ -169,16 +168,6 @@ class TopicIntake:
 
     def _run(self, operation: Callable[[MetadataImage, ControllerContext], ControllerResult[None]]) -> None:
         self._controller.submit(operation, _told)
-
-    def _during(self, callback: Callable[P, None]) -> Callable[P, None]:
-        """`callback`, while this node is active without a break."""
-        begun = self._round
-
-        def call(*args: P.args, **kwargs: P.kwargs) -> None:
-            if begun == self._round:
-                callback(*args, **kwargs)
-
-        return call
 
 
 def _told(_response: object, error: BaseException | None) -> None:

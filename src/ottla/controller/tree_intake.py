@@ -21,9 +21,10 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from ottla.common.errors import KafkaError, ProtocolError
+from ottla.common.rounds import Round
 from ottla.common.topic_partition import TopicPartition
 from ottla.controller.driver import Controller
 from ottla.controller.elections import PREFERRED, handle_elect_leaders
@@ -54,7 +55,6 @@ from ottla.zookeeper.reading import NEW, broker_record
 
 logger = logging.getLogger(__name__)
 
-P = ParamSpec("P")
 T = TypeVar("T")
 Handler = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
 
@@ -71,7 +71,7 @@ class TreeIntake:
         self._session = session
         self._log = log
         self._controller = controller
-        self._round = 0
+        self._round = Round()
         self._watched: set[str] = set()
         """Names of registrations whose next change will be told."""
         self._removed: set[str] = set()
@@ -79,7 +79,7 @@ class TreeIntake:
 
     def on_leader_change(self, _leader: LeaderAndEpoch, active: bool) -> None:
         """See `LeadershipListener`."""
-        self._round += 1
+        self._round.renew()
         self._watched.clear()
         self._removed.clear()
         if not active:
@@ -96,7 +96,9 @@ class TreeIntake:
     # -- brokers ---------------------------------------------------------------------------------------------------
 
     def _look_at_brokers(self) -> None:
-        self._session.children(paths.BROKER_IDS, self._during(self._brokers), self._during(self._look_at_brokers))
+        self._session.children(
+            paths.BROKER_IDS, self._round.during(self._brokers), self._round.during(self._look_at_brokers)
+        )
 
     def _brokers(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if names is None:
@@ -109,8 +111,8 @@ class TreeIntake:
             if name not in self._watched:
                 self._watched.add(name)
                 path = f"{paths.BROKER_IDS}/{name}"
-                seen = self._during(partial(self._broker, name))
-                self._session.get(path, seen, self._during(partial(self._broker_changed, name)))
+                seen = self._round.during(partial(self._broker, name))
+                self._session.get(path, seen, self._round.during(partial(self._broker_changed, name)))
 
     def _broker_changed(self, name: str) -> None:
         self._watched.discard(name)
@@ -125,7 +127,7 @@ class TreeIntake:
             except ProtocolError as failure:
                 logger.error("a broker is left out: %s", failure)
                 return
-            taken_in = self._during(partial(self._note_taken_in, f"{paths.BROKER_IDS}/{name}", node))
+            taken_in = self._round.during(partial(self._note_taken_in, f"{paths.BROKER_IDS}/{name}", node))
             self._controller.submit(partial(_registered, record=record), lambda _, error: taken_in(error))
 
     def _note_taken_in(self, path: str, node: Znode, error: BaseException | None) -> None:
@@ -142,7 +144,7 @@ class TreeIntake:
 
     def _look_at_deletions(self) -> None:
         self._session.children(
-            paths.DELETE_TOPICS, self._during(self._deletions), self._during(self._look_at_deletions)
+            paths.DELETE_TOPICS, self._round.during(self._deletions), self._round.during(self._look_at_deletions)
         )
 
     def _deletions(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
@@ -156,16 +158,16 @@ class TreeIntake:
             request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in wished])
             self._run(lambda image, context: handle_delete_topics(image, request, context))
         # What is left once that is written is refused, or of a topic that there is not.
-        self._log.write((), self._written(self._during(partial(self._refuse_deletions, names))))
+        self._log.write((), self._written(self._round.during(partial(self._refuse_deletions, names))))
 
     def _refuse_deletions(self, names: Sequence[str]) -> None:
         for name in names:
             path = f"{paths.DELETE_TOPICS}/{name}"
-            self._session.get(path, self._during(partial(self._remove, path)))
+            self._session.get(path, self._round.during(partial(self._remove, path)))
 
     def _look_at_reassignments(self) -> None:
         path = paths.REASSIGN_PARTITIONS
-        self._session.get(path, self._during(self._reassignment), self._during(self._look_at_reassignments))
+        self._session.get(path, self._round.during(self._reassignment), self._round.during(self._look_at_reassignments))
 
     def _reassignment(self, node: Znode | None, error: ZooKeeperError | None) -> None:
         def moves(path: str, data: bytes) -> Iterable[tuple[TopicPartition, Sequence[int]]]:
@@ -175,7 +177,7 @@ class TreeIntake:
 
     def _look_at_elections(self) -> None:
         path = paths.PREFERRED_REPLICA_ELECTION
-        self._session.get(path, self._during(self._election), self._during(self._look_at_elections))
+        self._session.get(path, self._round.during(self._election), self._round.during(self._look_at_elections))
 
     def _election(self, node: Znode | None, error: ZooKeeperError | None) -> None:
         self._grant(paths.PREFERRED_REPLICA_ELECTION, node, error, "an election", decode_partitions, _electing)
@@ -208,7 +210,7 @@ class TreeIntake:
             self._log.begin_anew(error)
         elif node is not None and path not in self._removed:
             self._removed.add(path)
-            removed = self._during(partial(self._removed.discard, path))
+            removed = self._round.during(partial(self._removed.discard, path))
             self._log.write([[Delete(path, node.version)]], lambda _error: removed())
 
     # -- how -------------------------------------------------------------------------------------------------------
@@ -219,16 +221,6 @@ class TreeIntake:
     @staticmethod
     def _written(callback: Callable[[], None]) -> Callable[[BaseException | None], None]:
         return lambda error: callback() if error is None else None
-
-    def _during(self, callback: Callable[P, None]) -> Callable[P, None]:
-        """`callback`, while this node is active without a break."""
-        begun = self._round
-
-        def call(*args: P.args, **kwargs: P.kwargs) -> None:
-            if begun == self._round:
-                callback(*args, **kwargs)
-
-        return call
 
 
 def _told(_response: object, error: BaseException | None) -> None:

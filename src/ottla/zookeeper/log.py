@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, ParamSpec
+from typing import NamedTuple
 
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
@@ -30,6 +30,7 @@ from ottla.common.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION, METADA
 from ottla.common.ids import Uuid, new_uuid
 from ottla.common.machine import Machine
 from ottla.common.peer import PeerNetwork
+from ottla.common.rounds import Round
 from ottla.metadata.delta import MetadataChanges, MetadataDelta
 from ottla.metadata.difference import changes_since
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, metadata_level
@@ -53,7 +54,6 @@ from ottla.zookeeper.writing import TreeWriter
 
 logger = logging.getLogger(__name__)
 
-P = ParamSpec("P")
 
 RETRY_S = 1.0
 """Between attempts of a node that could not become the controller, or can't read the tree."""
@@ -139,8 +139,8 @@ class ZooKeeperLog:
         self._scheduler = machine.scheduler
         self._endpoint: Endpoint | None = None
         self._session_id = 0
-        self._round = 0
-        """Rises with whatever makes older answers meaningless."""
+        self._round = Round()
+        """Renewed by whatever makes older answers meaningless."""
         self._reign = Reign(0, 0)
         self._active = False
         self._reign_log: ReignLog | None = None
@@ -271,9 +271,9 @@ class ZooKeeperLog:
 
     def _look(self) -> None:
         """See who is the controller, and become it where nobody is."""
-        self._round += 1
+        self._round.renew()
         if not self._stopped and self._session_id:
-            self._session.get(paths.CONTROLLER, self._during(self._claim_seen), self._during(self._look))
+            self._session.get(paths.CONTROLLER, self._round.during(self._claim_seen), self._round.during(self._look))
 
     def _claim_seen(self, claim: Znode | None, error: ZooKeeperError | None) -> None:
         if error is not None:
@@ -290,11 +290,11 @@ class ZooKeeperLog:
             if error is not None:
                 self.begin_anew(error)
             elif epoch is None:
-                self._session.multi([FIRST_EPOCH], self._during(first_made))
+                self._session.multi([FIRST_EPOCH], self._round.during(first_made))
             else:
                 self._stand(claim, epoch)
 
-        self._session.get(paths.CONTROLLER_EPOCH, self._during(epoch_seen))
+        self._session.get(paths.CONTROLLER_EPOCH, self._round.during(epoch_seen))
 
     def _stand(self, claim: Znode | None, epoch: Znode) -> None:
         now_ms = self._clock.time_ms()
@@ -317,8 +317,8 @@ class ZooKeeperLog:
             self.begin_anew(error)
             return
         self._unfollow()
-        self._round += 1  # the watch tells of the claim itself too
-        self._session.multi(operations, self._during(lambda _paths, error: self._claimed(reign, error)))
+        self._round.renew()  # the watch tells of the claim itself too
+        self._session.multi(operations, self._round.during(lambda _paths, error: self._claimed(reign, error)))
 
     def _claimed(self, reign: Reign, error: ZooKeeperError | None) -> None:
         if error is not None:
@@ -328,8 +328,8 @@ class ZooKeeperLog:
                 self.begin_anew(error)
             return
         self._reign = reign
-        self._session.get(paths.CONTROLLER, self._during(self._claim_kept), self._during(self._lost))
-        TreeScan(self._session, self._during(self._tree_read))
+        self._session.get(paths.CONTROLLER, self._round.during(self._claim_kept), self._round.during(self._lost))
+        TreeScan(self._session, self._round.during(self._tree_read))
 
     def _claim_kept(self, claim: Znode | None, error: ZooKeeperError | None) -> None:
         if error is not None:
@@ -373,7 +373,7 @@ class ZooKeeperLog:
             else:
                 follower.found(None if node is None else self._endpoint_in(path, node.data))
 
-        self._session.get(path, self._during(seen), self._during(self._find_controller))
+        self._session.get(path, self._round.during(seen), self._round.during(self._find_controller))
 
     def _endpoint_in(self, path: str, data: bytes) -> Endpoint | None:
         try:
@@ -492,7 +492,7 @@ class ZooKeeperLog:
                 entry = self._entries[0]
                 if entry.calls:
                     self._sending = True
-                    self._session.multi(entry.calls[0], self._during(self._sent))
+                    self._session.multi(entry.calls[0], self._round.during(self._sent))
                     return
                 self._entries.popleft()
                 if entry.published is not None:
@@ -530,7 +530,7 @@ class ZooKeeperLog:
         if not lost:
             logger.error("the cluster's metadata in ZooKeeper is read again: %s", error)
         self._cease()
-        self._scheduler.call_later(RETRY_S, self._during(self._look))
+        self._scheduler.call_later(RETRY_S, self._round.during(self._look))
 
     def _end_for_good(self, error: BaseException) -> None:
         self._stopped = True
@@ -539,7 +539,7 @@ class ZooKeeperLog:
 
     def _cease(self) -> None:
         """Whatever is under way is nobody's business any more; nobody knows what becomes of it."""
-        self._round += 1
+        self._round.renew()
         self._sending = False
         waiting, self._entries = self._entries, deque()
         self._active = False
@@ -555,16 +555,6 @@ class ZooKeeperLog:
             self._known = known
             for listener in list(self._listeners):
                 listener.on_leader_change(leader, active)
-
-    def _during(self, callback: Callable[P, None]) -> Callable[P, None]:
-        """`callback`, unless what it is an answer to means nothing any more."""
-        begun = self._round
-
-        def call(*args: P.args, **kwargs: P.kwargs) -> None:
-            if begun == self._round:
-                callback(*args, **kwargs)
-
-        return call
 
 
 def _missing(known: set[str]) -> Iterable[Group]:

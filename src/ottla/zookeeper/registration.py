@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import ParamSpec
 
 from ottla.common.clock import Clock, Scheduler, TimerHandle
 from ottla.common.errors import OperatorError
+from ottla.common.rounds import Round
 from ottla.metadata.image import NO_LEADER, BrokerImage
 from ottla.metadata.log import SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
@@ -28,7 +28,6 @@ from ottla.zookeeper.writing import registration
 
 logger = logging.getLogger(__name__)
 
-P = ParamSpec("P")
 
 LATE_MS = 10_000
 """A server looks for sessions that are over from tick to tick, so one may last that much longer."""
@@ -93,7 +92,7 @@ class BrokerRegistration:
         self._late: TimerHandle | None = None
         self._on_failure = on_failure
         self._done: SubmitDone | None = None
-        self._round = 0
+        self._round = Round()
         self._follows = False
         self._registers = False
         self._broker_epoch_seen = -1
@@ -186,7 +185,7 @@ class BrokerRegistration:
         """See `SessionListener`; that the znode is gone is known by what is read next."""
 
     def _cease(self) -> None:
-        self._round += 1
+        self._round.renew()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -205,14 +204,16 @@ class BrokerRegistration:
             self._finish(error)
             return
         rest_s = (self._timeout_ms - waited_ms) / 1000 + 0.002  # just after its time
-        self._timer = self._scheduler.call_later(rest_s, self._during(self._wait_for_end), owner)
+        self._timer = self._scheduler.call_later(rest_s, self._round.during(self._wait_for_end), owner)
 
     # -- this one --------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         self._cease()
         if (self._follows or self._registers) and not self._ended and self._session_id:
-            self._session.get(paths.broker(self._broker.broker_id), self._during(self._seen), self._during(self._look))
+            self._session.get(
+                paths.broker(self._broker.broker_id), self._round.during(self._seen), self._round.during(self._look)
+            )
 
     def _seen(self, node: Znode | None, error: ZooKeeperError | None) -> None:
         if error is not None:
@@ -227,7 +228,7 @@ class BrokerRegistration:
             self._image_published()
         elif self._registers:
             made = registration(self._broker, self._clock.time_ms())
-            self._session.multi([made], self._during(self._written))
+            self._session.multi([made], self._round.during(self._written))
 
     def _written(self, _paths: list[str] | None, error: ZooKeeperError | None) -> None:
         if error is None or error.code is Code.NODE_EXISTS:
@@ -238,7 +239,7 @@ class BrokerRegistration:
     def _failed(self, error: ZooKeeperError) -> None:
         if error.code not in _LOST:
             logger.error("broker %d is not registered in ZooKeeper yet: %s", self._broker.broker_id, error)
-            self._timer = self._scheduler.call_later(RETRY_S, self._during(self._look))
+            self._timer = self._scheduler.call_later(RETRY_S, self._round.during(self._look))
 
     def _image_published(self) -> None:
         image = self._publisher.image
@@ -261,7 +262,7 @@ class BrokerRegistration:
         logger.warning("somebody asked the controller, in the name of this broker, to let it go: it registers again")
         self._cease()
         self._broker_epoch_seen = -1
-        self._timer = self._scheduler.call_later(RETRY_S, self._during(self._look))
+        self._timer = self._scheduler.call_later(RETRY_S, self._round.during(self._look))
         self._session.multi([Delete(paths.broker(self._broker.broker_id))], lambda _paths, _error: None)
 
     def _is_awaited(self) -> bool:
@@ -272,13 +273,3 @@ class BrokerRegistration:
             for topic in self._publisher.image.topics.values()
             for partition in topic.partitions.values()
         )
-
-    def _during(self, callback: Callable[P, None]) -> Callable[P, None]:
-        """`callback`, unless this node looked anew since."""
-        begun = self._round
-
-        def call(*args: P.args, **kwargs: P.kwargs) -> None:
-            if begun == self._round:
-                callback(*args, **kwargs)
-
-        return call
