@@ -9,6 +9,7 @@ import pytest
 
 from ottla.client import cluster as cluster_module
 from ottla.client import connection as connection_module
+from ottla.client.broker_connections import BrokerConnections
 from ottla.client.cluster import Cluster
 from ottla.client.connection import BrokerUnreachable
 from ottla.client.failure import TopicNotFound, TopicReplaced
@@ -294,6 +295,22 @@ def test_nobody_answers_at_once():
         pytest.raises(BrokerUnreachable, match="connection refused; is a broker running there"),
     ):
         cluster.topics()
+
+
+def test_one_that_was_there_is_waited_for_from_the_first_call_on(shape, scripted, monkeypatch):
+    """As in a task, whose ranges the cluster named a moment ago."""
+    connect, refused = BrokerConnections.to_any, []
+
+    def at_the_second_time(connections, known):
+        if not refused:
+            refused.append(known)
+            raise BrokerUnreachable("connection refused")
+        return connect(connections, known)
+
+    monkeypatch.setattr(BrokerConnections, "to_any", at_the_second_time)
+    with Cluster(scripted.address, timeout_s=30, was_there=True) as cluster:
+        assert "t" in cluster.topics()
+    assert refused
 
 
 def test_the_second_bootstrap_server_is_tried(shape, scripted):

@@ -22,6 +22,8 @@ from ottla.app import main
 from ottla.client.cluster import Cluster
 from ottla.client.model import FetchResult
 from ottla.common.errors import OperatorError
+from ottla.pipeline.load import LoadSummary, Observer, load
+from ottla.pipeline.plan import LoadPlan, PlanSettings
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.snapshot.run import Run, SnapshotObserver, SnapshotSummary, snapshot_plan_settings
 from ottla.pipeline.snapshot.shape import Shape
@@ -86,6 +88,60 @@ def snapshot(spark: Any, table: Path, servers: str, topic: str, folder: Path, ti
     target = open_table(table, partition_by=shape.partition_columns)
     run = Run(target, partial(Slow, servers, timeout_s=timeout_s), snapshot_plan_settings(), shape, SnapshotObserver())
     return run.run([topic], lambda: nullcontext(spark), None)[0]
+
+
+class Killing(Observer):
+    """Strikes between the plan of a load and its tasks."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def landing(self, plan: LoadPlan, counters: object) -> None:
+        self._broker.kill()
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_tasks_that_begin_while_it_is_away(
+    spark: Any, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_back: bool
+) -> None:
+    """More of them than run at once; those that did not begin when Spark gives up would only wait as well."""
+    servers, table, begun = broker.bootstrap_servers, tmp_path / "table", tmp_path / "begun"
+    topic = new_topic(servers, 8)
+    produce(servers, topic, ({"value": b"%d" % number, "partition": number % 8} for number in range(80)))
+    driver = os.getpid()
+    begun.mkdir()
+
+    class Away(Cluster):
+        def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:
+            if os.getpid() != driver:
+                (begun / f"{partition}-{os.getpid()}").touch()
+            return super().fetch(topic, partition, offset, **named)
+
+    monkeypatch.setattr("ottla.pipeline.load.Cluster", partial(Away, timeout_s=60.0 if comes_back else 1.0))
+
+    def run() -> LoadSummary:
+        return load([topic], open_table(table), servers, lambda: nullcontext(spark), PlanSettings(), Killing(broker))
+
+    if comes_back:
+        starter = threading.Thread(
+            target=lambda: (eventually(lambda: any(begun.iterdir()), "a task that begins", WAIT_S), broker.start())
+        )
+        starter.start()
+        try:
+            assert run().rows == 80
+        finally:
+            (begun / "nobody").touch()
+            starter.join(WAIT_S)
+        assert row_counts(open_table(table)) == {(topic, partition): 10 for partition in range(8)}
+        return
+    try:
+        with pytest.raises(OperatorError, match=r"^cannot connect to \S+: connection refused; is a broker running"):
+            run()
+    finally:
+        broker.start()
+    assert len({path.name.partition("-")[0] for path in begun.iterdir()}) < 8
+    assert open_table(table).files() == []
+    assert not list(table.rglob("*.parquet"))
 
 
 def test_a_snapshot(spark: Any, broker: Broker, tmp_path: Path) -> None:

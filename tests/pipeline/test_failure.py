@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from ottla.pipeline.failure import JAVA_DIED, os_reason, spark_reason
+from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.failure import JAVA_DIED, os_reason, refusal, spark_reason
 
 JAVA_STACK = """
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:1136)
@@ -117,3 +118,54 @@ def test_a_connection_that_is_gone_was_that_to_java() -> None:
 )
 def test_words_of_the_system_without_their_numbers(error: Exception, reason: str) -> None:
     assert os_reason(error) == reason
+
+
+def raised(line: str) -> str:
+    """A stage whose task raised that in Python."""
+    return aborted("x\nTraceback (most recent call last):\n  File\n    call()\n" + line)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "sentence"),
+    [
+        (RuntimeError(raised("ottla.client.connection.BrokerUnreachable: no way")), OperatorError, "no way"),
+        (RuntimeError(raised("ottla.common.errors.OperatorError: name another")), OperatorError, "name another"),
+        (RuntimeError(raised("ottla.common.errors.KafkaError: late")), OttlaError, "the copy failed: late"),
+        (RuntimeError(raised("ValueError: odd")), OttlaError, "the copy failed: ValueError: odd"),
+        (
+            RuntimeError(raised("PermissionError: [Errno 13] Permission denied: '/lake/x'")),
+            OperatorError,
+            "the lake can't be written: permission denied; mend that and run it again",
+        ),
+        (
+            RuntimeError(raised("OSError: [Errno 28] Error writing bytes to file. Detail: [errno 28] No space left")),
+            OperatorError,
+            "the lake can't be written: no space left on device; mend that and run it again",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/lake/x"),
+            OperatorError,
+            "the lake can't be written: no space left on device; mend that and run it again",
+        ),
+        (RuntimeError(raised("OSError: [Errno 5] Input/output error")), OttlaError, "the copy failed: OSError: [Errno"),
+        (ConnectionRefusedError(111, "Connection refused"), OttlaError, f"the copy failed: {JAVA_DIED}"),
+        (
+            RuntimeError(aborted("java.io.IOException: No space left on device")),
+            OperatorError,
+            "the copy failed: No space left on device, where Spark keeps what it holds meanwhile",
+        ),
+    ],
+)
+def test_a_task_that_failed_is_whose_fault_it_was(error: Exception, kind: type[Exception], sentence: str) -> None:
+    """What an operator mends ends with exit code 2, wherever it was met."""
+    pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+    from ottla.pipeline.tasks import task_failure
+
+    found = task_failure("the copy failed", error, "the lake")
+    assert type(found) is kind
+    assert str(found).startswith(sentence)
+
+
+def test_a_statement_on_which_spark_itself_fails() -> None:
+    text = "An error occurred while calling o1.sql.\n: java.lang.StackOverflowError\n\tat org.apache.spark.X.y(X:1)"
+    assert refusal(RuntimeError(text)) == "java.lang.StackOverflowError"

@@ -164,7 +164,7 @@ def test_a_directory_that_can_not_be_written_is_told_once(cluster: MemoryCluster
     (tmp_path / "file").touch()
     row = land(cluster, tmp_path / "file" / "table", 0, 10)
     assert row.error_kind == "operator"
-    assert row.error.endswith("file/table can't be written: not a directory; mend that and run the load again")
+    assert row.error.endswith("file/table can't be written: not a directory; mend that and run it again")
 
 
 def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:

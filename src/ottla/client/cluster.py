@@ -91,9 +91,12 @@ class Cluster:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         security: ClientSecurity = PLAINTEXT,
+        was_there: bool = False,
     ) -> None:
-        """Raises OperatorError when the addresses can't be parsed; connects later."""
+        """Raises OperatorError when the addresses can't be parsed; connects later. `was_there`: others of the same job
+        have just talked with it, so that brokers that can't be reached are waited for from the first call on."""
         self._timeout_s = timeout_s
+        self._was_there = was_there
         self._connections = BrokerConnections(bootstrap_servers, client_id, timeout_s, max_response_bytes, security)
         self._brokers: dict[int, BrokerInfo] = {}
         self._info: ClusterInfo | None = None
@@ -673,8 +676,9 @@ class Cluster:
                 if error.code not in retriable or time.monotonic() + pause_s > deadline:
                     raise
             except BrokerUnreachable:
-                # Before the first metadata there is nothing to hope for: tell the operator at once.
-                if self._info is None or time.monotonic() + pause_s > deadline:
+                # Before anybody had an answer there is nothing to hope for: tell the operator at once.
+                is_unknown = self._info is None and not self._was_there
+                if is_unknown or time.monotonic() + pause_s > deadline:
                     raise
             self._topics.clear()
             time.sleep(pause_s)

@@ -7,6 +7,7 @@ The innermost reason is the one that a person can act on, so it is the one that 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
@@ -29,6 +30,8 @@ JAVA_DIED = (
     "Spark's Java process ended while it was at work, as it does when memory runs out and the system kills it; leave "
     "it more memory, or run fewer tasks at once with --master local[N]"
 )
+NO_ROOM = os.strerror(errno.ENOSPC)
+"""As Java has it too."""
 NO_PROGRAM = "Cannot run program"
 OTHER_PYTHON = "--conf spark.pyspark.python=PATH names the Python of the workers"
 
@@ -50,7 +53,12 @@ def os_reason(error: Exception) -> str:
 
 
 def refusal(error: BaseException) -> str:
-    """What Spark says of a statement that it refuses: its first line, without SQLSTATE and a place in the text."""
+    """What Spark says of a statement that it refuses: its first line, without SQLSTATE and a place in the text.
+
+    Of one that it fails on, in a way that PySpark knows no name for, the cause.
+    """
+    if str(error).startswith(_WRAPPERS):
+        return spark_reason(error)
     reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return _SQLSTATE.sub("", reason).strip().rstrip(".")
 
@@ -103,6 +111,11 @@ def _without_class(text: str) -> str:
 
 
 def _advised(reason: str) -> str:
+    if reason.startswith(NO_ROOM):
+        return (
+            f"{reason}, where Spark keeps what it holds meanwhile, or a stream its checkpoint: free some there, or "
+            "name another place for the former by TMPDIR in the environment"
+        )
     if "ended unexpectedly" in reason:
         return (
             f"{reason}, as it does when memory runs out and the system kills it; give a task less with "

@@ -109,7 +109,8 @@ def land(
 
     Raises the first error of a task; what the other tasks wrote is then for `leased_files`.
     """
-    return read_tasks(spark, tasks, lambda number, task: land_task(number, task, settings), counters, "load")
+    directory = settings.layout.directory
+    return read_tasks(spark, tasks, lambda number, task: land_task(number, task, settings), counters, "load", directory)
 
 
 def read_tasks(
@@ -118,6 +119,7 @@ def read_tasks(
     work: Callable[[int, OffsetRange], Landed],
     counters: Counters | None,
     what: str,
+    directory: str,
 ) -> list[Landed]:
     """As `run_tasks`, with the range of each task; `counters` move with them."""
     frozen = list(tasks)
@@ -131,7 +133,7 @@ def read_tasks(
             counters.fetched_bytes.add(row.fetched_bytes)
         return row
 
-    return run_tasks(spark, len(frozen), counted, Landed, what)
+    return run_tasks(spark, len(frozen), counted, Landed, what, directory)
 
 
 def land_task(number: int, task: OffsetRange, settings: LandSettings) -> Landed:

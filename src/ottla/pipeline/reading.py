@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from ottla.client.cluster import Cluster
 from ottla.pipeline.land import LandSettings, OpenCluster
@@ -29,6 +30,7 @@ class Reading:
 
     plan: LoadPlan
     open_cluster: OpenCluster
+    """For tasks: waits for brokers that are away for a moment."""
     read_range: ReadRange
     decoder: RecordDecoder | None
     settings: PlanSettings
@@ -53,7 +55,7 @@ class Reading:
 def find_reading(
     topics: Sequence[str],
     target: Table,
-    open_cluster: Callable[[], AbstractContextManager[Cluster]],
+    open_cluster: Callable[..., AbstractContextManager[Cluster]],
     settings: PlanSettings,
     value_format: ValueFormat | None,
     *,
@@ -62,6 +64,7 @@ def find_reading(
 ) -> Reading:
     """What is new in `topics` for `target`, which gets the columns that it needs for that.
 
+    `open_cluster` takes `was_there` as `Cluster` does.
     `value_format`: how values become columns, none of which gets a name of `reserved_columns`; None leaves values as
     they are. Raises OperatorError, DataLossError, KafkaError.
     """
@@ -74,7 +77,8 @@ def find_reading(
             decoder = settle(value_format, target, cluster, plan.ranges, settings.isolation, reserved_columns)
         elif plan.tasks:
             plan.notes += _null_columns(target, reserved_columns)
-    return Reading(plan, open_cluster, read_range, decoder, settings, time.monotonic() - started)
+    in_tasks = partial(open_cluster, was_there=True)
+    return Reading(plan, in_tasks, read_range, decoder, settings, time.monotonic() - started)
 
 
 def _null_columns(target: Table, reserved_columns: frozenset[str]) -> list[str]:

@@ -2,13 +2,15 @@
 
 Payload never enters the JVM: a worker gets the number of its task, and what comes back is a dataclass of texts and
 whole numbers. Errors that trying again can't mend come back as rows and are raised on the driver in their own words;
-all others are raised in the worker, so that Spark's retries apply.
+all others are raised in the worker, so that Spark's retries apply. A cluster that does not answer is such a one: each
+attempt waits for it, and when Spark gives up a task no other is begun, which would only wait as well.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
@@ -16,10 +18,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ottla.common.errors import ErrorCode, OperatorError, OttlaError
+from ottla.client.connection import BrokerUnreachable, ConnectionLost
+from ottla.client.failure import TopicNotFound, TopicReplaced
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.pipeline.arrays import numbers, texts
 from ottla.pipeline.decode import DecodeError
-from ottla.pipeline.failure import spark_reason
+from ottla.pipeline.failure import NO_ROOM, spark_reason
 from ottla.pipeline.plan import DataLossError
 from ottla.pipeline.sources.source import RecordsDeletedError
 
@@ -44,6 +48,12 @@ LASTING = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG}
 )
 """Refusals of the operating system that trying again at once does not mend."""
+
+_OPERATORS = frozenset(kind.__name__ for kind in (OperatorError, BrokerUnreachable))
+_OTHERS = frozenset(kind.__name__ for kind in (OttlaError, KafkaError, ConnectionLost))
+"""Names of errors of ours, as the last line of a traceback has them."""
+_REFUSED = re.compile(r"\w+: \[Errno (?P<number>\d{1,4})\] .*")
+"""An OSError as the last line of a traceback."""
 
 _ERROR_KINDS: dict[str, Callable[[str], OttlaError]] = {
     "corrupt": lambda message: DecodeError(ErrorCode.CORRUPT_MESSAGE, message),
@@ -77,15 +87,46 @@ def attempt(number: int, work: Callable[[], Row], failed: Callable[..., Row], di
         return failed(number, error_kind="data loss", error=f"{error}; {way_on}")
     except DataLossError as error:
         return failed(number, error_kind="data loss", error=str(error))
+    except BrokerUnreachable:
+        raise
     except OperatorError as error:
         return failed(number, error_kind="operator", error=str(error))
+    except (TopicNotFound, TopicReplaced) as error:
+        return failed(number, error_kind="failed", error=str(error))
     except OttlaError as error:
+        if isinstance(error, KafkaError) and error.code in RETRIABLE_ERRORS:
+            raise
         return failed(number, error_kind="failed", error=str(error))
     except OSError as error:
         if error.errno not in LASTING:
             raise
-        reason = f"can't be written: {os.strerror(error.errno).lower()}; mend that and run the load again"
-        return failed(number, error_kind="operator", error=f"the table's directory {directory} {reason}")
+        return failed(number, error_kind="operator", error=_not_written(table_directory(directory), error.errno))
+
+
+def task_failure(what: str, error: BaseException, where: str) -> OttlaError:
+    """What a task raised until Spark gave it up, or the driver beside it, as the error that it is.
+
+    `what` failed, and `where` it writes, are for the sentence.
+    """
+    reason = f"OSError: {error}" if isinstance(error, OSError) else spark_reason(error)
+    kind, _, message = reason.partition(": ")
+    refused = _REFUSED.fullmatch(reason)
+    if message and kind in _OPERATORS:
+        return OperatorError(message)
+    if refused is not None and int(refused["number"]) in LASTING:
+        return OperatorError(_not_written(where, int(refused["number"])))
+    if reason.startswith(NO_ROOM):
+        return OperatorError(f"{what}: {reason}")
+    return OttlaError(f"{what}: {message if message and kind in _OTHERS else spark_reason(error)}")
+
+
+def table_directory(directory: str) -> str:
+    """As a sentence names it."""
+    return f"the table's directory {directory}"
+
+
+def _not_written(where: str, number: int) -> str:
+    return f"{where} can't be written: {os.strerror(number).lower()}; mend that and run it again"
 
 
 def as_arrow(row: ManifestRow) -> pa.RecordBatch:
@@ -95,10 +136,13 @@ def as_arrow(row: ManifestRow) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, [one.name for one in fields(row)])
 
 
-def run_tasks(spark: Any, count: int, work: Callable[[int], Row], kind: type[Row], what: str) -> list[Row]:
+def run_tasks(
+    spark: Any, count: int, work: Callable[[int], Row], kind: type[Row], what: str, directory: str
+) -> list[Row]:
     """Run the tasks 0 to `count` - 1, one Spark task each; returns their rows in that order.
 
-    `work` is pickled; `what` they are of is told when they fail: "load". Raises the first error of a task.
+    `work` is pickled; `what` they are of is told when they fail: "load"; they write below `directory`. Raises the first
+    error of a task.
     """
     ddl = ", ".join(f"{one.name} {'string' if one.type == 'str' else 'bigint'}" for one in fields(kind))
 
@@ -110,7 +154,7 @@ def run_tasks(spark: Any, count: int, work: Callable[[int], Row], kind: type[Row
     try:
         found = spark.range(0, count, 1, count).mapInArrow(run, ddl).collect() if count else []
     except Exception as error:  # Spark wraps whatever a worker raised
-        raise OttlaError(f"the {what} failed in a Spark task: {spark_reason(error)}") from error
+        raise task_failure(f"the {what} failed in a Spark task", error, table_directory(directory)) from error
     rows = sorted((kind(**row.asDict()) for row in found), key=lambda row: row.task)
     failed = next((row for row in rows if row.error_kind), None)
     if failed is not None:

@@ -208,8 +208,8 @@ class TestWorkers:
     def worker(self, bootstrap: str, topic: str, opened: list[Cluster]) -> Iterator[Callable[..., Any]]:
         """The reader of a worker that has a task of the query."""
 
-        def open_cluster() -> Cluster:
-            opened.append(Cluster(bootstrap))
+        def open_cluster(*, was_there: bool = False) -> Cluster:
+            opened.append(Cluster(bootstrap, was_there=was_there))
             return opened[-1]
 
         def of(query: str, **options: str) -> StreamReader:

@@ -20,8 +20,9 @@ from ottla.pipeline.decode import HEADERS_TYPE, SCHEMA, Decoded
 from ottla.pipeline.plan import OffsetRange, OnDataLoss
 from ottla.pipeline.sources.fetch import read_range
 
-OpenCluster = Callable[[], AbstractContextManager[SourceCluster]]
-"""Connects from where the records are read; must be picklable for Spark's workers."""
+OpenCluster = Callable[..., AbstractContextManager[SourceCluster]]
+"""Connects from where the records are read; takes `was_there` as `Cluster` does. Must be picklable for Spark's
+workers."""
 
 FETCH_BYTES = 2 << 20
 """A fetch becomes one Arrow batch, of which Python and the JVM hold some copies each on their way to Spark's rows: with

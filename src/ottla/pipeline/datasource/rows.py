@@ -61,7 +61,7 @@ class RowReader:
     def _cluster(self) -> AbstractContextManager[SourceCluster]:
         query = current_query()
         if self.settings is None or query is None:
-            return self.open_cluster()
+            return self.open_cluster(was_there=True)  # it named the ranges
         return self._kept_cluster((self.settings, query.query_id))
 
     @contextmanager
@@ -69,7 +69,7 @@ class RowReader:
         """One that an earlier task of the query opened, or a new one; closed when anything fails."""
         cluster = KEPT_CLUSTERS.take(key)
         if cluster is None:
-            cluster = self.open_cluster().__enter__()  # kept open: its end is that of the worker
+            cluster = self.open_cluster(was_there=True).__enter__()  # kept open: its end is that of the worker
         else:
             cluster.forget_topics()
         try:

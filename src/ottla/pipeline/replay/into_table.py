@@ -18,10 +18,9 @@ import pyarrow as pa
 
 from ottla.client.cluster import Cluster
 from ottla.client.model import LATEST_TIMESTAMP, Position
-from ottla.common.errors import OperatorError, OttlaError
+from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_to_string
 from ottla.pipeline.arrays import texts
-from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.leased_files import leased_files
 from ottla.pipeline.load import OpenSession
 from ottla.pipeline.plan import (
@@ -51,7 +50,7 @@ from ottla.pipeline.sinks.table import (
 )
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.snapshot.shape import require_no_snapshot
-from ottla.pipeline.tasks import map_rows
+from ottla.pipeline.tasks import map_rows, table_directory, task_failure
 
 OWNER = "ottla-replays"
 """The application id that each replay into a table moves by one, so that two that planned at once can't mix."""
@@ -169,7 +168,8 @@ def copy_rows(
     with leased_files(target, load_id) as lease:
         with open_session() as spark:
             frame = _within(read_table(spark, source), column, bounds)
-            files = _write_files(frame, partial(_copy_task, layout=layout, schema=schema, load_id=load_id))
+            task = partial(_copy_task, layout=layout, schema=schema, load_id=load_id)
+            files = _write_files(frame, task, layout.directory)
         lease.require()
         made = target.commit(
             TableCommit(
@@ -206,12 +206,12 @@ def _within(frame: Any, column: str | None, bounds: RowBounds | None) -> Any:
     return frame
 
 
-def _write_files(frame: Any, task: Any) -> list[DataFile]:
+def _write_files(frame: Any, task: Any, directory: str) -> list[DataFile]:
     """What the tasks wrote. Raises OttlaError when one failed."""
     try:
         rows = map_rows(frame, task, "files string").collect()
     except Exception as error:  # Spark wraps whatever a worker raised
-        raise OttlaError(f"the replay failed in a Spark task: {spark_reason(error)}") from error
+        raise task_failure("the replay failed in a Spark task", error, table_directory(directory)) from error
     return [file for row in rows for file in files_from_json(row.files)]
 
 

@@ -135,7 +135,7 @@ class Run:
     """One run on one table."""
 
     target: Table
-    open_cluster: Callable[[], AbstractContextManager[Any]]
+    open_cluster: Callable[..., AbstractContextManager[Any]]
     settings: PlanSettings
     shape: Shape
     observer: SnapshotObserver
@@ -286,7 +286,12 @@ def stage(
 ) -> list[Landed]:
     """Read all ranges and stage their rows by bucket; `files` of the rows that come back: as `staged_to_json`."""
     return read_tasks(
-        spark, tasks, lambda number, task: stage_task(number, task, settings, shape), counters, "snapshot"
+        spark,
+        tasks,
+        lambda number, task: stage_task(number, task, settings, shape),
+        counters,
+        "snapshot",
+        settings.layout.directory,
     )
 
 
@@ -332,4 +337,4 @@ def merge(spark: Any, tasks: Sequence[BucketTask], settings: MergeSettings, coun
             counters.rows.add(row.rows)
         return row
 
-    return run_tasks(spark, len(tasks), counted, Merged, "snapshot")
+    return run_tasks(spark, len(tasks), counted, Merged, "snapshot", settings.layout.directory)

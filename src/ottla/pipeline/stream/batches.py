@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.common.errors import OperatorError, OttlaError
-from ottla.pipeline.failure import refusal, spark_reason
+from ottla.pipeline.failure import refusal
 from ottla.pipeline.stream.definition import RESULT_VIEW
 from ottla.pipeline.stream.letters import DeadLetters
 from ottla.pipeline.stream.results import Results
 from ottla.pipeline.stream.topic_results import run_whole
+from ottla.pipeline.tasks import task_failure
 
 
 @dataclass(slots=True)
@@ -39,7 +40,8 @@ class BatchRunner:
         except OttlaError as error:
             self._fail(error)
         except Exception as error:  # Spark wraps whatever a worker raised
-            self._fail(OttlaError(f"batch {batch} of the stream failed: {spark_reason(error)}"), error)
+            what = f"batch {batch} of the stream"
+            self._fail(task_failure(f"{what} failed", error, f"{what}: the directory {self.results.directory}"), error)
 
     def _run(self, frame: Any, batch: int) -> int:
         spark = frame.sparkSession
@@ -71,10 +73,11 @@ class BatchRunner:
 
 def shape(frame: Any, sql: str) -> Any:
     """The statement of `[result] sql` over the rows of a batch. Raises OperatorError."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     frame.createOrReplaceTempView(RESULT_VIEW)
     try:
         return frame.sparkSession.sql(sql)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise OperatorError(f"[result] sql: Spark refused the statement: {refusal(error)}") from error

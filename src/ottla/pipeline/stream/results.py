@@ -12,6 +12,10 @@ class Results(Protocol):
     def location(self) -> str:
         """What a person calls the place."""
 
+    @property
+    def directory(self) -> str:
+        """Where the rows of a batch are written, or their URL."""
+
     def require_fit(self, planned: int, ended: int) -> None:
         """Raise OperatorError unless the place holds what a checkpoint with these newest batches says; before Spark
         starts."""

@@ -86,6 +86,10 @@ class TableResults:
     def location(self) -> str:
         return self._table.location
 
+    @property
+    def directory(self) -> str:
+        return self._layout.directory
+
     def require_fit(self, planned: int, ended: int) -> None:
         if not self._table.exists():
             if ended >= 0:

@@ -49,6 +49,10 @@ class TopicResults:
     def location(self) -> str:
         return f"topic {self._target.topic}"
 
+    @property
+    def directory(self) -> str:
+        return str(self._state.epochs)
+
     def require_fit(self, planned: int, ended: int) -> None:
         target = self._target
         with Cluster(target.bootstrap_servers, client_id=target.client_id, security=target.security) as cluster:
