@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -341,6 +342,14 @@ def test_a_session_whose_java_ends_by_the_same_signal_stops_without_a_word() -> 
         warnings.simplefilter("always")
         session._stop(Session())
     assert not told
+
+
+def test_no_place_for_what_is_held_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk: told with the way out, before Spark starts."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    told = r"^there is no place .*: no such file .*; free some, or .* by TMPDIR"
+    with pytest.raises(OperatorError, match=told), session.open_session("local[1]"):
+        pass
 
 
 @pytest.mark.pipeline

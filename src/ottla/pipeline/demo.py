@@ -32,6 +32,7 @@ from ottla.pipeline.events import page_views
 from ottla.pipeline.load import LoadSummary, load
 from ottla.pipeline.plan import PlanSettings
 from ottla.pipeline.query import DEFAULT_VIEW, register_tables, run_sql
+from ottla.pipeline.scratch import scratch_told
 from ottla.pipeline.session import open_session
 from ottla.pipeline.sinks.delta import DeltaTarget
 from ottla.testing import Broker
@@ -129,7 +130,8 @@ def _console() -> Console:
 
 def _home(directory: Path | None) -> Path:
     if directory is None:
-        return Path(tempfile.mkdtemp(prefix="ottla-demo-"))
+        with scratch_told():
+            return Path(tempfile.mkdtemp(prefix="ottla-demo-"))
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):

@@ -13,7 +13,6 @@ directory of its own that is removed at the end, MAX_RESULT_BYTES of a result.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.pipeline.extras import require_packages
 from ottla.pipeline.query import DEFAULT_VIEW, READS_ONLY, view_names
+from ottla.pipeline.scratch import scratch_directory
 from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.topic_dataset import TopicDataset
@@ -57,8 +57,8 @@ def require_duckdb() -> None:
 @contextmanager
 def open_query(memory_limit: str = MEMORY_LIMIT) -> Iterator[Query]:
     """A database in memory with nothing in it yet; gone at the end."""
-    with tempfile.TemporaryDirectory(prefix="ottla-duckdb-") as scratch:
-        query = Query(memory_limit, scratch)
+    with scratch_directory("duckdb") as scratch:
+        query = Query(memory_limit, str(scratch))
         try:
             query.open()
             yield query

@@ -34,7 +34,7 @@ import sys
 import sysconfig
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +46,7 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.extras import install_command, require_packages
 from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.package import send_package
+from ottla.pipeline.scratch import scratch_directory, scratch_told
 
 MINIMUM_JAVA = 17
 """What Spark 4 needs."""
@@ -233,7 +234,8 @@ def launch_home(java: JavaRuntime, scratch: Path, cache_dir: Path | None = None)
     commands = {"java": shim, "python": _quick_python()}
     home = _kept_home("spark", commands, cache_dir)
     if home is None:
-        _fill_home(scratch, commands)
+        with scratch_told():
+            _fill_home(scratch, commands)
         return scratch
     return home
 
@@ -394,9 +396,7 @@ def open_session(
     for name in _PYTHON_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     settings, archives = _session_settings(conf or {}) if connect else (dict(conf or {}), [])
-    scratch = Path(tempfile.mkdtemp(prefix="ottla-spark-"))
-    logging.getLogger().addFilter(_is_not_of_py4j)
-    try:
+    with scratch_directory("spark") as scratch, _py4j_silent():
         environment: dict[str, str | None] = dict.fromkeys(_MISLEADING)
         if java is None:
             settings = {"spark.remote": master, **settings}
@@ -411,15 +411,29 @@ def open_session(
             if not connect:
                 _name_python(session)
             if not is_local(master):
-                send_package(session, scratch, connect=connect)
-            for archive in archives:
-                session.addArtifact(archive, archive=True)
+                _equip(session, scratch, archives, connect=connect)
             yield session
         finally:
             _stop(session)
+
+
+def _equip(session: Any, scratch: Path, archives: Sequence[str], *, connect: bool) -> None:
+    """Send what workers need that have only Spark and Python. Raises OperatorError."""
+    try:
+        send_package(session, scratch, connect=connect)
+        for archive in archives:
+            session.addArtifact(archive, archive=True)
+    except Exception as error:  # of the system, py4j and Connect
+        raise OperatorError(f"what the workers need can't be sent to them: {spark_reason(error)}") from error
+
+
+@contextmanager
+def _py4j_silent() -> Iterator[None]:
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    try:
+        yield
     finally:
         logging.getLogger().removeFilter(_is_not_of_py4j)
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
