@@ -112,6 +112,14 @@ def test_an_address_that_clients_can_not_reach() -> None:
     assert finding.detail.endswith("its setting advertised.listeners is what clients and workers connect to")
 
 
+def test_an_address_that_is_none_keeps_nothing_else_from_being_looked_at() -> None:
+    subject = doctor.Subject("host:port", "none", {}, topics=["views"], groups=["g"], transactional_ids=["t"])
+    found = {each.check: each.detail for each in doctor.examine(subject) if not each.ok}
+    for name in ("topic views", "group g", "transactional id t"):
+        assert "host:port" in found[name]
+    assert "was not started" in found["spark"]
+
+
 def test_a_master_that_is_not_there_is_not_waited_for() -> None:
     checks = {each.check: each for each in doctor.examine(doctor.Subject("127.0.0.1:1", "spark://127.0.0.1:1", {}))}
     assert "no Spark answers at 127.0.0.1:1" in checks["master"].detail
@@ -229,6 +237,8 @@ def test_where_a_table_can_not_be(tmp_path: Path) -> None:
         doctor.table(tmp_path / "file" / "table")
     with pytest.raises(OperatorError, match=r"/proc can't be written: .*--table"):
         doctor.table(Path("/proc/ottla"))
+    with pytest.raises(OperatorError, match=r"can't be written: file name too long .*--table"):
+        doctor.table(tmp_path / ("x" * 300))  # where the system refuses even to look
     assert "will be made in" in doctor.table(tmp_path / "a" / "b")
     assert "is there" in doctor.table(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"file"}

@@ -256,11 +256,23 @@ def _versions(host: str, port: int, security: ClientSecurity) -> str:
 
 def topics(bootstrap_servers: str, names: Sequence[str], security: ClientSecurity = PLAINTEXT) -> Iterator[Finding]:
     """Each topic: that it is there, and that this user may read it."""
-    if not names:
+    yield from _asked(bootstrap_servers, security, {f"topic {name}": partial(topic, name=name) for name in names})
+
+
+def _asked(
+    bootstrap_servers: str, security: ClientSecurity, checks: Mapping[str, Callable[[Cluster], str]]
+) -> Iterator[Finding]:
+    """The findings of checks that ask a cluster, by their names; all of them fail where none is named rightly."""
+    if not checks:
         return
-    with _open(bootstrap_servers, security) as cluster:
-        for name in dict.fromkeys(names):
-            yield from _one(f"topic {name}", partial(topic, cluster, name))
+    try:
+        cluster = _open(bootstrap_servers, security)
+    except OttlaError as error:
+        yield from (Finding(name, False, str(error)) for name in checks)
+        return
+    with cluster:
+        for name, check in checks.items():
+            yield from _one(name, partial(check, cluster))
 
 
 def topic(cluster: ClusterView, name: str) -> str:
@@ -287,13 +299,11 @@ def topic(cluster: ClusterView, name: str) -> str:
 
 def rights(subject: Subject) -> Iterator[Finding]:
     """Each group and transactional id: whether this user may do with it what a load or a push does."""
-    if not subject.groups and not subject.transactional_ids:
-        return
-    with _open(subject.bootstrap_servers, subject.security) as cluster:
-        for name in dict.fromkeys(subject.groups):
-            yield from _one(f"group {name}", partial(group, cluster, name))
-        for name in dict.fromkeys(subject.transactional_ids):
-            yield from _one(f"transactional id {name}", partial(transactional_id, cluster, name))
+    checks: dict[str, Callable[[Cluster], str]] = {
+        f"group {name}": partial(group, name=name) for name in subject.groups
+    }
+    checks |= {f"transactional id {name}": partial(transactional_id, name=name) for name in subject.transactional_ids}
+    yield from _asked(subject.bootstrap_servers, subject.security, checks)
 
 
 def group(cluster: Cluster, name: str) -> str:
@@ -331,10 +341,12 @@ def _allow(operation: str, option: str, name: str) -> str:
 
 def table(path: Path) -> str:
     """Whether files can be made, synced and removed where the table is or will be."""
-    existing = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
-    if not existing.is_dir():
-        raise OperatorError(f"{existing} is a file, and a table is a directory: name another with --table")
+    existing = path.absolute()
     try:
+        while not existing.exists():
+            existing = existing.parent
+        if not existing.is_dir():
+            raise OperatorError(f"{existing} is a file, and a table is a directory: name another with --table")
         descriptor, name = tempfile.mkstemp(prefix=".ottla-doctor-", dir=existing)
         try:
             os.write(descriptor, b"ottla")
