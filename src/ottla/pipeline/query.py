@@ -121,7 +121,7 @@ def _read_remote(spark: Any, layout: FileLayout, schema: pa.Schema, spark_schema
 def run_sql(spark: Any, statement: str, *, reads_topics: bool = False) -> Any:
     """The result as an Arrow table. Raises OperatorError with Spark's first line when the statement is wrong, and
     without running it when it is no query; OttlaError when a task of it fails."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException, PythonException
 
     statement = statement.strip().removesuffix(";")
@@ -130,7 +130,7 @@ def run_sql(spark: Any, statement: str, *, reads_topics: bool = False) -> Any:
         if reads_topics:
             allow_pushdown(spark, statement)
         return spark.sql(statement).toArrow()
-    except (PythonException, Py4JJavaError) as error:  # a task failed while the result was fetched
+    except (PythonException, Py4JError, ConnectionError, EOFError) as error:  # a task failed, or Java itself is gone
         raise OttlaError(f"the query failed: {spark_reason(error)}") from error
     except PySparkException as error:
         raise OperatorError(f"Spark refused the statement: {refusal(error)}") from error

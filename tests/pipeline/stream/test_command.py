@@ -76,6 +76,17 @@ def test_ctrl_c_ends_a_stream_and_the_next_run_goes_on(
     assert sorted(row["word"] for row in streams.rows()) == ["one", "three", "two"]
 
 
+def test_a_reader_of_batches_that_leaves_ends_it(send: Send, topic: str, bootstrap: str, tmp_path: Path) -> None:
+    """As `| head -1` does."""
+    (tmp_path / "words.toml").write_text(TEXT.format(topic=topic))
+    send([b"one"])
+    running = begin(tmp_path, bootstrap, "--json")
+    assert json.loads(running.stdout.readline())["batch"] == 0
+    running.stdout.close()
+    send([b"two"])
+    assert (running.wait(WAIT_S), running.stderr.read()) == (0, b"")
+
+
 def test_ctrl_c_while_spark_starts(send: Send, topic: str, bootstrap: str, tmp_path: Path) -> None:
     (tmp_path / "words.toml").write_text(TEXT.format(topic=topic))
     running = begin(tmp_path, bootstrap)

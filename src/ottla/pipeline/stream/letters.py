@@ -73,7 +73,8 @@ class DeadLetters:
     def clear(self) -> None:
         """Remove what is there. Raises OperatorError."""
         try:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self._directory)
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OperatorError(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
@@ -40,6 +41,7 @@ from ottla.pipeline.stream.state import DEFAULT_DIRECTORY, StreamState, held_sta
 from ottla.pipeline.stream.table_results import TableResults, pipeline_id
 from ottla.pipeline.stream.topic_results import TopicResults
 from ottla.pipeline.stream.views import open_formats, register_views, require_topics, settle
+from ottla.pipeline.tasks import task_failure
 from ottla.pipeline.topic_views import security_options
 from ottla.pipeline.transform.value_format import ValueFormat
 
@@ -128,7 +130,7 @@ def _run_query(
             listener.ended.clear()
             try:
                 query = writer.trigger(**trigger).start()
-            except PySparkException as error:
+            except (PySparkException, Py4JError) as error:
                 raise OperatorError(f"Spark refused the query: {refusal(error)}") from error
             try:
                 _wait(spark, query, listener)
@@ -142,8 +144,10 @@ def _run_query(
     summary.seconds = time.monotonic() - started
     if runner.failure is not None:
         raise runner.failure
+    if listener.failure is not None:
+        raise listener.failure
     if failure is not None:
-        raise OttlaError(f"the stream failed: {_told(failure)}")
+        raise _told(failure, state)
     return summary
 
 
@@ -178,7 +182,7 @@ def _query(spark: Any, query: QueryDefinition, views: Mapping[str, Any]) -> Any:
     try:
         frame = _call(spark, query, views) if query.file is not None else spark.sql(query.sql)
         streams = isinstance(frame, DataFrame) and frame.isStreaming
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise OperatorError(f"[query]: Spark refused it: {refusal(error)}") from error
     if not streams:
         raise OperatorError("[query] gives no stream: it has to read one of the views of [sources]")
@@ -200,7 +204,7 @@ def _call(spark: Any, query: QueryDefinition, views: Mapping[str, Any]) -> Any:
         if not callable(function):
             raise OperatorError(f"{where}: the file has no such function")
         return function(spark, dict(views))
-    except (OttlaError, PySparkException):
+    except (OttlaError, PySparkException, Py4JError):
         raise
     except Exception as error:  # of any kind: it is the operator's code
         raise OperatorError(f"{where} failed: {type(error).__name__}: {error}") from error
@@ -216,6 +220,8 @@ class _Listener(StreamingQueryListener):  # type: ignore[misc]
         self._run_id: Any = None
         self._letters = 0
         self.ended = threading.Event()
+        self.failure: OSError | None = None
+        """Why a batch could not be told, as when nobody reads it any more; ends the stream."""
 
     def onQueryStarted(self, event: Any) -> None:
         if event.name == self._summary.name:
@@ -228,8 +234,13 @@ class _Listener(StreamingQueryListener):  # type: ignore[misc]
         letters, self._letters = self._runner.letters.rows - self._letters, self._runner.letters.rows
         progress = batch_progress(told, self._runner.rows.pop(told.batchId), letters)
         self._summary.add(progress)
-        if self._observe is not None:
+        if self._observe is None or self.failure is not None:
+            return
+        try:
             self._observe(progress)
+        except OSError as error:
+            self.failure = error
+            self.ended.set()
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing new; nothing to tell."""
@@ -277,6 +288,7 @@ def _unless_gone() -> Iterator[None]:
         logger.debug("Spark does not answer: %s", error)
 
 
-def _told(failure: StreamingQueryException) -> str:
+def _told(failure: StreamingQueryException, state: StreamState) -> OttlaError:
     """In the words of a definition."""
-    return spark_reason(failure).replace("with failOnDataLoss false", 'with on_data_loss = "skip"')
+    error = task_failure("the stream failed", failure, f"the stream's directory {state.path}")
+    return type(error)(str(error).replace("with failOnDataLoss false", 'with on_data_loss = "skip"'))

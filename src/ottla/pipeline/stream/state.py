@@ -113,8 +113,10 @@ def held_state(path: Path, definition: StreamDefinition) -> Iterator[StreamState
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise OperatorError(f"the stream {definition.name!r} runs in another process, which has {path}") from error
+        except OSError as error:  # of file systems that have no locks
+            raise OperatorError(f"the stream's directory {path} can't be locked: {os_reason(error)}") from error
         yield StreamState(path.absolute(), *_settled(path, definition))
     finally:
         os.close(descriptor)
