@@ -43,13 +43,19 @@ class Lease:
         self.store.touch(self.path)
 
     def require(self) -> None:
-        """To be called right before a commit. Raises OperatorError when a vacuum took the lease, and the files then."""
+        """To be called right before a commit. Raises OperatorError when a vacuum took the lease, and the files then, or
+        when that can't be told."""
         try:
             self.renew()
-        except OSError as error:
+        except FileNotFoundError as error:
             raise OperatorError(
                 f"nothing was committed: the lease {self.location} is gone, as it is when a load stood still for more "
                 f"than {EXPIRY_S / 60:.0f} minutes and a vacuum took its files; run the load again"
+            ) from error
+        except OSError as error:
+            raise OperatorError(
+                f"nothing was committed: the lease {self.location} can't be renewed: {os_reason(error)}; mend that and "
+                "run the load again"
             ) from error
 
 

@@ -298,6 +298,15 @@ def test_a_lease_is_renewed_while_it_is_held(tmp_path: Path, monkeypatch: pytest
     assert not path.exists()
 
 
+def test_a_lease_that_can_not_be_renewed_is_not_said_to_be_gone(tmp_path: Path) -> None:
+    with held_lease(LocalStore(tmp_path), "one") as lease:
+        leases_directory = tmp_path / LEASE_DIRECTORY
+        leases_directory.rename(tmp_path / "aside")
+        leases_directory.touch()
+        with pytest.raises(OperatorError, match=r"can't be renewed: not a directory; mend that and run the load"):
+            lease.require()
+
+
 def test_an_end_that_is_no_orderly_one_leaves_the_lease(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), held_lease(LocalStore(tmp_path), "one"):
         raise KeyboardInterrupt
