@@ -2,11 +2,14 @@
 
 python bench/client.py [--records 300000] [--rounds 5] [--value-bytes 100]
 
-All are told of each record's delivery and look at each value. Rounds alternate; what is told is the median over the
-rounds of the ratio of records a second (wall clock), of CPU seconds of this process, librdkafka's threads included, and
-of those of the calling thread alone. Broker and client share the machine, so that CPU is the steadier figure where
-others are at work. By hundreds bare produces twice: record after record, and by its `produce_batch`, which has one
-callback for all and can't tell which record it is called for.
+All are told of each record's delivery. All look at the value of each record that they read, and in a second form at
+its key, value and offset; bare also at its error, which ours has looked at by then. By hundreds both also read with
+progress that is committed by itself (`enable.auto.commit`), as a member of a group has it.
+
+Rounds alternate; what is told is the median over the rounds of the ratio of records a second (wall clock), of CPU
+seconds of this process, librdkafka's threads included, and of those of the calling thread alone. Broker and client
+share the machine, so that CPU is the steadier figure where others are at work. By hundreds bare produces twice: record
+after record, and by its `produce_batch`, which has one callback for all and can't tell which record it is called for.
 """
 
 from __future__ import annotations
@@ -17,14 +20,16 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
 
 import confluent_kafka
 from harness.conditions import conditions
 from harness.output import add_output, write_result
+from harness.plots import draw_bars
 
-from ottla import Admin, Consumer, Producer
+from ottla import Admin, Consumer, Producer, Record
 from ottla.testing import Broker
 
 BATCH = 100
@@ -42,62 +47,64 @@ class Cost(NamedTuple):
     thread_s: float
 
 
+class Read(NamedTuple):
+    """What a reader saw of some records."""
+
+    records: int
+    value_bytes: int
+
+
 Run = Callable[[int, bytes], None]
 """Sends or reads so many records with such a value."""
+Told = Callable[[object, object], None]
+Send = Callable[[confluent_kafka.Producer, bytes, Told], None]
+"""Sends BATCH records with such a value."""
+LookBare = Callable[[Iterable[confluent_kafka.Message | None]], Read]
+Look = Callable[[Iterable[Record[bytes, bytes]]], Read]
 
 
-def bare_producer(servers: str, *, each: bool) -> Run:
-    """confluent-kafka with a callback for each record."""
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": servers, "enable.idempotence": True, "partitioner": "murmur2_random"}
-    )
-
-    def run(count: int, value: bytes) -> None:
-        told = [0]
-
-        def on_delivery(error: object, message: object) -> None:
-            if error is not None:
-                raise SystemExit(str(error))
-            told[0] += 1
-
-        for _ in range(count // BATCH):
-            for _ in range(BATCH):
-                while True:
-                    try:
-                        producer.produce(TOPIC, value, on_delivery=on_delivery)
-                        break
-                    except BufferError:
-                        producer.poll(0.1)
-                if each:
-                    producer.poll(0)
-            if not each:
-                producer.poll(0)
-        producer.flush()
-        if told[0] != count:
-            raise SystemExit(f"{told[0]} of {count} records were delivered")
-
-    return run
+# Produce
 
 
-def bare_batches(servers: str) -> Run:
-    """confluent-kafka by `produce_batch`."""
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": servers, "enable.idempotence": True, "partitioner": "murmur2_random"}
-    )
-
-    def run(count: int, value: bytes) -> None:
-        told = [0]
-
-        def on_delivery(error: object, message: object) -> None:
-            if error is not None:
-                raise SystemExit(str(error))
-            told[0] += 1
-
-        for _ in range(count // BATCH):
-            while len(producer) > QUEUE - BATCH:  # what it has no room for it would leave out and go on
+def send_each(producer: confluent_kafka.Producer, value: bytes, told: Told, *, polled: bool) -> None:
+    """confluent-kafka with a callback for each record, and its reports served after each of them or after all."""
+    for _ in range(BATCH):
+        while True:
+            try:
+                producer.produce(TOPIC, value, on_delivery=told)
+                break
+            except BufferError:
                 producer.poll(0.1)
-            producer.produce_batch(TOPIC, [{"value": value} for _ in range(BATCH)], on_delivery=on_delivery)
+        if polled:
             producer.poll(0)
+    if not polled:
+        producer.poll(0)
+
+
+def send_together(producer: confluent_kafka.Producer, value: bytes, told: Told) -> None:
+    """confluent-kafka by `produce_batch`."""
+    while len(producer) > QUEUE - BATCH:  # what it has no room for it would leave out and go on
+        producer.poll(0.1)
+    producer.produce_batch(TOPIC, [{"value": value} for _ in range(BATCH)], on_delivery=told)
+    producer.poll(0)
+
+
+def bare_producer(servers: str, send: Send) -> Run:
+    """confluent-kafka, with a callback for each record."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "enable.idempotence": True, "partitioner": "murmur2_random"}
+    )
+
+    def run(count: int, value: bytes) -> None:
+        told = [0]
+
+        def on_delivery(error: object, message: object) -> None:
+            if error is not None:
+                raise SystemExit(str(error))
+            told[0] += 1
+
+        for _ in range(count // BATCH):
+            send(producer, value, on_delivery)
         producer.flush()
         if told[0] != count:
             raise SystemExit(f"{told[0]} of {count} records were delivered")
@@ -122,47 +129,93 @@ def our_producer(servers: str, *, each: bool) -> Run:
     return run
 
 
-def bare_consumer(servers: str, *, each: bool) -> Run:
+# Consume
+
+
+def bare_values(messages: Iterable[confluent_kafka.Message | None]) -> Read:
+    """Look at the value of each."""
+    count = size = 0
+    for message in messages:
+        if message is not None and message.error() is None:
+            size += len(message.value() or b"")
+            count += 1
+    return Read(count, size)
+
+
+def bare_fields(messages: Iterable[confluent_kafka.Message | None]) -> Read:
+    """Look at key, value and offset of each."""
+    count = size = 0
+    for message in messages:
+        if message is not None and message.error() is None:
+            _key, value, _offset = message.key(), message.value(), message.offset()
+            size += len(value or b"")
+            count += 1
+    return Read(count, size)
+
+
+def our_values(records: Iterable[Record[bytes, bytes]]) -> Read:
+    """The same as `bare_values`."""
+    count = size = 0
+    for record in records:
+        size += len(record.value or b"")
+        count += 1
+    return Read(count, size)
+
+
+def our_fields(records: Iterable[Record[bytes, bytes]]) -> Read:
+    """The same as `bare_fields`."""
+    count = size = 0
+    for record in records:
+        _key, value, _offset = record.key, record.value, record.offset
+        size += len(value or b"")
+        count += 1
+    return Read(count, size)
+
+
+def bare_consumer(servers: str, look: LookBare, *, each: bool, committing: bool = False) -> Run:
     """confluent-kafka, by `consume` or `poll`."""
+    settings: dict[str, Any] = {"bootstrap.servers": servers, "group.id": "bare", "enable.auto.commit": committing}
+    settings |= {"check.crcs": True, "fetch.queue.backoff.ms": 10}
 
     def run(count: int, value: bytes) -> None:
-        consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": servers, "group.id": "bare", "enable.auto.commit": False, "check.crcs": True}
-            | {"fetch.queue.backoff.ms": 10}
-        )
+        consumer = confluent_kafka.Consumer(settings)
         consumer.assign([confluent_kafka.TopicPartition(SOURCE, 0, 0)])
-        seen = size = 0
-        while seen < count:
-            messages = [consumer.poll(1.0)] if each else consumer.consume(BATCH, 1.0)
-            for message in messages:
-                if message is not None and message.error() is None:
-                    size += len(message.value())
-                    seen += 1
+        read = Read(0, 0)
+        while read.records < count:
+            some = map(consumer.poll, itertools.repeat(1.0, BATCH)) if each else consumer.consume(BATCH, 1.0)
+            read = added(read, look(some))
         consumer.close()
-        if size != count * len(value):
-            raise SystemExit("other bytes came than were sent")
+        require_all(read, count, value)
 
     return run
 
 
-def our_consumer(servers: str, *, each: bool) -> Run:
-    """`ottla.Consumer`, by `poll` or as a loop."""
+def our_consumer(servers: str, look: Look, *, each: bool, committing: bool = False) -> Run:
+    """`ottla.Consumer`, as a loop or by `poll`."""
+    settings = {"group.id": "ours"} if committing else {}
 
     def run(count: int, value: bytes) -> None:
-        size = seen = 0
-        with Consumer[bytes, bytes](servers) as consumer:
+        read = Read(0, 0)
+        with Consumer[bytes, bytes](servers, settings) as consumer:
             consumer.assign({(SOURCE, 0): 0})
-            if each:
-                for record in itertools.islice(consumer, count):
-                    size += len(record.value or b"")
-            while not each and seen < count:
-                for record in consumer.poll(1.0, max_records=BATCH):
-                    size += len(record.value or b"")
-                    seen += 1
-        if size != count * len(value):
-            raise SystemExit("other bytes came than were sent")
+            records = iter(consumer)
+            while read.records < count:
+                some = itertools.islice(records, BATCH) if each else consumer.poll(1.0, max_records=BATCH)
+                read = added(read, look(some))
+        require_all(read, count, value)
 
     return run
+
+
+def added(one: Read, other: Read) -> Read:
+    """Both."""
+    return Read(one.records + other.records, one.value_bytes + other.value_bytes)
+
+
+def require_all(read: Read, count: int, value: bytes) -> None:
+    """End the program where other records came than were sent."""
+    if read != (count, count * len(value)):
+        raise SystemExit(f"{read} where {count} records with values of {len(value)} bytes were sent")
 
 
 def cost(run: Run, count: int, value: bytes) -> Cost:
@@ -174,13 +227,25 @@ def cost(run: Run, count: int, value: bytes) -> Cost:
 
 def sides(servers: str) -> dict[str, dict[str, Run]]:
     """What is measured, and for each who does it; ours comes first, and the others are what it is held against."""
-    found: dict[str, dict[str, Run]] = {}
+    hundreds, ones = partial(send_each, polled=False), partial(send_each, polled=True)
+    found: dict[str, dict[str, Run]] = {
+        "produce by hundreds": {
+            "ours": our_producer(servers, each=False),
+            "bare": bare_producer(servers, hundreds),
+            "bare, produce_batch": bare_producer(servers, send_together),
+        },
+        "produce one by one": {"ours": our_producer(servers, each=True), "bare": bare_producer(servers, ones)},
+    }
     for way, each in (("by hundreds", False), ("one by one", True)):
-        ours, bare = our_producer(servers, each=each), bare_producer(servers, each=each)
-        found[f"produce {way}"] = {"ours": ours, "bare": bare}
-    found["produce by hundreds"]["bare, produce_batch"] = bare_batches(servers)
-    for way, each in (("by hundreds", False), ("one by one", True)):
-        found[f"consume {way}"] = {"ours": our_consumer(servers, each=each), "bare": bare_consumer(servers, each=each)}
+        for fields, ours, bare in (("", our_values, bare_values), (", key, value, offset", our_fields, bare_fields)):
+            found[f"consume {way}{fields}"] = {
+                "ours": our_consumer(servers, ours, each=each),
+                "bare": bare_consumer(servers, bare, each=each),
+            }
+    found["consume by hundreds, committing"] = {
+        "ours": our_consumer(servers, our_values, each=False, committing=True),
+        "bare": bare_consumer(servers, bare_values, each=False, committing=True),
+    }
     return found
 
 
@@ -206,6 +271,16 @@ def compared(name: str, runs: dict[str, list[Cost]], count: int) -> list[dict[st
     return rows
 
 
+def bars(measured: dict[str, dict[str, list[Cost]]], count: int) -> list[dict[str, object]]:
+    """For the plot: ns of CPU a record, of ours and of bare in each round."""
+    rounds = min(len(runs["ours"]) for runs in measured.values())
+    return [
+        {"way": side, "figures": {name: runs[side][number].cpu_s / count * 1e9 for name, runs in measured.items()}}
+        for side in ("ours", "bare")
+        for number in range(rounds)
+    ]
+
+
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -216,6 +291,7 @@ def main() -> None:
     options = parser.parse_args()
     count, value = options.records // BATCH * BATCH, bytes(options.value_bytes)
     load, rows = [os.getloadavg()[0]], []
+    measured: dict[str, dict[str, list[Cost]]] = {}
     with Broker(configs={"log.retention.bytes": 256 << 20}) as broker:
         servers = broker.bootstrap_servers
         with Admin(servers) as admin:
@@ -232,13 +308,17 @@ def main() -> None:
                 for side, run in each.items():
                     runs[side].append(cost(run, count, value))
             load.append(os.getloadavg()[0])
+            measured[name] = runs
             for row in compared(name, runs, count):
                 rows.append(row)
                 print(json.dumps(row), flush=True)
     parameters = {"records": count, "value_bytes": len(value), "rounds": options.rounds}
     told = {**conditions(), "load_average": [round(each, 1) for each in load]}
     write_result(options.output, {"conditions": told, "parameters": parameters, "summary": rows})
-    print(f"written to {options.output}")
+    plot = options.output.parent / "plots" / f"{options.output.stem}.png"
+    title = f"CPU of the client's process, ns a record of {len(value)} bytes"
+    draw_bars(title, {name: name for name in measured}, bars(measured, count), plot)
+    print(f"written to {options.output} and {plot}")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ import pytest
 import size
 from harness.output import MEASURED, add_output, write_result
 
+import client
 import pipeline
 
-PROGRAMS = (cleaner, groups, micro_batch, pipeline, size)
+PROGRAMS = (cleaner, client, groups, micro_batch, pipeline, size)
 
 
 def parsed(*options: str) -> Path:
