@@ -1,4 +1,4 @@
-"""Builds the two compiled modules; everything else is in pyproject.toml.
+"""Builds the compiled modules; everything else is in pyproject.toml.
 
 They are optional: without a C compiler the build goes on and the pure-Python twins serve.
 """
@@ -7,7 +7,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 
-class BuildRecordModules(build_ext):
+class BuildModules(build_ext):
     """Turns each .pyx into C at build time, and only then."""
 
     def finalize_options(self) -> None:
@@ -21,6 +21,9 @@ class BuildRecordModules(build_ext):
 
 
 setup(
-    cmdclass={"build_ext": BuildRecordModules},
-    ext_modules=[Extension(f"ottla.record.{name}", [f"src/ottla/record/{name}.pyx"]) for name in ("_batch", "_keys")],
+    cmdclass={"build_ext": BuildModules},
+    ext_modules=[
+        Extension(f"ottla.{name.replace('/', '.')}", [f"src/ottla/{name}.pyx"])
+        for name in ("api/_received", "record/_batch", "record/_keys")
+    ],
 )

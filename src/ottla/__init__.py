@@ -26,7 +26,7 @@ _CLIENT = {
     "Producer": "api.producer",
     "ProducerFenced": "client.transactional_producer",
     "ProducerRecord": "api.records",
-    "Record": "api.records",
+    "Record": "api.received",
     "RecordMetadata": "api.records",
     "SimpleConsumer": "api.simple_consumer",
     "Streams": "api.streams",

@@ -10,9 +10,9 @@ from ottla.api.errors import TransactionAborted as TransactionAborted
 from ottla.api.errors import UndecodableRecord as UndecodableRecord
 from ottla.api.legacy_consumer import LegacyConsumer as LegacyConsumer
 from ottla.api.producer import Producer as Producer
+from ottla.api.received import Record as Record
 from ottla.api.records import Delivery as Delivery
 from ottla.api.records import ProducerRecord as ProducerRecord
-from ottla.api.records import Record as Record
 from ottla.api.records import RecordMetadata as RecordMetadata
 from ottla.api.simple_consumer import Fetched as Fetched
 from ottla.api.simple_consumer import SimpleConsumer as SimpleConsumer

@@ -20,7 +20,8 @@ from ottla.api.asynchronous import InThread, T
 from ottla.api.consumer import POLL_S, CommitHook, Consumer, RebalanceHook, Topics
 from ottla.api.errors import ClientClosed
 from ottla.api.interceptors import ConsumerInterceptor
-from ottla.api.records import RK, RV, Deserializer, Record
+from ottla.api.received import Record
+from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config
 from ottla.client.model import Position
 

@@ -22,13 +22,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 from types import TracebackType
 from typing import Any, Generic
 
 from ottla.api.errors import ClientClosed, UndecodableRecord, library_error
 from ottla.api.interceptors import ConsumerInterceptor, logged
-from ottla.api.records import RK, RV, Deserializer, Record
+from ottla.api.received import Record, records_of
+from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config, read_settings
 from ottla.api.topic_filter import TopicFilter
 from ottla.client.model import Position
@@ -116,7 +116,7 @@ class Consumer(Generic[RK, RV]):
         self._sought: dict[Position, int] = {}
         """Partitions of which nothing was given out since they were moved."""
         self._pending: KafkaError | None = None
-        self._stopped = threading.Event()
+        self._stopped = False
         self._closed = False
         try:
             self._consumer = confluent_kafka.Consumer({**library, "on_commit": self._on_commit})
@@ -212,10 +212,12 @@ class Consumer(Generic[RK, RV]):
     def __iter__(self) -> Iterator[Record[RK, RV]]:
         """Record after record, until `stop` or `close`; what is left is given out by whoever reads next."""
         self._require_open()
-        while not self._stopped.is_set():
-            if not self.buffered and not self.fill(POLL_S):
+        while not self._stopped:
+            if self._next == len(self._batch) and not self.fill(POLL_S):
                 continue
-            yield self.take(1)[0]
+            self._current = self._next
+            self._next += 1
+            yield self._batch[self._current]
             if self._closed:
                 return
 
@@ -225,11 +227,11 @@ class Consumer(Generic[RK, RV]):
         Raises KafkaError for what a partition or the coordinator reports and time does not mend, as
         OFFSET_OUT_OF_RANGE with `auto.offset.reset=none`, TOPIC_AUTHORIZATION_FAILED, FENCED_INSTANCE_ID.
         """
-        self._require_open()
         deadline = time.monotonic() + timeout_s
-        while not self.buffered:
-            left_s = max(0.0, deadline - time.monotonic())
-            if not self.fill(min(POLL_S, left_s), max_records) and (left_s == 0 or self._stopped.is_set()):
+        left_s = timeout_s
+        while not self.fill(min(POLL_S, left_s), max_records):
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or self._stopped:
                 return []
         return self.take(self.buffered if max_records is None else max_records)
 
@@ -238,7 +240,7 @@ class Consumer(Generic[RK, RV]):
     ) -> Iterator[list[Record[RK, RV]]]:
         """What `poll` gives, for ever, or until nothing came for `idle_timeout_s`; ends by `stop` and `close`."""
         last = time.monotonic()
-        while not self._stopped.is_set() and not self._closed:
+        while not self._stopped and not self._closed:
             records = self.poll(POLL_S, max_records=max_records)
             if records:
                 yield records
@@ -248,12 +250,12 @@ class Consumer(Generic[RK, RV]):
 
     def stop(self) -> None:
         """End iterations after the record that they are at; from any thread, and from a handler of a signal."""
-        self._stopped.set()
+        self._stopped = True
 
     @property
     def stopped(self) -> bool:
         """Whether iterations are to end."""
-        return self._stopped.is_set()
+        return self._stopped
 
     @property
     def buffered(self) -> int:
@@ -292,44 +294,34 @@ class Consumer(Generic[RK, RV]):
         return bool(self._batch)
 
     def _records(self, messages: list[Any]) -> list[Record[RK, RV]]:
-        kind = self._library.Message
-        if any(map(kind.error, messages)):
+        records: list[Record[RK, RV]] = records_of(messages)
+        if self._owned_anew or len(records) < len(messages):
             messages = [each for each in messages if self._accept(each)]
-        if self._owned_anew:  # they may have come with the batch during which their partition was given up
-            messages = [each for each in messages if (each.topic(), each.partition()) in self._owned]
+            records = records_of(messages)
         if self._sought:
             for each in messages:
                 self._sought.pop((each.topic(), each.partition()), None)
-        of_key, of_value = self._deserializers
-        if of_key is None and of_value is None:
-            # Nothing of the interpreter runs for a record: that would cost as much as the library takes for one.
-            parts = zip(messages, map(kind.key, messages), map(kind.value, messages), strict=True)
-            records = list(map(tuple.__new__, repeat(Record), parts))
-        else:
-            records = self._deserialized(messages, of_key, of_value)
+        if self._deserializers != (None, None):
+            del records[self._deserialize(messages) :]
         for interceptor in self._interceptors:
             with logged(interceptor, "on_consume"):
                 records = interceptor.on_consume(records)
         return records
 
-    def _deserialized(
-        self, messages: list[Any], of_key: Deserializer[RK] | None, of_value: Deserializer[RV] | None
-    ) -> list[Any]:
-        """Up to the first record that can't be decoded, which is told when the ones before it are done with."""
-        records: list[Any] = []
-        for message in messages:
-            key, value = message.key(), message.value()
+    def _deserialize(self, messages: list[Any]) -> int:
+        """Those before the first that can't be decoded, which is told when they are done with; gives their number."""
+        of_key, of_value = self._deserializers
+        for number, message in enumerate(messages):
             try:
-                if key is not None and of_key is not None:
-                    key = of_key(key)
-                if value is not None and of_value is not None:
-                    value = of_value(value)
+                if of_key is not None and (key := message.key()) is not None:
+                    message.set_key(of_key(key))
+                if of_value is not None and (value := message.value()) is not None:
+                    message.set_value(of_value(value))
             except Exception as error:
                 self._pending = UndecodableRecord(message.topic(), message.partition(), message.offset(), error)
-                self._rewind_to(messages[len(records) :])
-                break
-            records.append(Record(message, key, value))
-        return records
+                self._rewind_to(messages[number:])
+                return number
+        return len(messages)
 
     def _rewind_to(self, messages: list[Any]) -> None:
         """These were not given out: fetch them again."""
@@ -339,10 +331,10 @@ class Consumer(Generic[RK, RV]):
             self._seek(key, self._sought[key])
 
     def _accept(self, message: Any) -> bool:
-        """Whether it is a record; an error is kept for the next call, once what came before it was given out."""
+        """Whether it is a record to give out; an error is kept for the next call, once what came before it was."""
         error = message.error()
-        if error is None:
-            return True
+        if error is None:  # it may have come with the batch during which its partition was given up
+            return (message.topic(), message.partition()) in self._owned
         failure = library_error(error, "" if message.topic() is None else f"{message.topic()}-{message.partition()}")
         if error.fatal() or not (error.retriable() or failure.code in RETRIABLE_ERRORS):
             self._pending = self._pending or failure
@@ -582,7 +574,7 @@ class Consumer(Generic[RK, RV]):
     def _leave(self, start: int, limit_s: float) -> None:
         if self._closed:
             return
-        self._stopped.set()
+        self._stopped = True
         try:
             if self._in_group and self._owned:
                 self._call("revoke", list(self._owned))

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from ottla.api.records import Delivery, ProducerRecord, Record
+from ottla.api.received import Record
+from ottla.api.records import Delivery, ProducerRecord
 from ottla.client.model import Position
 
 logger = logging.getLogger(__name__)

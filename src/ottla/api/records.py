@@ -1,4 +1,4 @@
-"""What is sent, what is received, and what became of what was sent."""
+"""What is sent, and what became of it."""
 
 from __future__ import annotations
 
@@ -52,48 +52,6 @@ class RecordMetadata(NamedTuple):
     topic: str
     partition: int
     offset: int
-
-
-class Record(NamedTuple, Generic[RK, RV]):
-    """A record that was read. Its bytes are its own, and stay for as long as it does.
-
-    `message` is confluent-kafka's; what is not asked for often is read from it.
-    """
-
-    message: Any
-    key: RK | None
-    value: RV | None
-
-    @property
-    def topic(self) -> str:
-        return str(self.message.topic())
-
-    @property
-    def partition(self) -> int:
-        return int(self.message.partition())
-
-    @property
-    def offset(self) -> int:
-        return int(self.message.offset())
-
-    @property
-    def leader_epoch(self) -> int | None:
-        """Of the leader that wrote it (KIP-320)."""
-        epoch: int | None = self.message.leader_epoch()
-        return epoch
-
-    @property
-    def timestamp_ms(self) -> int | None:
-        """When it was made, or with `message.timestamp.type=LogAppendTime` appended; None where it has none."""
-        kind, timestamp = self.message.timestamp()
-        return int(timestamp) if kind else None
-
-    @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        return tuple(self.message.headers() or ())
-
-    def __repr__(self) -> str:
-        return f"<Record {self.topic}-{self.partition} at {self.offset}: key {self.key!r}, value {self.value!r}>"
 
 
 class Delivery:
