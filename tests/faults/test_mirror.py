@@ -26,10 +26,10 @@ from ottla.client.membership import Membership
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, ResourceType
 from ottla.client.security import PLAINTEXT
 from ottla.common.acl import Acl, AclOperation, PatternType, Permission
-from ottla.common.errors import KafkaError
+from ottla.common.errors import KafkaError, OperatorError
 from ottla.common.key_hash import hash_partition
 from ottla.mirror import driver, opening
-from ottla.mirror.opening import PROGRESS, Endpoint
+from ottla.mirror.opening import COMPACT, POLICY, PROGRESS, Endpoint, ProgressTopic
 from ottla.mirror.routes import PROGRESS_TOPIC, Route
 from ottla.record.batch import HEADER_SIZE, BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
@@ -374,7 +374,7 @@ def test_no_group_goes_beyond_what_another_mirror_has_open(servers, topic) -> No
         here = {key: info.offset for key, info in cluster.list_offsets(positions).items()}
         cluster.commit_group_offsets(topic, {**here, (topic, 1): 0})
         members = cast(Membership, Given((topic, 0)))
-        session = driver.Session(cluster, there, ends, settings, members, print)
+        session = driver.Session(cluster, there, ends, settings, members, ProgressTopic(), print)
         session.open({})
         session.copy(driver.Totals(), lambda totals: None)
         assert there.group_offsets(topic)[topic, 0].offset == first
@@ -541,6 +541,77 @@ def test_a_topic_that_goes_is_waited_for(servers, topic, monkeypatch) -> None:
     with pytest.raises(Copied):
         driver.Mirror(Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT), settings, tell, report).run()
     assert sum(waits() and "it waits" in sentence for sentence in heard) == 1
+
+
+def test_progress_that_went_between_two_runs_is_missed(servers, topic) -> None:
+    """Also where one partition of two has something, and where the target's topic has another name."""
+    source, target = servers
+    with Cluster(source) as cluster, Cluster(target) as there:
+        cluster.create_topic(topic, PARTITIONS)
+        copy(source, target, topic, "eu.{topic}")
+        fill(source, topic, range(2))
+        copy(source, target, topic, "eu.{topic}")
+        copied = content(target, f"eu.{topic}")
+        there.delete_topics([PROGRESS_TOPIC])
+    command = ["mirror", "--from", source, "--to", target, "--topics", topic, "--rename", "eu.{topic}", "--once"]
+    for _ in range(2):
+        done = CliRunner().invoke(cli, command)
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+        assert f"topic 'eu.{topic}' of the target was written to" in done.stderr
+    assert content(target, f"eu.{topic}") == copied == content(source, topic)
+    done = CliRunner().invoke(cli, [*command, "--append"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert content(target, f"eu.{topic}") == {index: rows * 2 for index, rows in copied.items()}
+    copy(source, target, topic, "eu.{topic}")
+    assert content(target, f"eu.{topic}") == {index: rows * 2 for index, rows in copied.items()}
+
+
+def test_partitions_that_come_are_not_taken_for_lost_progress(servers, topic) -> None:
+    source, target = servers
+    with Cluster(source) as cluster:
+        cluster.create_topic(topic, 1)
+        producer = BatchProducer(cluster, topic)
+        producer.initialize()
+        for count in (1, 2):
+            if count > 1:
+                cluster.create_partitions(topic, count)
+            producer.begin([(topic, count - 1)])
+            producer.send((topic, count - 1), [batch(topic, 0)])
+            producer.commit()
+            copy(source, target, topic)
+    assert content(source, topic) == content(target, topic)
+
+
+@pytest.mark.parametrize("made_anew", [False, True], ids=["gone", "made anew"])
+@pytest.mark.parametrize("idle", [False, True], ids=["writing", "idle"])
+def test_progress_that_goes_while_it_runs_ends_the_mirror(servers, topic, monkeypatch, made_anew, idle) -> None:
+    """The one that has nothing to write looks now and then; the other one notices before it commits."""
+    source, target = servers
+    monkeypatch.setattr(driver, "REFRESH_S", 0.0 if idle else 3600.0)
+    with Cluster(source) as cluster:
+        cluster.create_topic(topic, PARTITIONS)
+    fill(source, topic, range(1, 2))
+    deleted = []
+
+    def report(totals: driver.Totals) -> None:
+        if deleted or not totals.records or sum(totals.lags.values()):
+            return
+        with Cluster(target) as there:
+            there.delete_topics([PROGRESS_TOPIC])
+            if made_anew:
+                there.create_topic(PROGRESS_TOPIC, 1, configs={POLICY: COMPACT})
+        deleted.append(PROGRESS_TOPIC)
+        if not idle:
+            fill(source, topic, range(2, 3))
+
+    settings = driver.Settings(re.compile(topic), "{topic}", False, 0.0)
+    with pytest.raises(OperatorError, match="was deleted or lost records while this mirror ran"):
+        driver.Mirror(Endpoint(source, PLAINTEXT), Endpoint(target, PLAINTEXT), settings, print, report).run()
+    copied = content(target, topic)
+    assert {index: rows[: len(copied[index])] for index, rows in content(source, topic).items()} == copied
+    with pytest.raises(OperatorError, match="take --append"):
+        copy(source, target, topic)
+    assert content(target, topic) == copied
 
 
 def test_an_interrupt_leaves_nothing_open(servers, topic, monkeypatch) -> None:

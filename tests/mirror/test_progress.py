@@ -8,6 +8,7 @@ import pytest
 
 from ottla.client.model import ConfigEntry, TopicInfo
 from ottla.common.errors import OperatorError
+from ottla.mirror.opening import ProgressTopic, require_known
 from ottla.mirror.progress import Journal, Progress, Run, map_record, progress_record
 from ottla.mirror.routes import (
     PROGRESS_TOPIC,
@@ -122,3 +123,26 @@ def test_settings_of_the_topic_go_along_and_those_of_its_cluster_do_not() -> Non
 def test_a_transactional_id_is_of_one_route_only() -> None:
     routes = [ROUTE, ROUTE._replace(partition=3), ROUTE._replace(cluster_id="B"), ROUTE._replace(target="t")]
     assert len({route.transactional_id for route in routes}) == len(routes)
+
+
+def test_a_target_that_was_written_to_needs_progress_of_each_source_topic() -> None:
+    journal = replayed(progress_record(ROUTE, PROGRESS, 1))
+    grown, unfilled = ROUTE._replace(partition=9), ROUTE._replace(topic="x", target="y")
+    require_known(journal, [ROUTE, grown, unfilled], frozenset({ROUTE.target, "z"}))
+    for other in (ROUTE._replace(cluster_id="B"), ROUTE._replace(topic="t")):
+        with pytest.raises(OperatorError, match=f"how far {other.topic!r} of the source was copied into it: from the"):
+            require_known(journal, [ROUTE, other, other._replace(partition=0)], frozenset({ROUTE.target}))
+    with pytest.raises(OperatorError, match=r"\(and 1 more likewise\)"):
+        require_known(Journal(), [ROUTE, unfilled], frozenset({ROUTE.target, "y"}))
+
+
+def test_the_progress_topic_stays_the_one_that_it_was() -> None:
+    kept = ProgressTopic()
+    kept.require_same(bytes(16))
+    kept.reached(5)
+    kept.written(5)
+    kept.written(8)
+    kept.require_same(bytes(16))
+    for refused in (lambda: kept.written(8), lambda: kept.require_same(b"1" * 16), lambda: kept.require_same(None)):
+        with pytest.raises(OperatorError, match="was deleted or lost records"):
+            refused()

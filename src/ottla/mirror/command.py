@@ -79,6 +79,9 @@ _FILE = click.Path(readable=False)
     callback=_pattern,
     help="Carry over the offsets of groups whose whole id matches, for as long as they have no members in the target.",
 )
+@click.option(
+    "--append", is_flag=True, help="Copy also into topics that hold records of which no mirror knows, behind these."
+)
 @click.option("--acls", is_flag=True, help="Copy ACLs that name a topic, but for leave to write there.")
 @click.option(
     "--share",

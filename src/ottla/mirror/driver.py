@@ -26,9 +26,21 @@ from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, Operato
 from ottla.mirror.acls import AclMirror
 from ottla.mirror.copying import PartitionCopy, Step
 from ottla.mirror.groups import GroupMirror
-from ottla.mirror.opening import PROGRESS, Endpoint, JournalReader, Start, make_topics, origins, starts, take_ids
+from ottla.mirror.opening import (
+    PROGRESS,
+    Endpoint,
+    JournalReader,
+    ProgressTopic,
+    Start,
+    filled_topics,
+    make_topics,
+    origins,
+    require_known,
+    starts,
+    take_ids,
+)
 from ottla.mirror.progress import Run, map_record, progress_record
-from ottla.mirror.routes import Origin, Route, chosen_topics, renamed, require_two_clusters
+from ottla.mirror.routes import PROGRESS_TOPIC, Origin, Route, chosen_topics, renamed, require_two_clusters
 from ottla.mirror.translation import RouteMap, kept_map, maps_of_topic
 from ottla.record.batch import BatchView
 from ottla.record.builder import build_batch
@@ -75,6 +87,8 @@ class Settings(NamedTuple):
     groups: re.Pattern[str] | None = None
     """Whose offsets are carried over."""
     acls: bool = False
+    append: bool = False
+    """Behind what a topic of the target holds though no progress is known of it."""
     share: str | None = None
     """The consumer group of the source by which several mirrors share the work; not with `once`."""
 
@@ -116,6 +130,7 @@ class Mirror:
         self._totals = Totals()
         self._goals: dict[Position, int] = {}
         """With `once`: where the partitions ended at the start."""
+        self._progress_topic = ProgressTopic()
         self._members: Membership | None = None
         if settings.share is not None:
             self._members = Membership(
@@ -136,7 +151,9 @@ class Mirror:
         while True:
             source_end, target_end = self._ends
             with _cluster(source_end) as source, _cluster(target_end) as target:
-                session = Session(source, target, self._ends, self._settings, self._members, self._tell)
+                session = Session(
+                    source, target, self._ends, self._settings, self._members, self._progress_topic, self._tell
+                )
                 try:
                     session.open(self._goals)
                     outage.ended()
@@ -187,6 +204,7 @@ class Session:
         ends: tuple[Endpoint, Endpoint],
         settings: Settings,
         members: Membership | None,
+        progress_topic: ProgressTopic,
         tell: Tell,
     ) -> None:
         self._source = source
@@ -194,6 +212,7 @@ class Session:
         self._ends = ends
         self._settings = settings
         self._members = members
+        self._progress_topic = progress_topic
         self._given: frozenset[Position] | None = None
         """By the group, which may take it back."""
         self._tell = tell
@@ -225,12 +244,16 @@ class Session:
         self._topics = {name: (info.topic_id, len(info.partitions)) for name, info in chosen.items()}
         self._names = {name: renamed(name, self._settings.template) for name in chosen}
         came_from = self._require_no_cycle(chosen)
-        make_topics(self._source, self._target, self._names, chosen)
+        make_topics(self._source, self._target, self._names, chosen, self._progress_topic)
         self._copy_acls()
         routes = self._own_routes(chosen)
         self._producers = take_ids(self._target, routes)
+        filled = filled_topics(self._target, routes)
         reader = JournalReader(self._ends[1], self._target, self._tell)
         journal = reader.read("read_uncommitted", self._require_given)
+        self._progress_topic.reached(reader.end)
+        if not self._settings.append:
+            require_known(journal, routes, filled)
         self._starts = starts(
             self._source, self._target, journal, routes, came_from, self._tell, with_map=self._groups is not None
         )
@@ -361,13 +384,14 @@ class Session:
             runs = step.runs([next(bases[write.partition]) for write in step.writes])
             records.append(map_record(route, step.first_offset, runs, now_ms))
         records += [map_record(route, first, None, now_ms) for first in forgotten]
-        producer.send(
+        offset, *_ = producer.send(
             PROGRESS,
             [
                 BatchView(build_batch(records[start : start + RECORDS_IN_BATCH]))
                 for start in range(0, len(records), RECORDS_IN_BATCH)
             ],
         )
+        self._progress_topic.written(offset)
         producer.commit()
         if kept is not None and step is not None:
             kept.add(step.first_offset, runs)
@@ -407,7 +431,9 @@ class Session:
         return maps, {key: info.offset for key, info in ends.items()}
 
     def _refresh(self) -> None:
-        """Raises _Changed, OperatorError for a cycle that came."""
+        """Raises _Changed, OperatorError for a cycle that came and for progress that went."""
+        there = self._target.topics().get(PROGRESS_TOPIC)
+        self._progress_topic.require_same(None if there is None else there.topic_id)
         chosen = chosen_topics(self._source.topics(), self._settings.pattern)
         if self._topics != {name: (info.topic_id, len(info.partitions)) for name, info in chosen.items()}:
             raise _Changed

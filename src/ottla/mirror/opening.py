@@ -16,6 +16,7 @@ from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, R
 from ottla.client.outage import Tell
 from ottla.client.security import ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.ids import Uuid
 from ottla.mirror.progress import Journal, Progress
 from ottla.mirror.routes import (
     PROGRESS_TOPIC,
@@ -48,6 +49,42 @@ class Start(NamedTuple):
     target_count: int
     stale: tuple[int, ...]
     """First offsets of transactions whose runs say nothing any more."""
+
+
+class ProgressTopic:
+    """The target's, as a mirror knows it from its first session on: another one in its place would know nothing.
+
+    Its id tells, and where brokers have none (before Apache Kafka 2.8), or it went a moment ago, the offsets that what
+    is written there gets: they only rise.
+    """
+
+    def __init__(self) -> None:
+        self._topic_id: Uuid | None = None
+        self._end = 0
+
+    def require_same(self, topic_id: Uuid | None) -> None:
+        """Raises OperatorError for another id, or None, than the first time."""
+        if self._topic_id is None:
+            self._topic_id = topic_id
+        if topic_id != self._topic_id:
+            raise _progress_lost()
+
+    def reached(self, end: int) -> None:
+        """The topic ends there, or beyond."""
+        self._end = max(self._end, end)
+
+    def written(self, offset: int) -> None:
+        """A record got this offset. Raises OperatorError for one that was given before."""
+        if offset < self._end:
+            raise _progress_lost()
+        self._end = offset + 1
+
+
+def _progress_lost() -> OperatorError:
+    return OperatorError(
+        f"topic {PROGRESS_TOPIC!r} of the target was deleted or lost records while this mirror ran, so that nobody "
+        "knows how far everything was copied: it copies no more; start it again to see which topics that concerns"
+    )
 
 
 class JournalReader:
@@ -85,6 +122,11 @@ class JournalReader:
         self._next = max(self._next, end)
         return self._journal
 
+    @property
+    def end(self) -> int:
+        """Up to where it was read."""
+        return self._next or 0
+
 
 def origins(
     endpoint: Endpoint, source: Cluster, names: Iterable[str], ids: tuple[str, str], tell: Tell
@@ -100,13 +142,17 @@ def origins(
     return found
 
 
-def make_topics(source: Cluster, target: Cluster, names: Mapping[str, str], chosen: Mapping[str, TopicInfo]) -> None:
-    """Create what the target lacks. Raises OperatorError for a progress topic that would lose progress."""
+def make_topics(
+    source: Cluster, target: Cluster, names: Mapping[str, str], chosen: Mapping[str, TopicInfo], kept: ProgressTopic
+) -> None:
+    """Create what the target lacks. Raises OperatorError for a progress topic that would lose progress, or did."""
     there = target.topics()
     if PROGRESS_TOPIC not in there:
         _create(target, PROGRESS_TOPIC, 1, {POLICY: COMPACT})
     (policy,) = target.describe_configs(ResourceType.TOPIC, PROGRESS_TOPIC, [POLICY])
-    if policy.value != COMPACT or len(target.topic(PROGRESS_TOPIC).partitions) != 1:
+    info = target.topic(PROGRESS_TOPIC)
+    kept.require_same(info.topic_id)
+    if policy.value != COMPACT or len(info.partitions) != 1:
         raise OperatorError(
             f"topic {PROGRESS_TOPIC!r} of the target has to have one partition and {POLICY}={COMPACT}, since it keeps "
             "how far everything was copied: set that, or delete it if no mirror writes there"
@@ -135,6 +181,35 @@ def take_ids(target: Cluster, routes: Sequence[Route]) -> dict[Route, BatchProdu
     for producer in producers.values():
         producer.initialize()
     return producers
+
+
+def filled_topics(target: Cluster, routes: Iterable[Route]) -> frozenset[str]:
+    """Into which of these topics of the target something was written, up to now.
+
+    Asked before progress is read: what another mirror writes, it tells of no later.
+    """
+    counts = {name: len(target.topic(name).partitions) for name in sorted({route.target for route in routes})}
+    keys = [(name, index) for name, count in counts.items() for index in range(count)]
+    ends = target.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation="read_committed")
+    return frozenset(name for (name, _), info in ends.items() if info.offset > 0)
+
+
+def require_known(journal: Journal, routes: Iterable[Route], filled: frozenset[str]) -> None:
+    """Raise OperatorError where a topic of the target holds something, and no progress tells that it came from there.
+
+    One partition that is known is enough: the others came later.
+    """
+    known = {route._replace(partition=0) for route in journal.progress}
+    unknown = {route._replace(partition=0) for route in routes if route.target in filled} - known
+    if unknown:
+        first = min(unknown)
+        others = f" (and {len(unknown) - 1} more likewise)" if len(unknown) > 1 else ""
+        raise OperatorError(
+            f"topic {first.target!r} of the target was written to, but topic {PROGRESS_TOPIC!r} there does not say how "
+            f"far {first.topic!r} of the source was copied into it{others}: from the beginning, records could come "
+            "twice; delete that topic of the target to copy it anew, choose another --rename, or take --append to copy "
+            "behind what is there"
+        )
 
 
 def starts(
