@@ -29,6 +29,18 @@ def folder(request, tmp_path, tmp_path_factory):
     RealDisk().rmtree(path)
 
 
+def test_what_is_no_file_is_not_waited_for(folder):
+    os.mkfifo(f"{folder}/pipe")
+    os.mkdir(f"{folder}/directory")
+    for name in ("pipe", "directory"):
+        with pytest.raises(OSError, match=f"{folder}/{name}"):
+            RealDisk().read_bytes(f"{folder}/{name}")
+    file = RealDisk().open(f"{folder}/pipe", read_only=True)
+    with pytest.raises(OSError, match="seek"):
+        file.read(1, 0)
+    file.close()
+
+
 def test_appends_and_reads(folder):
     disk = RealDisk()
     file = disk.open(f"{folder}/a", create=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 
 from ottla.app.main import cli
 from ottla.cli.acl import acl
-from ottla.cli.cluster import parse_plan
+from ottla.cli.cluster import MAX_PLAN_BYTES, parse_plan, read_plan
 from ottla.cli.command import Command, interruptible, print_table, program, settings_option, uninterrupted
 from ottla.cli.completion import completion
 from ottla.cli.config import config
@@ -249,3 +250,53 @@ def test_completion_scripts(shell):
 def test_a_plan_that_is_none_is_refused(text):
     with pytest.raises(OperatorError, match=r"the plan can't be read .* it looks like"):
         parse_plan(text)
+
+
+def test_a_plan_is_read_from_a_file_only(tmp_path):
+    path = tmp_path / "plan"
+    path.write_text('{"version": 1, "partitions": [{"topic": "t\u00e4g", "partition": 0, "replicas": [2, 1]}]}')
+    assert read_plan(str(path)) == {("t\u00e4g", 0): (2, 1)}
+    os.truncate(path, MAX_PLAN_BYTES + 1)
+    with pytest.raises(OperatorError, match="is larger than 64 MiB"):
+        read_plan(str(path))
+    os.mkfifo(tmp_path / "pipe")
+    for name, words in (("none", "No such file"), ("", "Is a directory"), ("pipe", "that nobody writes into")):
+        with pytest.raises(OperatorError, match=f"--plan .* can't be read: .*{words}"):
+            read_plan(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "start --config PIPE --data-dir DIR",
+        "start --audit-log PIPE --data-dir DIR --port 0",
+        "start --metrics-port 0 --metrics-token-file PIPE --data-dir DIR",
+        "start --data-dir PIPE --port 0",
+        "format --config PIPE --data-dir DIR",
+        "format --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow --no-initial-controllers --data-dir PIPE",
+        "adopt PIPE",
+        "log scrub PIPE",
+        "log dump PIPE",
+        "log cleaner PIPE",
+        "log restore PIPE",
+        "security init PIPE",
+        "topic list --command-config PIPE",
+        "user add ann --password-file PIPE",
+        "mirror --from a:1 --to b:1 --topics t --from-config PIPE",
+    ],
+)
+def test_a_pipe_that_nobody_writes_into_keeps_nobody_waiting(tmp_path, command):
+    """It has the name of a segment, too."""
+    os.mkfifo(tmp_path / "00000000000000000000.log")
+    places = {"PIPE": str(tmp_path / "00000000000000000000.log"), "DIR": str(tmp_path / "data")}
+    result = CliRunner().invoke(cli, [places.get(word, word) for word in command.split()])
+    assert (result.exit_code, "Traceback" in result.output) == (2, False), result.output
+    assert places["PIPE"] in result.stderr
+
+
+def test_an_index_that_is_a_pipe_is_not_waited_for(tmp_path):
+    (tmp_path / "00000000000000000000.log").touch()
+    os.mkfifo(tmp_path / "00000000000000000000.index")
+    result = CliRunner().invoke(cli, ["log", "dump", str(tmp_path / "00000000000000000000.log")])
+    assert result.exit_code == 2
+    assert "00000000000000000000.index: it is no regular file" in result.stderr

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import struct
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +23,8 @@ from collections.abc import Callable, Sequence
 from ottla.common.disk import Buffer, File, FileLock
 
 _IOV_MAX = 1024
-_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""Who opens a pipe in the place of a file does not wait for a writer; to a file the last one means nothing."""
 _WRITE_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 _FALLOC_FL_KEEP_SIZE = 1
 _UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
@@ -220,8 +222,10 @@ class RealDisk:
         return RealFile(self, path, os.open(path, flags, 0o644))
 
     def read_bytes(self, path: str) -> bytes:
-        """The whole file."""
-        with open(path, "rb", buffering=0) as file:
+        """The whole file. Raises OSError, also for what is no regular file."""
+        with open(path, "rb", buffering=0, opener=lambda name, _: os.open(name, _READ_FLAGS)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file", path)
             return file.read()
 
     def write_atomic(self, path: str, data: bytes) -> None:

@@ -7,6 +7,7 @@ place in the code; the next one that is shown says how many were not.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -92,7 +93,13 @@ def write_audit_log(path: str, log_format: str) -> None:
     from logging.handlers import WatchedFileHandler  # here, since most starts have none
 
     try:
-        handler = WatchedFileHandler(path, encoding="utf-8")
+        opened = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666
+        )  # a pipe without a reader is an error so
+        try:
+            handler = WatchedFileHandler(path, encoding="utf-8")
+        finally:
+            os.close(opened)
     except OSError as error:
         raise OperatorError(
             f"the audit log {path} can't be opened: {error.strerror}; choose another place with --audit-log"

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -31,9 +31,11 @@ from ottla.client.cluster import Cluster
 from ottla.client.model import ConfigOperation, Position, QuorumInfo, QuorumReplicaInfo, ResourceType
 from ottla.client.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
 from ottla.common.errors import DAMAGED_JSON, OperatorError
+from ottla.common.files import read_file
 from ottla.common.ids import uuid_to_string
 
 POLL_S = 0.5
+MAX_PLAN_BYTES = 64 << 20
 RATE_CONFIGS = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICA_CONFIGS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
@@ -181,7 +183,10 @@ def elect(targets: Selection, unclean: bool, as_json: bool, bootstrap_server: st
 )
 @click.option("--replication-factor", type=click.IntRange(min=1), help="How many replicas its partitions shall have.")
 @click.option(
-    "--plan", type=click.File(), metavar="FILE", help="Moves as JSON, as kafka-reassign-partitions reads them."
+    "--plan",
+    type=click.Path(readable=False, allow_dash=True),
+    metavar="FILE",
+    help="Moves as JSON, as kafka-reassign-partitions reads them; - is standard input.",
 )
 @click.option(
     "--throttle", type=click.IntRange(min=1), metavar="BYTES", help="At most so many bytes a second a broker."
@@ -195,7 +200,7 @@ def elect(targets: Selection, unclean: bool, as_json: bool, bootstrap_server: st
 def reassign(
     names: tuple[str, ...],
     replication_factor: int | None,
-    plan: TextIO | None,
+    plan: str | None,
     throttle: int | None,
     status: bool,
     cancel: bool,
@@ -214,7 +219,7 @@ def reassign(
         if (plan is None) == (replication_factor is None):
             raise OperatorError("say what to do with either --plan or --topic and --replication-factor")
         if plan is not None:
-            targets = parse_plan(plan.read())
+            targets = read_plan(plan)
         elif names and replication_factor is not None:
             targets = with_replication_factor(
                 client.describe().brokers, client.topics(), list(dict.fromkeys(names)), replication_factor
@@ -268,7 +273,18 @@ def _unregister(client: Cluster, broker_id: int, left: Plan, *, live: bool, as_j
         click.echo(f"Broker {broker_id} is forgotten.")
 
 
-def parse_plan(text: str) -> Plan:
+def read_plan(path: str) -> Plan:
+    """See `parse_plan`; `-` is standard input. Raises OperatorError."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else read_file(path, MAX_PLAN_BYTES + 1)
+    except OSError as error:
+        raise OperatorError(f"--plan {path} can't be read: {error.strerror or error}") from error
+    if len(data) > MAX_PLAN_BYTES:
+        raise OperatorError(f"--plan {path} is larger than {MAX_PLAN_BYTES >> 20} MiB: it is no plan")
+    return parse_plan(data)
+
+
+def parse_plan(text: str | bytes) -> Plan:
     """The moves in a file of `kafka-reassign-partitions`. Raises OperatorError."""
     try:
         content = json.loads(text)

@@ -163,6 +163,8 @@ def dump(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """The file, opened for reading; what the operating system has against it becomes a sentence."""
     try:
+        if path.exists() and not path.is_file():  # who opens a pipe waits for a writer
+            raise OperatorError(f"cannot read {path}: it is no regular file")
         with path.open("rb") as stream:
             yield stream
     except OSError as error:

@@ -119,7 +119,8 @@ def _scrub_partition(directory: Path, findings: Findings) -> None:
     segments: list[tuple[int, Path]] = []
     for path in sorted(directory.iterdir()):
         try:
-            if path.suffix in _READ_SUFFIXES and base_offset_of(path.name) is not None and not path.is_file():
+            is_read = path.suffix in _READ_SUFFIXES and base_offset_of(path.name) is not None
+            if (is_read or path.name == LEADER_EPOCHS) and not path.is_file():
                 findings.tell(path, "it is no file")  # a pipe would be waited for
             elif path.name == LEADER_EPOCHS:
                 epochs = read_leader_epochs(path.read_bytes(), str(path))

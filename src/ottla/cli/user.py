@@ -12,6 +12,7 @@ import click
 from ottla.cli.command import Group, connection_options, counted, json_option, open_cluster, print_json, print_table
 from ottla.client.users import ITERATIONS, MECHANISMS
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.files import read_file
 
 MAX_PASSWORD_BYTES = 4096
 MECHANISM = click.Choice(MECHANISMS, case_sensitive=False)
@@ -57,11 +58,8 @@ def _password(name: str, path: str | None) -> str:
         prompted: str = click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
         return prompted
     try:
-        if path == "-":
-            data = sys.stdin.buffer.readline(MAX_PASSWORD_BYTES)
-        else:
-            with open(path, "rb") as file:
-                data = file.readline(MAX_PASSWORD_BYTES)
+        limit = MAX_PASSWORD_BYTES
+        data = sys.stdin.buffer.readline(limit) if path == "-" else read_file(path, limit).partition(b"\n")[0]
         password = data.decode().rstrip("\r\n")
     except OSError as error:
         raise OperatorError(f"--password-file {path} can't be read: {error.strerror or error}") from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.common.errors import OperatorError
+from ottla.common.files import read_file
 
 MAX_FILE_BYTES = 1 << 20
 
@@ -23,8 +24,7 @@ def load_properties(path: str, option: str = "--config") -> dict[str, str]:
     Raises OperatorError.
     """
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_file(path, MAX_FILE_BYTES + 1)
     except OSError as error:
         raise OperatorError(
             f"the config file {path} can't be read: {error.strerror}; name another one with {option}"

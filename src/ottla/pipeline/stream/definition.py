@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ottla.common.errors import OperatorError
+from ottla.common.files import read_file
 from ottla.common.suggestion import did_you_mean
 from ottla.pipeline.sinks.formats import TABLE_FORMATS
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
@@ -102,8 +103,7 @@ class StreamDefinition:
 def read_definition(path: Path) -> StreamDefinition:
     """The definition in a file. Raises OperatorError."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_file(str(path), MAX_FILE_BYTES + 1)
     except OSError as error:
         raise OperatorError(f"the definition {path} can't be read: {error.strerror}") from error
     if len(data) > MAX_FILE_BYTES:

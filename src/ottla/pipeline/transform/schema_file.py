@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError
+from ottla.common.files import read_file
 from ottla.pipeline.transform.columns import usable_names
 
 MAX_SCHEMA_FILE_BYTES = 16 << 20
@@ -19,8 +20,7 @@ EXAMPLE = '{"type": "struct", "fields": [{"name": "id", "type": "long", "nullabl
 def read_schema_bytes(path: Path) -> bytes:
     """Raises OperatorError."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_SCHEMA_FILE_BYTES + 1)
+        data = read_file(str(path), MAX_SCHEMA_FILE_BYTES + 1)
     except OSError as error:
         raise OperatorError(f"the schema {path} can't be read: {error.strerror}") from error
     if len(data) > MAX_SCHEMA_FILE_BYTES:

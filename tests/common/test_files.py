@@ -1,0 +1,54 @@
+"""Files that options and settings name, and what stands in their place."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from ottla.common.files import read_file
+
+DATA = b"x" * 100_000
+"""More than a pipe holds."""
+
+
+def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(DATA)
+    assert read_file(str(path), 10) == DATA[:10]
+    assert read_file(str(path), len(DATA)) == read_file(str(path), 2 * len(DATA)) == DATA
+    path.write_bytes(b"")
+    assert read_file(str(path), 10) == b""
+    assert read_file("/dev/null", 10) == b""
+    assert read_file("/dev/zero", 10) == bytes(10)
+    with pytest.raises(IsADirectoryError):
+        read_file(str(tmp_path), 10)
+
+
+def test_a_pipe_gives_what_comes(tmp_path: Path) -> None:
+    """As a shell hands over `<(command)`; the command may not have begun to write."""
+    for limit in (10, 2 * len(DATA)):
+        reading, writing = os.pipe()
+
+        def write(descriptor: int = writing) -> None:
+            try:
+                with os.fdopen(descriptor, "wb") as pipe:
+                    pipe.write(DATA)
+            except BrokenPipeError:  # whoever read has enough
+                pass
+
+        writer = threading.Thread(target=write)
+        timer = threading.Timer(0.05, writer.start)
+        timer.start()
+        assert read_file(f"/dev/fd/{reading}", limit) == DATA[:limit]
+        os.close(reading)
+        timer.join()
+        writer.join()
+
+
+def test_nobody_is_waited_for_where_a_pipe_has_no_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="a pipe that nobody writes into"):
+        read_file(str(tmp_path / "pipe"), 10)
