@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.app.main import cli
+from ottla.cli.cluster import cluster
 from ottla.cli.config import config
 from ottla.cli.consume import consume
 from ottla.cli.log import log
@@ -155,6 +156,26 @@ def test_misspelled_settings_are_answered_with_what_was_meant(run, name):
         (config, "describe", "topic", name, "--key", "cleanup.polcy"),
     ):
         assert "did you mean cleanup.policy?" in run(*arguments, exit_code=1).stderr
+
+
+def test_misspelled_topics_are_answered_with_what_was_meant(run, name):
+    run(topic, "create", f"{name}-views")
+    meant = f"topic '{name}-vews' does not exist; did you mean {name}-views?\n"
+    for arguments in (
+        (consume, f"{name}-vews"),
+        (produce, f"{name}-vews", "-p", "0"),
+        (topic, "describe", f"{name}-vews"),
+        (topic, "alter", f"{name}-vews", "-p", "9"),
+        (topic, "delete", f"{name}-vews"),
+        (topic, "trim", f"{name}-vews", "--all"),
+        (config, "describe", "topic", f"{name}-vews"),
+        (cluster, "reassign", "--topic", f"{name}-vews", "--replication-factor", "1"),
+    ):
+        assert run(*arguments, exit_code=1).stderr == f"ottla: {meant}", arguments
+    assert run(topic, "describe", "nothing-like-it", exit_code=1).stderr.endswith("does not exist\n")
+    produced = run(produce, f"{name}-vews", stdin="x\n")
+    assert meant in produced.stderr, "which the broker makes"
+    assert "does not exist" not in run(produce, f"{name}-vews", stdin="x\n").stderr
 
 
 def test_internal_topics_are_deleted_on_purpose_only(run, name):

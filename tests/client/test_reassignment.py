@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.client.failure import TopicNotFound
 from ottla.client.model import BrokerInfo, PartitionInfo, TopicInfo
 from ottla.client.reassignment import evacuation, throttled_replicas, with_replication_factor
 from ottla.common.errors import ErrorCode, KafkaError
@@ -45,6 +46,8 @@ def test_more_and_fewer_replicas() -> None:
     topics = topic("t", (1,), (2, 3))
     assert with_replication_factor(brokers(None, None, None), topics, ["t"], 2) == {("t", 0): (1, 2)}
     assert with_replication_factor(brokers(None, None, None), topics, ["t"], 1) == {("t", 1): (2,)}
+    with pytest.raises(TopicNotFound, match=r"'clikcs' does not exist; did you mean clicks\?"):
+        with_replication_factor(brokers(None), {**topics, "clicks": topics["t"]}, ["t", "clikcs"], 1)
     with pytest.raises(KafkaError, match="needs as many live brokers"):
         with_replication_factor(brokers(None), topics, ["t"], 2)
 

@@ -26,6 +26,7 @@ from ottla.cli.command import (
 )
 from ottla.cli.lines import LineReader
 from ottla.cli.record_format import unescape
+from ottla.client.failure import TopicNotFound
 from ottla.client.producer import RecordProducer
 from ottla.client.transactional_producer import ProducerFenced, TransactionalProducer
 from ottla.common.errors import ErrorCode, KafkaError
@@ -144,10 +145,18 @@ def produce(
 
 
 def _require_partition(bootstrap_server: str, topic: str, partition: int | None) -> None:
-    """See that a broker answers, and that the partition exists if one is named."""
+    """See that a broker answers, and that the partition exists if one is named; else brokers may make the topic."""
     with open_cluster(bootstrap_server) as cluster:
         cluster.describe()
-        if partition is not None:
+        if partition is None:
+            try:
+                cluster.topic(topic)
+            except TopicNotFound as error:
+                if error.hint:
+                    tell(error.message)
+            except KafkaError:
+                pass  # the producer tells it
+        else:
             count = len(cluster.topic(topic).partitions)
             if partition >= count:
                 raise KafkaError(

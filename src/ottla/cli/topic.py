@@ -349,7 +349,7 @@ def delete(
         doomed = [name for name in dict.fromkeys(names) if name in existing]
         for name in names:
             if name not in existing and not if_exists:
-                raise TopicNotFound(name)
+                raise TopicNotFound(name, known=existing)
             if name in existing and existing[name].is_internal and not internal:
                 raise OperatorError(f"{name} is an internal topic of the cluster; give --internal to delete it anyway")
         if doomed and not yes and sys.stdin.isatty():

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
@@ -52,7 +53,7 @@ from ottla.client.model import (
 )
 from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.acl import Acl
-from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OttlaError
 from ottla.common.ids import Uuid
 
 T = TypeVar("T")
@@ -147,7 +148,12 @@ class Cluster:
             self._refresh([name])
             return self._topics[name]
 
-        return self._retry(attempt)
+        try:
+            return self._retry(attempt)
+        except TopicNotFound as error:
+            with suppress(OttlaError):  # the names of the others are a courtesy
+                self._refresh(None)
+            raise TopicNotFound(name, known=self._topics) from error
 
     # Offsets and records
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid, uuid_to_string
+from ottla.common.suggestion import did_you_mean
 
 
 class TopicNotFound(KafkaError):
-    """Metadata knows no such topic; asking again would not help."""
+    """Metadata knows no such topic; asking again would not help. Of those that are `known` one may have been meant."""
 
-    def __init__(self, topic: str, partition: int | None = None) -> None:
-        what = "does not exist" if partition is None else f"has no partition {partition}"
+    def __init__(self, topic: str, partition: int | None = None, *, known: Iterable[str] = ()) -> None:
+        self.hint = did_you_mean(topic, known) if partition is None else ""
+        what = f"does not exist{self.hint}" if partition is None else f"has no partition {partition}"
         super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} {what}")
 
 

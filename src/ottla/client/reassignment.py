@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ottla.client.failure import TopicNotFound
 from ottla.client.model import BrokerInfo, PartitionInfo, Position, TopicInfo
 from ottla.common.errors import ErrorCode, KafkaError
 
@@ -69,7 +70,7 @@ def with_replication_factor(
 ) -> Plan:
     """The partitions of the chosen topics with `factor` replicas each; the first ones of the list stay.
 
-    Raises KafkaError INVALID_REPLICATION_FACTOR when there are fewer live brokers.
+    Raises TopicNotFound, KafkaError INVALID_REPLICATION_FACTOR when there are fewer live brokers.
     """
     if factor > len(brokers):
         raise KafkaError(
@@ -79,6 +80,8 @@ def with_replication_factor(
     load = _Load(brokers, topics.values())
     plan: Plan = {}
     for name in chosen:
+        if name not in topics:
+            raise TopicNotFound(name, known=topics)
         for _, partition in _partitions({name: topics[name]}):
             replicas = list(partition.replicas[:factor])
             while len(replicas) < factor:
