@@ -116,3 +116,34 @@ def test_what_the_controller_refuses_has_its_words(client):
     assert (code, text) != REFUSED
     answer = client.ask(IncrementalAlterConfigsRequest(resources=[row(BROKER, "1", NAME, "many")]), 1)
     assert "seven" not in str(described(answer)["1"][1])
+
+
+THREADS = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
+
+
+@pytest.mark.parametrize("resource", ["1", ""])
+@pytest.mark.parametrize("name", THREADS)
+def test_threads_double_and_halve_at_most(server, client, name, resource):
+    def change(value: int) -> tuple[int, str | None]:
+        message = IncrementalAlterConfigsRequest(resources=[row(BROKER, resource, name, str(value))])
+        return described(client.ask(message, 1))[resource]
+
+    def now() -> int:
+        return int(server.broker.contexts.admin.config.get_int(name))
+
+    assert change(2 * now())[0] == 0
+    assert change(2 * now())[0] == 0
+    for value, way in ((2 * now() + 1, "at once"), (now() // 2 - 1, "at once"), (0, "")):
+        code, text = change(value)
+        assert (code, str(text).startswith(name) or value == 0) == (ErrorCode.INVALID_REQUEST, True), text
+        assert way in str(text)
+    before = now()
+    assert change(before // 2)[0] == 0
+    assert now() == before // 2

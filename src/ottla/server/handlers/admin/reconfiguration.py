@@ -1,7 +1,8 @@
 """Settings of this broker that it could not follow are refused before they are written (KIP-226).
 
 The controller checks what a setting may be; whether a keystore opens, or an address can be listened on, only the broker
-knows whose setting it is. It is asked first, as in Apache Kafka, and says why not.
+knows whose setting it is. It is asked first, as in Apache Kafka, and says why not. What is for all brokers is asked of
+the one that gets the request, as there.
 """
 
 from __future__ import annotations
@@ -11,12 +12,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.broker_configs import BrokerConfig
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.server.api import ErrorResponse
 from ottla.server.guards import amend
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
+
+THREADS = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
+"""What grows and shrinks by half at most at once, so that a slip of the finger does no harm."""
 
 Proposed = Callable[[Mapping[str, str], Any], Mapping[str, str]]
 """What the dynamic settings of a broker become by one resource of a request, from what they are. Raises KafkaError."""
@@ -50,18 +62,38 @@ def screen_configs(
 def _reason(context: AdminContext, request: Request, resource: Any, proposed: Proposed) -> str | None:
     """Why this broker can't follow; None also for what the controller refuses, and tells why."""
     config = context.config
-    if resource.resource_type != ConfigResourceType.BROKER or resource.resource_name != str(config.node_id):
+    is_default = resource.resource_name == ""
+    if resource.resource_type != ConfigResourceType.BROKER or not (
+        is_default or resource.resource_name == str(config.node_id)
+    ):
         return None
     if not request.allowed(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, told=False):
         return None  # files are opened for nobody else
     image = context.metadata.image
+    default, own = image.default_broker_configs(), image.broker_configs(config.node_id)
     try:
-        own = proposed(image.broker_configs(config.node_id), resource)
-        future = config.with_dynamic(image.default_broker_configs(), own)
-        for check in context.config_checks:
+        if is_default:
+            default = proposed(default, resource)
+        else:
+            own = proposed(own, resource)
+        future = config.with_dynamic(default, own)
+        _require_small_steps(config, future)
+        for check in context.config_checks if not is_default else ():
             check(future)
     except KafkaError:
         return None
     except OperatorError as error:
         return str(error)
     return None
+
+
+def _require_small_steps(config: BrokerConfig, future: BrokerConfig) -> None:
+    """Raise OperatorError for a number of threads that changes too much; 0 stays until another start."""
+    for name in THREADS:
+        now, wanted = config.get_int(name), future.get_int(name)
+        least, most = max(1, now // 2), 2 * now
+        if wanted != now and not least <= wanted <= most:
+            way = (
+                f"goes to {least} to {most} at once: change it in steps" if now else "is changed by another start only"
+            )
+            raise OperatorError(f"{name} can't be {wanted}: from {now} it {way}")
