@@ -15,7 +15,8 @@ from ottla.metadata.image import EMPTY_IMAGE, BrokerImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from ottla.server.lifecycle import SHUTDOWN_SILENCE_S, BrokerIdentity, BrokerLifecycle
+from ottla.server.controlled_shutdown import SILENCE_S
+from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle
 
 from .virtual_time import VirtualTime
 
@@ -286,7 +287,7 @@ class TestShutdown:
         while not world.events:
             world.controller.answer(None, ConnectionError("gone"))
             world.time.run(0.1)
-        assert SHUTDOWN_SILENCE_S <= world.time.now < SHUTDOWN_SILENCE_S + 1
+        assert SILENCE_S <= world.time.now < SILENCE_S + 1
 
     def test_a_broker_that_never_served_just_ends(self, world: World) -> None:
         world.lifecycle.shut_down(lambda error: world.events.append(error or "let go"))

@@ -35,6 +35,7 @@ from ottla.protocol.messages.broker_registration import (
     RegistrationFeature,
     RegistrationListener,
 )
+from ottla.server.controlled_shutdown import ControlledShutdown
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +46,6 @@ LAST_RETRY_S = 1.0
 STEADY_S = 60.0
 """A broker that served for so long and has to register again does so at once, and says why."""
 MAX_REQUEST_TIMEOUT_S = 4.5
-SHUTDOWN_SILENCE_S = 5.0
-"""A broker that stops and hears from no controller for so long goes without its leave: perhaps all stop together."""
-SHUTDOWN_TIMEOUT_S = 60.0
 
 _FINAL = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION)
 """Refusals of a registration that no wait will change."""
@@ -145,7 +143,6 @@ class BrokerLifecycle:
         "_controller",
         "_deadline_s",
         "_done",
-        "_heard_s",
         "_identity",
         "_interval_s",
         "_new_incarnation_id",
@@ -158,6 +155,7 @@ class BrokerLifecycle:
         "_scheduler",
         "_serving_since_s",
         "_session_timeout_s",
+        "_shutdown",
         "_stage",
         "_timer",
         "broker_epoch",
@@ -193,8 +191,8 @@ class BrokerLifecycle:
         self._done: Done | None = None
         self._busy = False
         self._timer: TimerHandle | None = None
+        self._shutdown: ControlledShutdown | None = None
         self._deadline_s = 0.0
-        self._heard_s = 0.0
         self._serving_since_s = 0.0
         self._retry_s = RETRY_S
         self._renew_s = 0.0
@@ -228,8 +226,7 @@ class BrokerLifecycle:
             return
         self._stage = _Stage.SHUTTING_DOWN
         self._done = done
-        self._heard_s = self._clock.monotonic()
-        self._deadline_s = self._heard_s + SHUTDOWN_TIMEOUT_S
+        self._shutdown = ControlledShutdown(self._clock)
         self._act()
 
     def directory_failed(self, directory_id: Uuid) -> None:
@@ -365,24 +362,25 @@ class BrokerLifecycle:
         if self._stage is _Stage.REGISTERING:
             self._act()
             return
-        if response is None:
-            self._heartbeat_failed(error)
-            return
-        self._heard_s = self._clock.monotonic()
-        self.fenced = response.is_fenced
-        if self._stage is _Stage.SHUTTING_DOWN:
-            if response.should_shut_down or self._heard_s >= self._deadline_s:
+        if response is not None:
+            self.fenced = response.is_fenced
+        if self._shutdown is not None:
+            if self._shutdown.is_over(response, error):
                 self._let_go()
             else:
                 self._act(RETRY_S)
-        elif self._stage is _Stage.UNFENCING:
+            return
+        if response is None:
+            self._heartbeat_failed(error)
+            return
+        if self._stage is _Stage.UNFENCING:
             if response.should_shut_down:
                 self._register_again(_LET_GO)
             elif response.is_fenced:
                 self._act(RETRY_S)
             else:
                 self._stage = _Stage.RUNNING
-                self._serving_since_s = self._heard_s
+                self._serving_since_s = self._clock.monotonic()
                 self._act(self._interval_s)
                 self._finish(None)
         elif self._stage is _Stage.RUNNING and response.should_shut_down:
@@ -407,20 +405,11 @@ class BrokerLifecycle:
         self._renew_s = min(max(2 * self._renew_s, RETRY_S), LAST_RETRY_S)
 
     def _heartbeat_failed(self, error: BaseException | None) -> None:
-        if isinstance(error, KafkaError) and error.code is ErrorCode.STALE_BROKER_EPOCH:
-            if self._stage is _Stage.SHUTTING_DOWN:
-                self._let_go()
-                return
-            if self._stage in (_Stage.UNFENCING, _Stage.RUNNING):
-                self._register_again("the controller does not know this incarnation of the broker any more")
-                return
-        now_s = self._clock.monotonic()
-        silent = now_s - self._heard_s >= SHUTDOWN_SILENCE_S or now_s >= self._deadline_s
-        if self._stage is _Stage.SHUTTING_DOWN and silent:
-            logger.warning("no controller is there to move the leaderships of this broker, which stops without that")
-            self._let_go()
-            return
-        self._act(RETRY_S)
+        is_unknown = isinstance(error, KafkaError) and error.code is ErrorCode.STALE_BROKER_EPOCH
+        if is_unknown and self._stage in (_Stage.UNFENCING, _Stage.RUNNING):
+            self._register_again("the controller does not know this incarnation of the broker any more")
+        else:
+            self._act(RETRY_S)
 
     def _let_go(self) -> None:
         self._stage = _Stage.ENDED

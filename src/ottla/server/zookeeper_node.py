@@ -7,14 +7,13 @@ for them, but for those by which a broker asks to be let go: the controller then
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, Scheduler
 from ottla.common.config_keys_zookeeper import MIGRATION, ZOOKEEPER_CONNECT
 from ottla.common.endpoint import Endpoint
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
+from ottla.common.errors import InvariantError, OperatorError
 from ottla.common.ids import Uuid
 from ottla.common.machine import Machine
 from ottla.common.peer import ControllerRequests
@@ -28,12 +27,11 @@ from ottla.protocol.znodes.rooted import split_connect
 from ottla.protocol.znodes.session import ZooKeeperSession
 from ottla.server.broker_life import LifeDone
 from ottla.server.control import Control
-from ottla.server.lifecycle import MAX_REQUEST_TIMEOUT_S, RETRY_S, SHUTDOWN_SILENCE_S, SHUTDOWN_TIMEOUT_S
+from ottla.server.controlled_shutdown import ControlledShutdown
+from ottla.server.lifecycle import MAX_REQUEST_TIMEOUT_S, RETRY_S
 from ottla.storage.meta_properties import ZOOKEEPER, random_id, read_meta_properties
 from ottla.zookeeper.entrance import Entrance
 from ottla.zookeeper.registration import BrokerRegistration
-
-logger = logging.getLogger(__name__)
 
 
 class ZooKeeperNode:
@@ -140,12 +138,11 @@ class ZooKeeperLife:
     __slots__ = (
         "_clock",
         "_controller",
-        "_deadline_s",
         "_done",
-        "_heard_s",
         "_node_id",
         "_publisher",
         "_registration",
+        "_shutdown",
         "follow",
         "scheduler",
         "start",
@@ -169,8 +166,7 @@ class ZooKeeperLife:
         self._clock = clock
         self.scheduler = scheduler
         self._done: LifeDone | None = None
-        self._heard_s = 0.0
-        self._deadline_s = 0.0
+        self._shutdown: ControlledShutdown | None = None
         self.follow = registration.follow
         self.start = registration.start
         self.unawaited = registration.unawaited
@@ -202,8 +198,7 @@ class ZooKeeperLife:
             self.scheduler.call_soon(done, None)
             return
         self._done = done
-        self._heard_s = self._clock.monotonic()
-        self._deadline_s = self._heard_s + SHUTDOWN_TIMEOUT_S
+        self._shutdown = ControlledShutdown(self._clock)
         self._ask()
 
     def _ask(self) -> None:
@@ -218,15 +213,7 @@ class ZooKeeperLife:
         self._controller.send(request, self._heard, MAX_REQUEST_TIMEOUT_S)
 
     def _heard(self, response: BrokerHeartbeatResponse | None, error: BaseException | None) -> None:
-        now_s = self._clock.monotonic()
-        gone = isinstance(error, KafkaError) and error.code is ErrorCode.STALE_BROKER_EPOCH
-        if response is not None:
-            self._heard_s = now_s
-            gone = response.should_shut_down
-        elif now_s - self._heard_s >= SHUTDOWN_SILENCE_S and not gone:
-            logger.warning("no controller is there to move the leaderships of this broker, which stops without that")
-            gone = True
-        if not gone and now_s < self._deadline_s:
+        if self._shutdown is not None and not self._shutdown.is_over(response, error):
             self.scheduler.call_later(RETRY_S, self._ask)
             return
         done, self._done = self._done, None

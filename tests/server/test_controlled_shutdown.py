@@ -1,0 +1,43 @@
+"""When a broker that stops goes: with the controller's leave, or without."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from ottla.server.controlled_shutdown import SILENCE_S, TIMEOUT_S, ControlledShutdown
+
+from .virtual_time import VirtualTime
+
+BUSY, LET_GO = BrokerHeartbeatResponse(), BrokerHeartbeatResponse(should_shut_down=True)
+GONE = ConnectionError("gone")
+
+
+def test_it_goes_with_the_leave_of_the_controller_and_as_one_that_it_does_not_know() -> None:
+    shutdown = ControlledShutdown(VirtualTime())
+    assert not shutdown.is_over(BUSY, None)
+    assert shutdown.is_over(LET_GO, None)
+    assert shutdown.is_over(None, KafkaError(ErrorCode.STALE_BROKER_EPOCH, ""))
+
+
+def test_only_silence_without_a_break_lets_it_go() -> None:
+    time = VirtualTime()
+    shutdown = ControlledShutdown(time)
+    for answer, after_s in ((None, SILENCE_S - 1), (BUSY, 1), (None, SILENCE_S - 1)):
+        time.run(after_s)
+        assert not shutdown.is_over(answer, None if answer else GONE)
+    assert not shutdown.is_over(None, KafkaError(ErrorCode.NOT_CONTROLLER, ""))
+    time.run(1)
+    assert shutdown.is_over(None, GONE)
+
+
+@pytest.mark.parametrize("answer", [BUSY, None])
+def test_it_waits_for_the_controller_up_to_a_limit(answer: BrokerHeartbeatResponse | None) -> None:
+    time = VirtualTime()
+    shutdown = ControlledShutdown(time)
+    while time.now < TIMEOUT_S - 1:
+        time.run(1)
+        assert not shutdown.is_over(BUSY, None)
+    time.run(1)
+    assert shutdown.is_over(answer, None if answer else GONE)
