@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..cluster.ensemble import Server
-from ..cluster.nodes import STOP_TIMEOUT_S, Node, Nodes, eventually
+from ..cluster.logged_process import STOP_TIMEOUT_S
+from ..cluster.nodes import Node, Nodes, eventually
 from ..faults.small_disk import SmallDisk
 from .coordination import reigns_in
 from .network import CLIENTS, Link, Links, Network

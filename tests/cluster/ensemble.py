@@ -5,10 +5,7 @@ They run the jars that Apache Kafka 3.9 brings; whoever starts them has the clas
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +14,8 @@ from typing import Self
 
 from ottla.app.ports import HOST, free_ports
 
-from .nodes import STOP_TIMEOUT_S, eventually
+from .logged_process import LoggedProcess
+from .nodes import eventually
 
 START_TIMEOUT_S = 180.0
 PROBE_S = 5.0
@@ -54,19 +52,17 @@ def on_loopback(folder: Path) -> list[Seat]:
     return [Seat(HOST, ports[number::SERVERS], home, home) for number, home in enumerate(homes)]
 
 
-class Server:
+class Server(LoggedProcess):
     """One of them, killed and started like a `Node`."""
 
     def __init__(self, config: Path, seat: Seat, java: Sequence[str]) -> None:
+        super().__init__(config.with_suffix(".log"))
         self.seat = seat
-        self.log = config.with_suffix(".log")
-        self.process: subprocess.Popen[bytes] | None = None
         self._command = [*seat.enter, *java, MAIN, str(config)]
 
     def start(self, *, wait: bool = False) -> None:
         """For the first time or again."""
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log, start_new_session=True)
+        self.run(self._command)
         if wait:
             eventually(lambda: self.ready, f"{self.log} tells of a server that serves", START_TIMEOUT_S)
 
@@ -79,23 +75,6 @@ class Server:
                 return b"Mode: " in probe.recv(4096)
         except OSError:
             return False
-
-    def kill(self) -> None:
-        """kill -9."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> int:
-        """As by a supervisor; the exit code."""
-        return self._end(signal.SIGTERM)
-
-    def _end(self, number: int) -> int:
-        process, self.process = self.process, None
-        assert process is not None
-        os.kill(process.pid, number)
-        return process.wait(STOP_TIMEOUT_S)
-
-    def log_text(self) -> str:
-        return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
 class Ensemble:

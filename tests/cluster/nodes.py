@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -28,11 +27,11 @@ from ottla.metadata.image import EMPTY_IMAGE
 from ottla.protocol.znodes.configs import encode_config
 from ottla.zookeeper.entities import changed_entities, entity_path, entity_values
 
+from .logged_process import LoggedProcess
+
 T = TypeVar("T")
 
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 90.0
-"""A controlled shutdown alone may take a minute."""
 SETTINGS = {
     "broker.session.timeout.ms": "1500",
     "broker.heartbeat.interval.ms": "200",
@@ -105,19 +104,18 @@ class Place:
     """The others."""
 
 
-class Node:
+class Node(LoggedProcess):
     """One node of the cluster."""
 
     def __init__(self, folder: Path, node_id: int, place: Place) -> None:
+        super().__init__(folder / f"node-{node_id}.log")
         self.node_id = node_id
         self.place = place
         self.port = place.port
         self.directory_id = uuid_to_string(new_uuid(os.urandom(16)))
         self.data_dir = place.data_dir or folder / f"node-{node_id}"
         self.config = folder / f"node-{node_id}.properties"
-        self.log = folder / f"node-{node_id}.log"
         self.ready_file = folder / f"node-{node_id}.ready"
-        self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
@@ -138,10 +136,7 @@ class Node:
 
     def start(self, *, wait: bool = True) -> None:
         command = [self.place.python, "-m", "ottla", "start", "--config", str(self.config)]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--ready-file", str(self.ready_file)], stdout=log, stderr=log, start_new_session=True
-            )
+        self.run([*command, "--ready-file", str(self.ready_file)])
         if wait:
             self.wait_ready()
 
@@ -163,23 +158,6 @@ class Node:
             return self.ready
 
         eventually(ready, f"node {self.node_id} is ready\n{self.log_text()[-4000:]}", START_TIMEOUT_S)
-
-    def kill(self) -> None:
-        """kill -9."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> int:
-        """A controlled shutdown; the exit code."""
-        return self._end(signal.SIGTERM)
-
-    def _end(self, number: int) -> int:
-        process, self.process = self.process, None
-        assert process is not None
-        os.kill(process.pid, number)
-        return process.wait(STOP_TIMEOUT_S)
-
-    def log_text(self) -> str:
-        return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
 class Nodes:

@@ -22,7 +22,8 @@ from ottla.protocol.messages.broker_registration import (
 )
 from ottla.protocol.registry import ApiKey
 
-from .nodes import START_TIMEOUT_S, STOP_TIMEOUT_S, ZOOKEEPER, Node, Nodes, eventually, of_the_quorum
+from .logged_process import STOP_TIMEOUT_S
+from .nodes import START_TIMEOUT_S, ZOOKEEPER, Node, Nodes, eventually, of_the_quorum
 from .test_three_nodes import admin, consume, create, in_sync, produce
 
 REFUSED = "is not registered yet"

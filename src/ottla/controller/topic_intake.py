@@ -18,11 +18,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ottla.common.config_def import ConfigResourceType
-from ottla.common.errors import KafkaError, ProtocolError
+from ottla.common.errors import ProtocolError
 from ottla.common.ids import Uuid
 from ottla.common.rounds import Round
 from ottla.controller.driver import Controller
 from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.controller.tree_intake import note_refusal
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.log import LeaderAndEpoch
 from ottla.metadata.records import ApiMessageAndVersion, versioned
@@ -167,13 +168,7 @@ class TopicIntake:
     # -- how -------------------------------------------------------------------------------------------------------
 
     def _run(self, operation: Callable[[MetadataImage, ControllerContext], ControllerResult[None]]) -> None:
-        self._controller.submit(operation, _told)
-
-
-def _told(_response: object, error: BaseException | None) -> None:
-    """Nobody waits; after the end of a reign the next controller reads all topics."""
-    if isinstance(error, KafkaError):
-        logger.info("what was written of a topic is refused: %s", error)
+        self._controller.submit(operation, note_refusal)
 
 
 def _created(

@@ -133,7 +133,7 @@ class TreeIntake:
     def _note_taken_in(self, path: str, node: Znode, error: BaseException | None) -> None:
         """For the next controller; a broker that has gone meanwhile is looked at again anyway."""
         if error is not None:
-            _told(None, error)
+            note_refusal(None, error)
             return
         self._controller.brokers_changed()
         if node.version == NEW:
@@ -216,15 +216,15 @@ class TreeIntake:
     # -- how -------------------------------------------------------------------------------------------------------
 
     def _run(self, operation: Handler) -> None:
-        self._controller.submit(operation, _told)
+        self._controller.submit(operation, note_refusal)
 
     @staticmethod
     def _written(callback: Callable[[], None]) -> Callable[[BaseException | None], None]:
         return lambda error: callback() if error is None else None
 
 
-def _told(_response: object, error: BaseException | None) -> None:
-    """Nobody waits; after the end of a reign the next controller looks again."""
+def note_refusal(_response: object, error: BaseException | None) -> None:
+    """Nobody waits for an answer; after the end of a reign the next controller looks again."""
     if isinstance(error, KafkaError):
         logger.info("what was asked for in ZooKeeper is refused: %s", error)
 
