@@ -25,8 +25,11 @@ FIRST_BACKOFF_MS = 1000
 class NodeTickets:
     """Belongs to the loop."""
 
-    def __init__(self, login: KerberosLogin, window: RefreshWindow, machine: Machine) -> None:
-        """`machine` has a pool of threads that may wait. Waits for the first ticket. Raises OperatorError."""
+    def __init__(self, login: KerberosLogin, initiator: Initiator, window: RefreshWindow, machine: Machine) -> None:
+        """`initiator` takes the tickets of `login`, in threads of the machine's pool, which may wait.
+
+        Waits for the first one. Raises OperatorError.
+        """
         self._machine = machine
         self._window = window
         self._whose = login.principal or login.source
@@ -34,7 +37,6 @@ class NodeTickets:
         """What has a ticket for a host."""
         self._asking: dict[str, list[Begun]] = {}
         """Who waits for one, by host."""
-        initiator = Initiator(login, self._now_s)
         late = f"{login.setting}: the KDC gave no ticket of {login.source} within {START_S:.0f} s; check krb5.conf"
         backoff = Backoff(FIRST_BACKOFF_MS, max(FIRST_BACKOFF_MS, int(1000 * window.min_period_s)))
         renewal = Renewal("the ticket of this node", initiator.take, self._use, backoff, machine)

@@ -127,6 +127,7 @@ class SaslOfListeners:
         """By a ticket that this node takes. Waits for the KDC."""
         from ottla.app.kerberos import NodeTickets  # these here, since few ask for Kerberos
         from ottla.security.sasl.kerberos_login import SERVICE_NAME, login_of
+        from ottla.security.sasl.kerberos_tickets import Initiator
 
         setting = of_listener(listener.name, _JAAS, GSSAPI)
         options = self._module(listener, GSSAPI, mechanism_setting).options
@@ -137,7 +138,8 @@ class SaslOfListeners:
             self._number(listener, "sasl.kerberos.min.time.before.relogin", GSSAPI) / 1000,
         )
         login = login_of(setting, options, str(service or ""), SERVICE_NAME)
-        return NodeTickets(login, window, self._machine._replace(pool=self._make_waiters())).begin
+        initiator = Initiator(login, lambda: self._machine.clock.time_ms() / 1000)
+        return NodeTickets(login, initiator, window, self._machine._replace(pool=self._make_waiters())).begin
 
     def _token_login(self, listener: ListenerInfo) -> Login:
         """By the token in a file, which whoever renews it replaces, or by one that an issuer gives. Blocks."""
