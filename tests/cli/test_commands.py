@@ -137,6 +137,63 @@ def test_a_broker_that_cannot_be_reached_is_one_sentence(arguments, nowhere):
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize("digits", [5, 10, 19, 40, 5000])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topic create t --replication-factor N",
+        "topic create t --partitions N",
+        "topic alter t --partitions N",
+        "topic trim t --before-offset N",
+        "txn abort t:0 --start-offset N",
+        "txn abort t:0 --producer-id N --producer-epoch 1 --coordinator-epoch 1",
+        "txn abort t:0 --producer-id 1 --producer-epoch N --coordinator-epoch 1",
+        "txn abort t:0 --producer-id 1 --producer-epoch 1 --coordinator-epoch N",
+        "txn list --producer-id N",
+        "txn list --duration Nw",
+        "txn producers t --broker N",
+        "txn hanging --broker N",
+        "token create --max-lifetime Nw",
+        "token renew X --period Nw",
+        "cluster decommission N --unregister",
+        "cluster decommission N --throttle N",
+        "cluster reassign --topic t --replication-factor 1 --throttle N",
+        "cluster features upgrade --feature group.version=N",
+        "log move t --broker N --to /tmp",
+        "group reset-offsets g --topic t --to-offset N",
+        "group reset-offsets g --topic t --shift-by N",
+        "group reset-offsets g --topic t --by-duration Nw",
+        "consume t --offset N",
+        "consume t --partition N",
+        "consume t --max N",
+        "consume t --timeout N",
+        "consume t --timestamp N",
+        "produce t --partition N",
+        "produce t --timeout N",
+        "quota set --user u --producer-byte-rate N",
+        "mirror --from a:1 --to b:1 --topics t --interval N",
+    ],
+)
+def test_a_number_is_refused_or_the_broker_is_asked(command, digits, nowhere):
+    """Whether it fits into what a request has for it is told with the name of the option."""
+    *words, last = [word.replace("N", "9" * digits) for word in command.split()]
+    servers = [] if command.startswith("mirror") else ["-b", nowhere]
+    result = CliRunner().invoke(cli, [*words, last, *servers], input="")
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("node_id", [2**31, 10**10, "9" * 5000], ids=["32 bits", "64 bits", "many"])
+def test_the_id_of_a_voter_has_to_fit_into_a_record(tmp_path, node_id):
+    voter = f"{node_id}@localhost:9093:JEXY6aqzQY-32P5TStzaFg"
+    cluster = ["--cluster-id", "2v6DyEs_QqqMYFjaPzw5Ow", "--initial-controllers", voter]
+    command = ["format", "--data-dir", str(tmp_path / "data"), *cluster]
+    result = CliRunner().invoke(cli, command)
+    assert result.exit_code == 2
+    assert "is no controller of the form ID@HOST:PORT:DIRECTORYID, with an id up to 2147483647" in result.stderr
+
+
 def test_the_environment_names_the_broker(nowhere):
     result = CliRunner(env={"OTTLA_BOOTSTRAP_SERVER": nowhere}).invoke(cli, ["topic", "list"])
     assert nowhere in result.stderr

@@ -79,6 +79,13 @@ def test_set_append_subtract_delete(with_topic: MetadataImage, context: Controll
         (TOPIC, "t", [("retention.ms", 9, "1")], 42, "Unknown operations type 9"),
         (BROKER, "2", [("log.retention.ms", SET, "1")], 42, "Unexpected broker id, expected 1, but received 2"),
         (BROKER, "x", [("log.retention.ms", SET, "1")], 42, "Node id must be an integer, but it is: x"),
+        (
+            BROKER,
+            "9" * 5000,
+            [("log.retention.ms", SET, "1")],
+            42,
+            "Node id must be an integer, but it is: " + "9" * 5000,
+        ),
         (BROKER, "1", [("log.dirs", SET, "/x")], 42, "Cannot update these configs dynamically: [log.dirs]"),
         (BROKER, "", [("log.retention.ms", SET, "x")], 42, "Not a number of type LONG"),
         (16, "x", [("a", SET, "b")], 42, "Unknown resource type 16"),

@@ -192,7 +192,10 @@ def test_levels_are_chosen_by_a_release_and_by_name(
         (None, {"metadata.version": "20"}, "is named by --release-version"),
         (None, {"share.version": "1"}, "is none that can be chosen: those are group.version"),
         (None, {"group.version": "2"}, "it has the levels 0 to 1"),
-        (None, {"group.version": "-1"}, "a level is an integer from 0 on"),
+        (None, {"group.version": "-1"}, "=-1 names no level: those known here are 0 to 1"),
+        (None, {"group.version": "99999999999"}, "names no level: those known here are 0 to 1"),
+        (None, {"metadata.version": "1" * 5000}, "names no level: those known here are 7 to 33"),
+        (None, {"other.version": "32768"}, "names no level: a level is an integer from 0 to 32767"),
         ("3.9", {"eligible.leader.replicas.version": "1"}, r"needs metadata.version 23 \(4.0-IV1\): choose a higher"),
     ],
 )

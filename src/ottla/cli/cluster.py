@@ -30,6 +30,7 @@ from ottla.cli.positions import METAVAR, Selection, find_positions, parse_select
 from ottla.client.cluster import Cluster
 from ottla.client.model import ConfigOperation, Position, QuorumInfo, QuorumReplicaInfo, ResourceType
 from ottla.client.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
+from ottla.common.config_def import MAX_INT, MAX_LONG
 from ottla.common.errors import DAMAGED_JSON, OperatorError
 from ottla.common.files import read_file
 from ottla.common.ids import uuid_to_string
@@ -189,7 +190,7 @@ def elect(targets: Selection, unclean: bool, as_json: bool, bootstrap_server: st
     help="Moves as JSON, as kafka-reassign-partitions reads them; - is standard input.",
 )
 @click.option(
-    "--throttle", type=click.IntRange(min=1), metavar="BYTES", help="At most so many bytes a second a broker."
+    "--throttle", type=click.IntRange(1, MAX_LONG), metavar="BYTES", help="At most so many bytes a second a broker."
 )
 @click.option("--status", is_flag=True, help="Only show the moves that are under way.")
 @click.option("--cancel", is_flag=True, help="Cancel the moves that are under way.")
@@ -236,9 +237,9 @@ def reassign(
         "ottla cluster decommission 4 --unregister",
     )
 )
-@click.argument("broker_id", metavar="BROKER", type=click.IntRange(min=0))
+@click.argument("broker_id", metavar="BROKER", type=click.IntRange(0, MAX_INT))
 @click.option(
-    "--throttle", type=click.IntRange(min=1), metavar="BYTES", help="At most so many bytes a second a broker."
+    "--throttle", type=click.IntRange(1, MAX_LONG), metavar="BYTES", help="At most so many bytes a second a broker."
 )
 @click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
 @click.option("--unregister", is_flag=True, help="Forget the broker, which was stopped and holds no replica any more.")

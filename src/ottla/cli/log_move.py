@@ -23,6 +23,7 @@ from ottla.cli.command import (
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.client.cluster import Cluster
 from ottla.client.model import LogDirectory, Position
+from ottla.common.config_def import MAX_INT
 from ottla.common.errors import OperatorError
 
 POLL_S = 0.5
@@ -31,7 +32,14 @@ POLL_S = 0.5
 @click.argument(
     "targets", metavar=f"{METAVAR}...", nargs=-1, required=True, callback=parse_selection, shell_complete=complete_topic
 )
-@click.option("--broker", "node_id", type=int, required=True, metavar="ID", help="Whose replicas these are.")
+@click.option(
+    "--broker",
+    "node_id",
+    type=click.IntRange(0, MAX_INT),
+    required=True,
+    metavar="ID",
+    help="Whose replicas these are.",
+)
 @click.option("--to", "path", required=True, metavar="DIR", help="A directory in log.dirs of that broker.")
 @click.option("--execute", is_flag=True, help="Do it; without, only show what would be done.")
 @click.option("--no-wait", is_flag=True, help="Don't wait for the end.")

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from ottla.common.config_def import MAX_LONG
+
 _DURATION = re.compile(
     r"P?(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?T?(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?",
     re.ASCII | re.IGNORECASE,
@@ -42,7 +44,10 @@ def parse_duration(text: str, option: str = "--by-duration") -> int:
     parts = {unit: int(number) for unit, number in match.groupdict().items() if number} if match else {}
     if not parts:
         raise click.BadParameter(f"{text!r} is not a duration such as 90s, 1d12h or PT30M", param_hint=option)
-    return sum(number * _UNIT_MS[unit] for unit, number in parts.items())
+    total_ms = sum(number * _UNIT_MS[unit] for unit, number in parts.items())
+    if total_ms > MAX_LONG:
+        raise click.BadParameter(f"{text!r} is longer than 64 bits of milliseconds", param_hint=option)
+    return total_ms
 
 
 def duration_text(duration_ms: int) -> str:

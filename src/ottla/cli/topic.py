@@ -35,10 +35,11 @@ from ottla.client.model import (
     ResourceType,
     TopicInfo,
 )
+from ottla.common.config_def import MAX_INT, MAX_LONG, MAX_SHORT
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import uuid_to_string
 
-COUNT = click.IntRange(min=1)
+PARTITION_COUNT = click.IntRange(1, MAX_INT)
 SPECIAL_TIMES = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}
 
 
@@ -55,11 +56,13 @@ def topic() -> None:
     )
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("--partitions", "-p", type=COUNT, default=None, help="Number of partitions  [default: num.partitions]")
+@click.option(
+    "--partitions", "-p", type=PARTITION_COUNT, default=None, help="Number of partitions  [default: num.partitions]"
+)
 @click.option(
     "--replication-factor",
     "-r",
-    type=COUNT,
+    type=click.IntRange(1, MAX_SHORT),
     default=None,
     help="Replicas of each partition  [default: default.replication.factor]",
 )
@@ -189,7 +192,9 @@ def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
     )
 )
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
-@click.option("--partitions", "-p", type=COUNT, default=None, help="The new total; partitions are never taken away.")
+@click.option(
+    "--partitions", "-p", type=PARTITION_COUNT, default=None, help="The new total; partitions are never taken away."
+)
 @settings_option("--config", "-c", help_text="Set a config; may be repeated.")
 @click.option("--delete-config", multiple=True, metavar="NAME", help="Back to the broker's value; may be repeated.")
 @json_option
@@ -293,7 +298,7 @@ def _known(value: int) -> int | None:
     callback=parse_selection,
     shell_complete=complete_topic,
 )
-@click.option("--before-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Records below this offset.")
+@click.option("--before-offset", type=click.IntRange(0, MAX_LONG), metavar="OFFSET", help="Records below this offset.")
 @click.option("--before-time", metavar="MS|ISO", help="Records before the first one that is as young as this.")
 @click.option("--all", "everything", is_flag=True, help="All records that there are now.")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")

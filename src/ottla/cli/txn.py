@@ -37,6 +37,7 @@ from ottla.client.model import (
     TransactionDescription,
     TransactionFilters,
 )
+from ottla.common.config_def import MAX_INT, MAX_LONG, MAX_SHORT
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.topic_partition import by_topic
 
@@ -72,7 +73,7 @@ def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | N
     ),
 )
 @click.option("--state", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these.")
-@click.option("--producer-id", "producer_ids", type=click.IntRange(min=0), multiple=True, help="Only these.")
+@click.option("--producer-id", "producer_ids", type=click.IntRange(0, MAX_LONG), multiple=True, help="Only these.")
 @click.option(
     "--duration",
     "min_duration_ms",
@@ -158,7 +159,7 @@ def _text(name: str, value: Any) -> object:
     "topics", metavar=f"{METAVAR}...", nargs=-1, required=True, shell_complete=complete_topic, callback=parse_selection
 )
 @click.option(
-    "--broker", "-B", "broker_id", type=click.IntRange(min=0), help="What this replica knows; not the leader."
+    "--broker", "-B", "broker_id", type=click.IntRange(0, MAX_INT), help="What this replica knows; not the leader."
 )
 @json_option
 @connection_options
@@ -215,7 +216,9 @@ class Hanging(NamedTuple):
         "ottla txn hanging --broker 2 --json",
     )
 )
-@click.option("--broker", "-B", "broker_id", type=click.IntRange(min=0), help="Only partitions with a replica there.")
+@click.option(
+    "--broker", "-B", "broker_id", type=click.IntRange(0, MAX_INT), help="Only partitions with a replica there."
+)
 @click.option(
     "--topic",
     "-t",
@@ -318,10 +321,10 @@ def _one_position(ctx: click.Context, parameter: click.Parameter, value: str) ->
     )
 )
 @click.argument("position", metavar="TOPIC:PARTITION", shell_complete=complete_topic, callback=_one_position)
-@click.option("--start-offset", type=click.IntRange(min=0), help="Where the transaction begins in the partition.")
-@click.option("--producer-id", type=click.IntRange(min=0), help="Instead of a start offset, with both epochs.")
-@click.option("--producer-epoch", type=click.IntRange(0, 32767))
-@click.option("--coordinator-epoch", type=click.IntRange(min=0))
+@click.option("--start-offset", type=click.IntRange(0, MAX_LONG), help="Where the transaction begins in the partition.")
+@click.option("--producer-id", type=click.IntRange(0, MAX_LONG), help="Instead of a start offset, with both epochs.")
+@click.option("--producer-epoch", type=click.IntRange(0, MAX_SHORT))
+@click.option("--coordinator-epoch", type=click.IntRange(0, MAX_INT))
 @click.option("--yes", "-y", is_flag=True, help="Don't ask on a terminal.")
 @json_option
 @connection_options

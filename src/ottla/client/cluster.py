@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
@@ -53,7 +52,7 @@ from ottla.client.model import (
 )
 from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.acl import Acl
-from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OttlaError
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
 from ottla.common.ids import Uuid
 
 T = TypeVar("T")
@@ -151,9 +150,7 @@ class Cluster:
         try:
             return self._retry(attempt)
         except TopicNotFound as error:
-            with suppress(OttlaError):  # the names of the others are a courtesy
-                self._refresh(None)
-            raise TopicNotFound(name, known=self._topics) from error
+            raise reading.topic_not_found(self._any_connection(), name) from error
 
     # Offsets and records
 
@@ -713,17 +710,15 @@ class Cluster:
         if resource_type is not ResourceType.BROKER or not name:
             return self._any_connection()
         self._refresh([])
-        if not name.isascii() or not name.isdigit():
-            raise self._no_such_broker(name)
-        return self._broker_connection(int(name))
+        return self._broker_connection(name)
 
-    def _broker_connection(self, node_id: int) -> Connection:
+    def _broker_connection(self, node_id: int | str) -> Connection:
         """To one broker that the caller named. Raises KafkaError BROKER_ID_NOT_REGISTERED."""
-        if node_id not in self._brokers:
+        if str(node_id) not in map(str, self._brokers):
             self._refresh([])
-        if node_id not in self._brokers:
+        if str(node_id) not in map(str, self._brokers):
             raise self._no_such_broker(str(node_id))
-        return self._connection(node_id)
+        return self._connection(int(node_id))
 
     def _no_such_broker(self, name: str) -> KafkaError:
         known = ", ".join(str(node_id) for node_id in sorted(self._brokers))

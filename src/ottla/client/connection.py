@@ -175,7 +175,8 @@ class Connection:
         """Send one request in the best common version (up to `max_version`) and return its response message.
 
         Raises ConnectionLost when the connection breaks, KafkaError REQUEST_TIMED_OUT when no whole answer came in
-        time, ProtocolError when the answer makes no sense. Error codes inside the response are the caller's.
+        time and INVALID_REQUEST for a message that can't be written, ProtocolError when the answer makes no sense.
+        Error codes inside the response are the caller's.
         """
         self._maybe_log_in_again()
         return self._exchange(api_key, self.version_for(api_key, max_version), message, timeout_s)
@@ -248,9 +249,13 @@ class Connection:
         frames: dict[int, bytes] = {}
         for message in messages:
             self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-            frames[self._correlation_id] = encode_request(
-                api_key, version, self._correlation_id, self._client_id, message
-            )
+            try:
+                frames[self._correlation_id] = encode_request(
+                    api_key, version, self._correlation_id, self._client_id, message
+                )
+            except struct.error as error:
+                what = f"a number is too large for a request {API[api_key].name}: {error}"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, what) from error
         try:
             deadline = time.monotonic() + allowed_s
             for frame in frames.values():

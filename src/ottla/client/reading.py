@@ -102,6 +102,11 @@ def metadata(connection: Connection, topics: Sequence[str] | None) -> Metadata:
     return Metadata(ClusterInfo(response.cluster_id, response.controller_id, brokers), found, error)
 
 
+def topic_not_found(connection: Connection, name: str) -> TopicNotFound:
+    """With the topic that may be meant, since the others are asked for."""
+    return TopicNotFound(name, known=[topic.name for topic in metadata(connection, None).topics])
+
+
 def _topic_info(name: str, topic: MetadataResponseTopic) -> TopicInfo:
     partitions = tuple(
         PartitionInfo(

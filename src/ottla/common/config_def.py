@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode, KafkaError
 
+MAX_SHORT = 2**15 - 1
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 MAX_DOUBLE = 1.7976931348623157e308

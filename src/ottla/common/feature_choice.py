@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ottla.common.config_def import MAX_SHORT
 from ottla.common.errors import OperatorError
 from ottla.common.feature_levels import (
     FEATURE_LEVELS,
@@ -17,8 +18,9 @@ from ottla.common.feature_levels import (
     unmet_need,
 )
 
-MAX_LEVEL = 2**15 - 1
-"""A level is a 16-bit integer on the wire."""
+MAX_LEVEL = MAX_SHORT
+"""As on the wire."""
+MAX_DIGITS = 5
 
 
 def metadata_level_named(option: str, version: str) -> int:
@@ -36,9 +38,18 @@ def metadata_level_named(option: str, version: str) -> int:
 def parse_levels(option: str, named: Mapping[str, str]) -> dict[str, int]:
     """The levels of `option`, by feature; raises OperatorError for what is no level."""
     for name, text in named.items():
-        if not (text.isascii() and text.isdigit()) or int(text) > MAX_LEVEL:
-            raise OperatorError(f"{option} {name}={text} has no level: a level is an integer from 0 on")
+        if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS or int(text) > MAX_LEVEL:
+            raise OperatorError(f"{option} {name}={text} names no level: {_levels(name)}")
     return {name: int(text) for name, text in named.items()}
+
+
+def _levels(name: str) -> str:
+    """Those that are known here; a cluster may be newer."""
+    if name == METADATA_VERSION:
+        return f"those known here are {LOWEST_LEVEL} to {HIGHEST_LEVEL}"
+    if name in FEATURE_LEVELS:
+        return f"those known here are 0 to {FEATURE_LEVELS[name][-1].level}"
+    return f"a level is an integer from 0 to {MAX_LEVEL}"
 
 
 def first_levels(release_version: str | None, named: Mapping[str, str]) -> dict[str, int]:

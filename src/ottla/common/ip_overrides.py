@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ottla.common.config_def import ConfigValue
 from ottla.common.errors import ErrorCode, KafkaError
 
@@ -27,8 +29,8 @@ def parse_ip_overrides(text: str) -> dict[str, int]:
     overrides = {}
     for item in filter(None, map(str.strip, text.split(","))):
         host, _, count = item.rpartition(":")
-        host = host.strip().removeprefix("[").removesuffix("]")
-        if not host or not (count.strip().isascii() and count.strip().isdecimal()) or int(count) >= 2**31:
+        host, count = host.strip().removeprefix("[").removesuffix("]"), count.strip()
+        if not host or not re.fullmatch("[0-9]{1,10}", count) or int(count) >= 2**31:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"holds {item!r}, which is not of the form host:count")
         overrides[host] = int(count)
     return overrides

@@ -118,7 +118,7 @@ def _alterable_resource(
         validate_topic_name(name)
         return ConfigResource(ConfigResourceType.TOPIC, name)
     if resource_type == ConfigResourceType.BROKER:
-        if name and not (name.isdecimal() and int(name) in image.brokers):
+        if name and name not in map(str, image.brokers):
             _check_broker_name(name, context.config.node_id, allow_default=False)
         return ConfigResource(ConfigResourceType.BROKER, name)
     if resource_type == ConfigResourceType.GROUP:

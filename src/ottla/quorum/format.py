@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 
 from ottla.common.clock import Clock, Rng
+from ottla.common.config_def import MAX_INT
 from ottla.common.disk import Disk
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
@@ -32,9 +33,10 @@ def parse_initial_controllers(text: str, listener_name: str) -> tuple[Voter, ...
     voters: list[Voter] = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         match = _CONTROLLER.fullmatch(item)
-        if match is None or not 0 < int(match.group(4)) <= 65535:
+        if match is None or int(match.group(1)) > MAX_INT or not 0 < int(match.group(4)) <= 65535:
             raise OperatorError(
-                f"{item!r} is no controller of the form ID@HOST:PORT:DIRECTORYID, with a directory id of 22 characters"
+                f"{item!r} is no controller of the form ID@HOST:PORT:DIRECTORYID, with an id up to {MAX_INT} and a "
+                "directory id of 22 characters"
             )
         host = match.group(2) or match.group(3)
         directory_id = uuid_from_string(match.group(5))
