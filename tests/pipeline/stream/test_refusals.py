@@ -125,6 +125,17 @@ def test_a_driver_without_the_python_of_the_workers(
         streams.run(TEXT.format(topic=topic, result='table = "DIR/table"'))
 
 
+def test_a_pattern_that_matches_the_topic_of_the_results(streams: Streams, topic: str) -> None:
+    """Each row would come back as a record, and so for ever."""
+    text = TEXT.format(topic=topic, result=f'topic = "{topic}"')
+    named = f'topic = "{topic}"'
+    assert named in text
+    with pytest.raises(
+        OperatorError, match=rf"matches '{topic}', the topic of \[result\]: the stream would feed itself"
+    ):
+        streams.run(text.replace(named, f'topic_pattern = "{topic[:-1]}."', 1))
+
+
 def test_a_topic_that_is_not_there(streams: Streams, topic: str) -> None:
     with pytest.raises(OperatorError, match="topic 'nowhere' does not exist"):
         streams.run(TEXT.format(topic="nowhere", result='table = "DIR/table"'))

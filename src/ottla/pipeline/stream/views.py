@@ -58,10 +58,16 @@ def settle(definition: StreamDefinition, formats: Mapping[str, ValueFormat], clu
 
 
 def require_topics(definition: StreamDefinition, cluster: Cluster) -> None:
-    """Raise OperatorError unless all named topics are there."""
-    for source in definition.sources.values():
+    """Raise OperatorError unless all named topics are there, and no pattern matches that of the results."""
+    for view, source in definition.sources.items():
+        found = subscribed(cluster, _subscription(source))
         if not source.topic_pattern:
-            require_all(subscribed(cluster, _subscription(source)), _subscription(source))
+            require_all(found, _subscription(source))
+        elif definition.result.topic in found:
+            raise OperatorError(
+                f"[sources.{view}] topic_pattern = {source.topic_pattern!r} matches {definition.result.topic!r}, the "
+                "topic of [result]: the stream would feed itself; narrow the pattern, or choose another topic"
+            )
 
 
 def register_views(
