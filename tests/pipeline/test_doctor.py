@@ -23,7 +23,7 @@ from ottla.common.acl import ANONYMOUS, Acl, AclOperation, PatternType, Permissi
 from ottla.common.errors import ErrorCode, OperatorError
 from ottla.pipeline import doctor
 from ottla.pipeline.leases import LEASE_DIRECTORY
-from ottla.pipeline.session import EXTRA_MODULES
+from ottla.pipeline.session import EXTRA_MODULES, memory_bytes
 from ottla.testing import Broker
 
 from .limits import RUN_S
@@ -253,10 +253,10 @@ def test_memory_that_is_not_there() -> None:
 
 @pytest.mark.parametrize(("text", "size"), [("1g", 1 << 30), ("512M", 512 << 20), ("3kb", 3 << 10), ("7", 7)])
 def test_sizes_as_the_jvm_has_them(text: str, size: int) -> None:
-    assert doctor.memory_bytes(text) == size
+    assert memory_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "g", "1.5g", "-1g", "1gg"])
 def test_sizes_that_are_none(text: str) -> None:
     with pytest.raises(OperatorError, match="is no size"):
-        doctor.memory_bytes(text)
+        memory_bytes(text)

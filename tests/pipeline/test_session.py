@@ -344,6 +344,14 @@ def test_a_session_whose_java_ends_by_the_same_signal_stops_without_a_word() -> 
     assert not told
 
 
+def test_memory_that_is_no_size_is_told_before_java_starts() -> None:
+    """Which says it in three lines of its own, and names no setting."""
+    settings = {session.DRIVER_MEMORY_SETTING: "lots"}
+    told = r"^spark\.driver\.memory is 'lots', which is no size"
+    with pytest.raises(OperatorError, match=told), session.open_session("local[1]", conf=settings):
+        pass
+
+
 def test_no_place_for_what_is_held_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a full disk: told with the way out, before Spark starts."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))

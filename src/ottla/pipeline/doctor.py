@@ -39,6 +39,7 @@ from ottla.pipeline.session import (
     check_master,
     find_java,
     is_local,
+    memory_bytes,
     open_session,
     parallelism,
     require_connect,
@@ -62,9 +63,6 @@ FREE_BYTES = 256 << 20
 STORE_MANUAL = "docs/pipeline-object-stores.md"
 PROBED_SUBJECT = "ottla-doctor"
 """One that a registry does not have."""
-
-MAX_MEMORY_DIGITS = 18
-_MEMORY_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +188,6 @@ def memory(master: str, conf: Mapping[str, str]) -> str:
             "--master local[1], or free memory"
         )
     return f"{size_text(available)} are available; {taken}"
-
-
-def memory_bytes(text: str) -> int:
-    """A size as the JVM has it: `512m`, `1g`; raises OperatorError for what is none."""
-    digits, unit = text.strip().lower().removesuffix("b"), 0
-    if digits[-1:] in _MEMORY_UNITS:
-        digits, unit = digits[:-1], _MEMORY_UNITS[digits[-1]]
-    if not digits.isascii() or not digits.isdigit() or len(digits) > MAX_MEMORY_DIGITS:
-        raise OperatorError(f"{DRIVER_MEMORY_SETTING} is {text!r}, which is no size such as 512m or 2g")
-    return int(digits) << unit
 
 
 def available_bytes() -> int:

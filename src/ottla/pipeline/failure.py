@@ -49,7 +49,8 @@ def os_reason(error: Exception) -> str:
     if not isinstance(error, OSError) or error.strerror is None:
         return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     name = "" if error.filename is None else f" ({os.fsdecode(error.filename)})"
-    return f"{error.strerror.lower()}{name}"
+    words = os.strerror(error.errno) if isinstance(error.errno, int) else error.strerror  # Arrow has words of its own
+    return f"{words.lower()}{name}"
 
 
 def refusal(error: BaseException) -> str:
@@ -111,6 +112,11 @@ def _without_class(text: str) -> str:
 
 
 def _advised(reason: str) -> str:
+    if "JAVA_GATEWAY_EXITED" in reason:
+        return (
+            "Java ended before Spark began; where it said why it stands above, and what it was told is "
+            "spark.driver.memory and spark.driver.extraJavaOptions"
+        )
     if reason.startswith(NO_ROOM):
         return (
             f"{reason}, where Spark keeps what it holds meanwhile, or a stream its checkpoint: free some there, or "

@@ -84,6 +84,8 @@ DRIVER_MEMORY = "1g"
 DEFAULT_JAVA_SETTING = "spark.driver.defaultJavaOptions"
 LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _JAVA_OPTIONS = (DEFAULT_JAVA_SETTING, "spark.driver.extraJavaOptions")
+MAX_MEMORY_DIGITS = 18
+_MEMORY_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 MASTER_TIMEOUT_S = 5.0
 _DEFAULT_PORTS = {"spark://": 7077, "sc://": 15002}
 
@@ -290,6 +292,16 @@ def _fill_home(home: Path, commands: Mapping[str, str]) -> None:
         command.chmod(0o755)
 
 
+def memory_bytes(text: str) -> int:
+    """A size as the JVM has it: `512m`, `1g`; raises OperatorError for what is none."""
+    digits, unit = text.strip().lower().removesuffix("b"), 0
+    if digits[-1:] in _MEMORY_UNITS:
+        digits, unit = digits[:-1], _MEMORY_UNITS[digits[-1]]
+    if not digits.isascii() or not digits.isdigit() or len(digits) > MAX_MEMORY_DIGITS:
+        raise OperatorError(f"{DRIVER_MEMORY_SETTING} is {text!r}, which is no size such as 512m or 2g")
+    return int(digits) << unit
+
+
 def is_local(master: str) -> bool:
     """True for masters that run on this machine: inside this process's own JVM, or in some that it starts."""
     return _LOCAL.fullmatch(master) is not None or _LOCAL_CLUSTER.fullmatch(master) is not None
@@ -401,6 +413,7 @@ def open_session(
         if java is None:
             settings = {"spark.remote": master, **settings}
         else:
+            memory_bytes(settings.get(DRIVER_MEMORY_SETTING, DRIVER_MEMORY))  # Java would say it in words of its own
             home = launch_home(java, scratch)
             environment |= _launch_environment(master, home)
             if settings.get(PYTHON_SETTING) == ENVIRONMENT_PYTHON:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.failure import os_reason
 from ottla.pipeline.sinks.partitioned_writer import unplaceable
 from ottla.pipeline.sinks.partitioning import require_partition_columns
 from ottla.pipeline.sinks.table import DataFile, FileLayout, Table, TableCommit
@@ -84,8 +85,9 @@ def rewrite_files(
                 writer.add(batch)
             made = writer.finish()
         except (OSError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise OperatorError(f"files of the table {layout.directory} can't be rewritten: {reason}") from error
+            raise OperatorError(
+                f"files of the table {layout.directory} can't be rewritten: {os_reason(error)}; the table is as it was"
+            ) from error
     return made or files[0]
 
 
