@@ -26,6 +26,7 @@ from deltalake.exceptions import CommitFailedError  # noqa: E402
 from ottla.pipeline.compact import compact  # noqa: E402
 from ottla.pipeline.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.land import LandSettings, land_task  # noqa: E402
+from ottla.pipeline.leased_files import leased_files  # noqa: E402
 from ottla.pipeline.load import commit_of  # noqa: E402
 from ottla.pipeline.plan import (  # noqa: E402
     KnownTopics,
@@ -41,6 +42,7 @@ from ottla.pipeline.sinks.table import (  # noqa: E402
     DataFile,
     StaleCommitError,
     TableCommit,
+    UnknownCommitError,
     files_from_json,
 )
 from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
@@ -399,6 +401,54 @@ def test_an_error_after_the_commit_is_looked_up(
     old = deltalake.DeltaTable(str(Path(target.location)), version=1)
     assert old.to_pyarrow_table().num_rows == 100
     assert len(rows(Path(target.location))) == 100
+
+
+def test_files_of_a_commit_that_can_not_be_looked_up_stay(
+    cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is lost, the store does not say either, and it comes when files of a failure have been discarded."""
+    target = DeltaTarget(tmp_path / "table")
+    load(cluster, target)
+    cluster.partitions["clicks", 0].append_values([b"more"])
+    plan = make_plan(cluster, target, ["clicks"], PlanSettings())
+    late: list[tuple[Any, ...]] = []
+    unanswered: list[str] = []
+    read = LocalStore.read
+
+    def lose(*arguments: Any) -> Exception:
+        late.append(arguments)
+        return OSError("no answer")
+
+    def read_later(store: LocalStore, path: str) -> bytes:
+        if late and not unanswered:
+            unanswered.append(path)
+            raise OSError("no answer")
+        return read(store, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta, "_write", lose)
+        patch.setattr(LocalStore, "read", read_later)
+        with pytest.raises(UnknownCommitError, match="the next load finds out"), leased_files(target, "load"):
+            commit(target, plan, written(cluster, target, plan))
+    assert unanswered == ["_delta_log/00000000000000000002.json"]
+    assert delta._write(*late[0]) is None
+    assert len(rows(Path(target.location))) == 101
+
+
+def test_a_store_that_can_not_be_asked_is_not_said_to_lack_files(
+    cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = DeltaTarget(tmp_path / "table")
+    target.ensure(SCHEMA)
+    plan = make_plan(cluster, target, ["clicks"], PlanSettings())
+    files = written(cluster, target, plan)
+
+    def refused(store: LocalStore, path: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(LocalStore, "find", refused)
+    with pytest.raises(OperatorError, match=r"^nothing was committed: whether .* can't be seen: permission denied"):
+        commit(target, plan, files)
 
 
 def test_the_same_plan_of_another_load_is_not_taken_for_ours(

@@ -275,14 +275,17 @@ class DeltaTarget:
         raise OperatorError(f"the table {self.location} could not be committed: {_words(error)}") from error
 
     def _is_version_of(self, version: int, load_id: str) -> bool:
-        """True when the commit of that version is there and was made by that load."""
+        """True when the commit of that version is there and was made by that load.
+
+        Raises UnknownCommitError where that can't be told.
+        """
         try:
             actions = _actions(self._store.read(_commit_file(version)))
             return any(action.get("commitInfo", {}).get(LOAD_KEY) == load_id for action in actions)
         except FileNotFoundError:
             return False
         except (OSError, ValueError) as error:
-            raise OperatorError(
+            raise UnknownCommitError(
                 f"the table {self.location} can't be read to see whether version {version} was committed: "
                 f"{os_reason(error)}; the next load finds out"
             ) from error
