@@ -70,7 +70,10 @@ def held_lease(store: Store, load_id: str) -> Iterator[Lease]:
         store.create(lease.path, load_id.encode())
         _require_creation_once(lease)
     except OSError as error:
-        raise OperatorError(f"the lease {lease.location} of the load can't be written: {os_reason(error)}") from error
+        raise OperatorError(
+            f"the lease {lease.location} can't be written: {os_reason(error)}; who changes a table has to write in "
+            f"{store.location}: have that allowed, or name another by --table"
+        ) from error
     ended = threading.Event()
     renewing = threading.Thread(target=_renew, args=(lease, ended), name="lease", daemon=True)
     renewing.start()

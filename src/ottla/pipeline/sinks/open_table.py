@@ -14,6 +14,7 @@ from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
 
 DEFAULT_FORMAT = "delta"
+STORE_MANUAL = "docs/pipeline-object-stores.md"
 _MARKS = {"_delta_log": "delta", "catalog.db": "iceberg", "_ottla_log": "parquet"}
 """What a table of each format has in its directory."""
 
@@ -23,7 +24,8 @@ def found_format(store: Store) -> str | None:
     try:
         return next((name for mark, name in _MARKS.items() if store.holds(mark)), None)
     except OSError as error:
-        raise OperatorError(f"the table {store.location} can't be looked up: {os_reason(error)}") from error
+        way = f"; {STORE_MANUAL} says by which variables a store is found, and who asks it" if store.is_remote else ""
+        raise OperatorError(f"the table {store.location} can't be looked up: {os_reason(error)}{way}") from error
 
 
 def open_table(

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import KnownTopics
 from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
@@ -342,8 +343,14 @@ def too_many_commits(location: str, wanted: str = "be committed") -> OperatorErr
 
 def require_files(store: Store, files: Sequence[DataFile]) -> None:
     """Raise OperatorError unless all are here as they were written: a table that names others can't be read."""
-    with ThreadPoolExecutor(LOOK_UPS) as pool:  # an object store takes a while for each
-        sizes = list(pool.map(partial(_size, store), [file.path for file in files]))
+    try:
+        with ThreadPoolExecutor(LOOK_UPS) as pool:  # an object store takes a while for each
+            sizes = list(pool.map(partial(_size, store), [file.path for file in files]))
+    except OSError as error:
+        raise OperatorError(
+            f"nothing was committed: whether its files are in {store.location} can't be seen: {os_reason(error)}; mend "
+            "that and run the load again"
+        ) from error
     missing = [file.path for file, size in zip(files, sizes, strict=True) if size != file.size_bytes]
     if missing:
         raise OperatorError(
@@ -391,10 +398,7 @@ def json_object(text: Any) -> dict[str, str]:
 
 def _size(store: Store, path: str) -> int:
     """The file's size in bytes, -1 without one."""
-    try:
-        found = store.find(path)
-    except OSError:
-        return -1
+    found = store.find(path)
     return -1 if found is None else found.size_bytes
 
 
