@@ -14,6 +14,7 @@ from ottla.controller.driver import Controller
 from ottla.controller.registration import handle_broker_heartbeat, handle_broker_registration
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import SUPPORTED_FEATURES
+from ottla.metrics.exposition import render
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import (
@@ -112,6 +113,12 @@ class ControllerLife:
     def controller(self) -> Controller:
         return self.broker.parts.control.controller
 
+    def behind(self) -> int:
+        """What its metrics say that the tree lacks."""
+        name = "kafka_controller_kafkacontroller_zkwritebehindlag "
+        lines = b"".join(render(self.registry)).decode().splitlines()
+        return next(int(float(line.removeprefix(name))) for line in lines if line.startswith(name))
+
     def kill(self) -> None:
         self.process.kill()
         self._machine.disk.process_died()
@@ -133,7 +140,8 @@ class Quorum:
                 self.begin(each, migrates=migrates)
 
     def begin(self, node_id: int, *, migrates: bool = True) -> None:
-        self.lives[node_id] = self.machines[node_id].begin(migrates=migrates)
+        life = self.lives[node_id] = self.machines[node_id].begin(migrates=migrates)
+        self.world.until(lambda: life.opened)  # a task that never ran would be complained of
 
     def kill(self, node_id: int) -> None:
         self.lives.pop(node_id).kill()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.common.config_def import ConfigResourceType
+from ottla.common.errors import KafkaError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.log import LeaderAndEpoch
@@ -53,12 +55,14 @@ class World:
         self.server.multi(self.wire.session, made[0])
         self.image = controller.image
         self.failures: list[Exception] = []
+        self.refusals: list[KafkaError] = []
         self.writer = DualWriter(
             self.wire,  # type: ignore[arg-type]
             made[1],
             TreeWriter(tree, 101, made[1].reign.controller_epoch, leaps=True),
             self.image,
             self.failures.append,
+            self.refusals.append,
         )
 
     def commit(self, *records: object) -> MetadataImage:
@@ -129,3 +133,24 @@ def test_a_partition_leaps_in_several_groups(world: World) -> None:
     assert calls > 1
     assert content(seen(world.server)) == content(image)
     assert not world.failures
+
+
+def test_what_zookeeper_cannot_hold_halts_it_until_it_is_asked_to_compare(world: World) -> None:
+    group = int(ConfigResourceType.GROUP)
+    before = content(seen(world.server))
+    world.commit(a_setting(group, ".", "consumer.session.timeout.ms", "50000"))
+    world.commit(*a_topic("u"))
+    assert len(world.refusals) == 1
+    assert not world.wire.calls
+    assert not world.failures
+    assert world.writer.behind > 0
+    world.writer.follow(world.image)
+    assert len(world.refusals) == 2
+    world.commit(a_setting(group, ".", "consumer.session.timeout.ms", None))
+    assert content(seen(world.server)) == before
+    world.writer.follow(world.image)
+    while world.wire.calls:
+        world.wire.arrive()
+    assert content(seen(world.server)) == content(world.image)
+    assert world.said() == world.image.offset
+    assert not world.writer.behind

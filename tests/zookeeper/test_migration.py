@@ -2,109 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from ottla.controller.result import ControllerResult
-from ottla.metadata.image import MetadataImage, ZkMigrationState
-from ottla.metadata.records import versioned
 from ottla.metrics.exposition import render
-from ottla.protocol.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord, TopicRecord
+from ottla.protocol.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.znodes import paths
-from ottla.protocol.znodes.brokers import decode_controller, decode_controller_epoch
 from ottla.protocol.znodes.operations import Delete
 
-from .brokers import World
-from .controllers import IDS, ControllerLife, Quorum, Registrar
+from .controllers import IDS
+from .migrating import MIGRATION, POST, PRE, Migrating
 from .test_three_brokers import IDS as BROKERS
-from .test_three_brokers import Cluster, create
-from .world import BROKER, EVERYTHING, TOPIC, a_limit, a_setting, a_topic, an_acl, content, id_of, seen
-
-MIGRATION, PRE, POST = ZkMigrationState.MIGRATION, ZkMigrationState.PRE_MIGRATION, ZkMigrationState.POST_MIGRATION
-
-
-class Migrating:
-    """A cluster on ZooKeeper, the quorum to which it goes, and brokers that are known to both."""
-
-    def __init__(self, seed: int = 1) -> None:
-        world = self.world = World(seed)
-        self.cluster = Cluster(world)
-        self.cluster.start(*BROKERS)
-        create(self.cluster, 1, 1, 2, 3)
-        create(self.cluster, 2, 2, 3, 1, name="u", retention_ms="77")
-        node = world.node(paths.CLUSTER_ID)
-        assert node is not None
-        self.cluster_id = json.loads(node.data)["id"]
-        self.quorum = Quorum(world, self.cluster_id)
-        self.registrar: Registrar | None = None
-
-    def register(self, *broker_ids: int) -> None:
-        self.registrar = Registrar(self.quorum, broker_ids or BROKERS)
-
-    def tree(self) -> dict[str, Any]:
-        return content(seen(self.world.server))
-
-    @property
-    def image(self) -> MetadataImage:
-        return self.quorum.image
-
-    @property
-    def state(self) -> ZkMigrationState:
-        return self.image.zk_migration_state
-
-    def equal(self) -> bool:
-        """Whether the tree says what is committed."""
-        active = self.quorum.active
-        return active is not None and content(active.broker.image) == self.tree()
-
-    def migrated(self) -> bool:
-        return self.state is MIGRATION and self.equal()
-
-    def claim(self) -> Any:
-        node = self.world.node(paths.CONTROLLER)
-        assert node is not None
-        return decode_controller(paths.CONTROLLER, node.data), node.owner
-
-    def said(self) -> dict[str, Any]:
-        node = self.world.node(paths.MIGRATION)
-        assert node is not None
-        content: dict[str, Any] = json.loads(node.data)
-        return content
-
-    def epoch(self) -> int:
-        node = self.world.node(paths.CONTROLLER_EPOCH)
-        assert node is not None
-        return decode_controller_epoch(paths.CONTROLLER_EPOCH, node.data)
-
-    def change(self, *records: Any) -> None:
-        """Commit the records; topics that there are already came by an attempt whose answer was lost."""
-
-        def decide(image: MetadataImage, _context: object) -> ControllerResult[None]:
-            there = any(isinstance(each, TopicRecord) and each.topic_id in image.topics_by_id for each in records)
-            return ControllerResult([] if there else [versioned(each) for each in records], None)
-
-        self.quorum.decide(decide)
-
-    def active(self) -> ControllerLife:
-        self.world.until(lambda: self.quorum.active)
-        life = self.quorum.active
-        assert life is not None
-        return life
-
-    def active_id(self) -> int:
-        life = self.active()
-        return next(each for each, one in self.quorum.lives.items() if one is life)
+from .test_three_brokers import create
+from .world import BROKER, EVERYTHING, TOPIC, a_limit, a_setting, a_topic, an_acl, id_of
 
 
 @pytest.fixture
 def migrating() -> Iterator[Migrating]:
     made = Migrating()
     yield made
-    if made.registrar is not None:
-        made.registrar.stop()
+    made.stop()
 
 
 def test_nothing_is_claimed_before_all_brokers_are_known(migrating: Migrating) -> None:
@@ -306,5 +224,4 @@ def test_whatever_breaks_off_nothing_is_lost_and_both_end_equal(seed: int) -> No
         name: migrating.image.topics[name].topic_id for name in before
     }
     assert all(world.node(f"{paths.BROKER_IDS}/{each}") for each in BROKERS)
-    if migrating.registrar is not None:
-        migrating.registrar.stop()
+    migrating.stop()

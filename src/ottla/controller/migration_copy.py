@@ -1,8 +1,15 @@
-"""What a migration from ZooKeeper waits for and what it copies, as functions of image and tree (KIP-866)."""
+"""What a migration from ZooKeeper waits for and what it copies, as functions of image and tree (KIP-866).
+
+The copy is some batches of bounded size, the last record of which says that the quorum keeps the cluster: nobody
+follows what comes before it. One that broke off has left topics in PRE_MIGRATION, when nobody else makes any: those
+that the tree does not have any more go (`without_others`), and all else is written over.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.feature_levels import (
@@ -12,6 +19,7 @@ from ottla.common.feature_levels import (
     METADATA_VERSION,
     MIGRATING_BROKERS,
 )
+from ottla.common.ids import Uuid
 from ottla.controller.features import levels_in
 from ottla.controller.migration_records import migration_state
 from ottla.controller.registration import SLICE
@@ -19,29 +27,72 @@ from ottla.controller.replication import isr_without
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, ZkMigrationState, metadata_level
-from ottla.metadata.records import ApiMessageAndVersion
+from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.protocol.messages.metadata_records import (
     FeatureLevelRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
 )
-from ottla.zookeeper.reading import Cluster
+from ottla.zookeeper.reading import Cluster, Tree, read_cluster
 
-MAX_COPIED_RECORDS = 200_000
-"""Some 25 MB: the copy is one batch, so that no other controller meets half of it."""
+COPIED_AT_ONCE = 2_000
+"""Records of one batch: some 250 KB, which the loop is done with as fast as with other slices."""
 
 _OWN_LEVELS = frozenset({METADATA_VERSION, ELIGIBLE_LEADER_REPLICAS_VERSION})
 """Features whose level is the quorum's from the beginning."""
 
 
+class Found(NamedTuple):
+    """What a tree says, and what follows from that alone."""
+
+    cluster: Cluster
+    image: MetadataImage
+    """Without brokers: those have registrations of their own in the quorum."""
+    copied: Sequence[ApiMessageAndVersion]
+    """What the quorum takes over."""
+    replicas: frozenset[int]
+    """Brokers that a topic has."""
+    metadata_level: int
+    """That which ZooKeeper's brokers have finalized."""
+
+
+def found_in(tree: Tree, id_of: Callable[[str], Uuid]) -> Found:
+    """What a tree says; of a large one this takes seconds. Raises ProtocolError where it can't be read."""
+    cluster = read_cluster(tree, id_of)
+    replicas: set[int] = set()
+    delta = MetadataDelta(EMPTY_IMAGE)
+    for record in cluster.records:
+        if isinstance(record.message, PartitionRecord):
+            replicas.update(record.message.replicas)
+        if not isinstance(record.message, RegisterBrokerRecord):
+            delta.replay(record.message)
+    return Found(
+        cluster,
+        delta.apply(EMPTY_IMAGE.offset, EMPTY_IMAGE.epoch)[0],
+        [record for record in cluster.records if _is_copied(record)],
+        frozenset(replicas),
+        levels_in(cluster.records).get(METADATA_VERSION, 0),
+    )
+
+
+def _is_copied(record: ApiMessageAndVersion) -> bool:
+    message = record.message
+    if isinstance(message, FeatureLevelRecord):
+        return message.name not in _OWN_LEVELS
+    return not isinstance(message, RegisterBrokerRecord)
+
+
+# -- before the claim --------------------------------------------------------------------------------------------------
+
+
 def controllers_awaited(image: MetadataImage, voters: Iterable[int]) -> str | None:
-    """Why the quorum is not ready; `voters` are those that the configuration names."""
+    """Why the quorum is not ready."""
     level = metadata_level(image)
     if level < MIGRATING_BROKERS:
         needed = METADATA_LEVELS[MIGRATING_BROKERS].name
         return f"metadata.version is {METADATA_LEVELS[level].name}: format the controllers with {needed} or later"
-    if image.topics:
-        return "the quorum has topics of its own: format the controllers anew"
     if level >= CONTROLLER_REGISTRATION:
         missing = sorted(set(voters) - set(image.controllers))
         if missing:
@@ -68,73 +119,75 @@ def brokers_awaited(image: MetadataImage, present: Collection[int]) -> str | Non
     return f"Still waiting for ZK brokers {missing} to register with KRaft." if missing else None
 
 
-def tree_awaited(image: MetadataImage, cluster: Cluster) -> str | None:
+def tree_awaited(image: MetadataImage, found: Found) -> str | None:
     """What a tree has that the quorum can't take over yet."""
-    if len(cluster.records) > MAX_COPIED_RECORDS:
-        return f"the tree has {len(cluster.records)} records, and at most {MAX_COPIED_RECORDS} can be copied"
-    if cluster.newcomers:
-        return f"brokers {sorted(cluster.newcomers)} have just come, and ZooKeeper's controller has not seen them"
-    level = levels_in(cluster.records).get(METADATA_VERSION, 0)
-    if level > metadata_level(image):
-        names = [METADATA_LEVELS[each].name for each in (metadata_level(image), level)]
+    if found.metadata_level > metadata_level(image):
+        names = [METADATA_LEVELS[each].name for each in (metadata_level(image), found.metadata_level)]
         return f"metadata.version is {names[0]}, and that of the brokers {names[1]}: raise it, or format anew"
-    replicas: set[int] = set()
-    for record in cluster.records:
-        if isinstance(record.message, PartitionRecord):
-            replicas.update(record.message.replicas)
-    missing = sorted(replicas - set(image.brokers))
+    missing = sorted(found.replicas - set(image.brokers))
     return f"Still waiting for ZK brokers {missing} found in metadata to register with KRaft." if missing else None
 
 
-def tree_image(cluster: Cluster) -> MetadataImage:
-    """What the tree says, without brokers: those have registrations of their own in the quorum."""
-    return _replayed(
-        EMPTY_IMAGE, [record for record in cluster.records if not isinstance(record.message, RegisterBrokerRecord)]
-    )
+def controller_awaited(found: Found) -> str | None:
+    """What the controller that the brokers have is still to write: nobody does once the claim is taken from it."""
+    if found.cluster.newcomers:
+        newcomers = sorted(found.cluster.newcomers)
+        return f"brokers {newcomers} have just come, and ZooKeeper's controller has not seen them"
+    if found.cluster.unnamed:
+        return f"topics {found.cluster.unnamed} have no ids, and ZooKeeper's controller has not given them any yet"
+    return None
 
 
-def copy_tree(image: MetadataImage, context: ControllerContext, cluster: Cluster) -> ControllerResult[None]:
-    """The whole tree, as one batch whose last record says that the quorum keeps the cluster.
+# -- the copy ----------------------------------------------------------------------------------------------------------
 
-    A broker that is not counted on leads nothing and is in no ISR that has another member: one that is gone, and one
-    that came to ZooKeeper when nobody was its controller any more, and may lack what was not flushed. Raises KafkaError
-    INVALID_REQUEST where the quorum has something that does not go with the tree.
-    """
-    if image.topics or image.zk_migration_state is not ZkMigrationState.PRE_MIGRATION:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the quorum has topics of its own: format the controllers anew")
+
+def without_others(image: MetadataImage, tree: MetadataImage) -> ControllerResult[None]:
+    """Remove, in slices, what a copy that broke off has, and the tree has no more."""
+    _check_copying(image)
+    others = list(islice((each for each in image.topics_by_id if each not in tree.topics_by_id), SLICE + 1))
+    records = [versioned(RemoveTopicRecord(topic_id=topic_id)) for topic_id in others[:SLICE]]
+    return ControllerResult(records, None, again=len(others) > SLICE)
+
+
+def copied(image: MetadataImage, part: Iterable[ApiMessageAndVersion]) -> ControllerResult[None]:
+    """A part of the tree. Raises KafkaError INVALID_REQUEST where the quorum has something that does not go with it."""
+    _check_copying(image)
+    records = [record for record in part if not _is_there(image, record)]
+    delta = MetadataDelta(image)
     try:
-        return ControllerResult(_copied_records(image, context, cluster), None)
+        for record in records:
+            delta.replay(record.message)
     except InvariantError as error:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"the tree does not go with what the quorum has: {error}"
-        ) from error
+        text = f"the tree does not go with what the quorum has: {error}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text) from error
+    return ControllerResult(records, None)
 
 
-def _copied_records(image: MetadataImage, context: ControllerContext, cluster: Cluster) -> list[ApiMessageAndVersion]:
-    records = [record for record in cluster.records if _is_copied(record)]
-    copied = _replayed(image, records)
-    in_sync = {each for topic in copied.topics.values() for one in topic.partitions.values() for each in one.isr}
+def copy_completed(
+    image: MetadataImage, context: ControllerContext, newcomers: Collection[int]
+) -> ControllerResult[None]:
+    """After the last part, in slices: the quorum keeps the cluster.
+
+    A broker that is not counted on leads nothing then and is in no ISR that has another member: one that is gone, and
+    one that came to ZooKeeper when nobody was its controller any more, and may lack what was not flushed.
+    """
+    _check_copying(image)
+    in_sync = {each for topic in image.topics.values() for one in topic.partitions.values() for each in one.isr}
     for broker_id in sorted(in_sync):
         broker = image.brokers.get(broker_id)
-        if broker is not None and broker.active and broker_id not in cluster.newcomers:
-            continue
-        complete = False
-        while not complete:
-            some, complete = isr_without(copied, broker_id, context, SLICE)
-            copied = _replayed(copied, some)
-            records += some
-    return [*records, migration_state(ZkMigrationState.MIGRATION)]
+        if broker is None or not broker.active or broker_id in newcomers:
+            records, _complete = isr_without(image, broker_id, context, SLICE)
+            if records:
+                return ControllerResult(records, None, again=True)
+    return ControllerResult([migration_state(ZkMigrationState.MIGRATION)], None)
 
 
-def _is_copied(record: ApiMessageAndVersion) -> bool:
+def _is_there(image: MetadataImage, record: ApiMessageAndVersion) -> bool:
+    """Whether it makes a topic that a copy before this one made."""
     message = record.message
-    if isinstance(message, FeatureLevelRecord):
-        return message.name not in _OWN_LEVELS
-    return not isinstance(message, RegisterBrokerRecord)
+    return isinstance(message, TopicRecord) and bytes(message.topic_id) in image.topics_by_id
 
 
-def _replayed(image: MetadataImage, records: Sequence[ApiMessageAndVersion]) -> MetadataImage:
-    delta = MetadataDelta(image)
-    for record in records:
-        delta.replay(record.message)
-    return delta.apply(image.offset, image.epoch)[0]
+def _check_copying(image: MetadataImage) -> None:
+    if image.zk_migration_state is not ZkMigrationState.PRE_MIGRATION:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the quorum keeps the cluster already")

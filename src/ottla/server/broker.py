@@ -457,11 +457,14 @@ class Broker:
 
         migration = Migration(
             session=session,
+        quorum = control.metadata.quorum
+        if quorum is None:
+            raise InvariantError("a controller has a quorum")
             controller=control.controller,
             publisher=self._publisher,
             machine=self._machine,
             cluster_id=self.cluster_id,
-            voters=[voter.node_id for voter in self._static_config.configured_voters],
+            voters=lambda: [voter.voter_id for voter in quorum.raft.voters],
         )
         register_write_behind_lag(self._registry, lambda: migration.behind)
         return migration
@@ -689,7 +692,7 @@ class Broker:
         control.channel.close()
         migration = self._migration
         if migration is not None:
-            await outcome(lambda done: migration.stop(lambda: done(None)))
+            await outcome(lambda done: migration.leave(lambda: done(None)))
         try:
             await outcome(control.controller.stop)
         except KafkaError as error:
@@ -702,6 +705,8 @@ def _write_due(writers: Sequence[PoolWriter[Any]]) -> None:
     for writer in writers:
         writer.write_due()
 
+        if migration is not None:
+            await outcome(lambda done: migration.stop(lambda: done(None)))
 
 def _nothing() -> None:
     """Nobody waits for the controller's registration where a broker's is waited for."""

@@ -7,12 +7,12 @@ this broker has opened them, so that its client can use them at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.controller.driver import Controller
 from ottla.controller.result import ControllerContext, ControllerResult
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import MetadataImage, ZkMigrationState
 from ottla.protocol.registry import ApiKey
 from ottla.quota.mutations import Mutation
 from ottla.replica.manager import ReplicaManager
@@ -24,6 +24,19 @@ from ottla.server.request import Request
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
 Decide = Callable[[MetadataImage, Any, ControllerContext], ControllerResult[Any]]
 """A function of the controller: the image, the request message, what it needs beside them."""
+
+
+_BEFORE_TAKEOVER: Final = frozenset(
+    {
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.UNREGISTER_CONTROLLER,
+        ApiKey.UPDATE_FEATURES,
+    }
+)
+"""What a quorum decides while ZooKeeper still keeps the cluster (KIP-866)."""
 
 
 class Decisions:
@@ -52,7 +65,16 @@ class Decisions:
         return self._controller.image
 
     def submit(self, request: Request, operation: Operation, *, makes_partitions: bool = False) -> None:
-        """Run `operation` in the controller's order and answer with its response once its records are committed."""
+        """Run `operation` in the controller's order and answer with its response once its records are committed.
+
+        A quorum to which a cluster is to come from ZooKeeper decides nothing of what that is to bring.
+        """
+
+        def decide(image: MetadataImage, context: ControllerContext) -> ControllerResult[Any]:
+            waits = image.zk_migration_state is ZkMigrationState.PRE_MIGRATION
+            if waits and request.api_key not in _BEFORE_TAKEOVER:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "ZooKeeper keeps the cluster until this quorum takes over.")
+            return operation(image, context)
 
         def done(response: object | None, error: BaseException | None) -> None:
             channel = request.channel
@@ -65,7 +87,7 @@ class Decisions:
             else:
                 request.answer(lambda: _outcome(response, error))
 
-        self._controller.submit(operation, done)
+        self._controller.submit(decide, done)
 
 
 class DecidingContext(Protocol):

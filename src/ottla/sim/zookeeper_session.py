@@ -94,11 +94,11 @@ class SimSession:
         self._listener = listener
         self._process.call_later(self._rng.uniform(*RECONNECT_S), self._connect)
 
-    def cut(self) -> None:
-        """The connection is lost; does nothing without one."""
+    def cut(self, away_s: float = 0.0) -> None:
+        """The connection is lost, and there is none for so long; does nothing without one."""
         if self._connection % 2 and self._process.alive:
             self._disconnected()
-            self._process.call_later(self._rng.uniform(*RECONNECT_S), self._connect)
+            self._process.call_later(away_s + self._rng.uniform(*RECONNECT_S), self._connect)
 
     def expire(self) -> None:
         """The server gives the session up, as one that it did not hear of; the process does not know."""

@@ -3,7 +3,8 @@
 The quorum has committed what comes here, so nothing waits for the tree, and the tree is always some state that the
 quorum had: images come in order, each becomes calls, one after the other. A call checks the versions of
 `/controller_epoch` and `/migration` and says in the latter up to where the tree has everything. After a call that
-failed nobody knows how the tree is: whoever made the writer claims again, reads the tree, and makes another.
+failed nobody knows how the tree is: whoever made the writer claims again, reads the tree, and makes another. What
+ZooKeeper can't hold halts the writer, which then knows how the tree is, until it is asked to compare anew.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ class DualWriter:
 
     __slots__ = (
         "_calls",
-        "_confirms",
         "_epoch_version",
         "_failed",
+        "_halted",
         "_progress",
         "_pumping",
+        "_refused",
         "_repaired",
         "_sending",
         "_session",
@@ -54,20 +56,24 @@ class DualWriter:
         writer: TreeWriter,
         written: MetadataImage,
         failed: Callable[[Exception], None],
+        refused: Callable[[KafkaError], None],
     ) -> None:
-        """`written` is what the tree says, once the repairs are made. `failed` is told once, and then nothing more."""
+        """`written` is what the tree says, once the repairs are made. `failed` is told once, and then nothing more;
+        `refused` of each image that has what ZooKeeper can't hold."""
         self._session = session
         self._epoch_version = takeover.reign.epoch_version
         self._writer = writer
         self._written = written
         self._failed = failed
+        self._refused = refused
         self._progress = takeover.progress
         self._version = takeover.migration_version
-        self._waiting: deque[tuple[MetadataImage, MetadataChanges]] = deque()
+        self._waiting: deque[tuple[MetadataImage, MetadataChanges | None]] = deque()
+        """Each with what changed since the one before; None where that is to be found by comparing."""
         self._calls: deque[list[Operation]] = deque()
         self._repaired: Callable[[], None] | None = None
         """Told once the calls in hand have happened."""
-        self._confirms = False
+        self._halted = False
         self._sending = False
         self._pumping = False
         self._stopped = False
@@ -91,10 +97,11 @@ class DualWriter:
 
         Then `/migration` says so also where nothing differs.
         """
-        if changes is None or len(self._waiting) >= MAX_WAITING:
+        if changes is None:
+            self._halted = False
+        if changes is None or self._halted or len(self._waiting) >= MAX_WAITING:
             self._waiting.clear()
-            changes = changes_between(self._written, image)
-            self._confirms = True
+            changes = None
         self._waiting.append((image, changes))
         self._pump()
 
@@ -107,7 +114,7 @@ class DualWriter:
             return
         self._pumping = True
         try:
-            while not (self._sending or self._stopped):
+            while not (self._sending or self._stopped or self._halted):
                 if self._calls:
                     self._send()
                 elif self._repaired is not None:
@@ -120,16 +127,23 @@ class DualWriter:
         finally:
             self._pumping = False
 
-    def _plan(self, image: MetadataImage, changes: MetadataChanges) -> None:
+    def _plan(self, image: MetadataImage, changes: MetadataChanges | None) -> None:
         try:
-            groups = self._writer.groups(self._written, image, changes)
-        except (KafkaError, InvariantError) as error:
+            known = changes_between(self._written, image) if changes is None else changes
+            groups = self._writer.groups(self._written, image, known)
+        except KafkaError as error:
+            self._halted = True
+            newest = self._waiting[-1][0] if self._waiting else image
+            self._waiting.clear()
+            self._waiting.append((newest, None))
+            self._refused(error)
+            return
+        except InvariantError as error:
             self._fail(error)
             return
         self._calls.extend(batches(groups, self._epoch_version))
-        if self._confirms and not self._calls:
+        if changes is None and not self._calls:
             self._calls.append([Check(paths.CONTROLLER_EPOCH, self._epoch_version)])
-        self._confirms = False
         # Kept in place of the one before from here on: what waits behind it says what changed since this one.
         self._written = image
 

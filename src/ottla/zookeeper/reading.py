@@ -95,6 +95,8 @@ class Cluster:
     """All that there is, for the empty image."""
     newcomers: set[int] = field(default_factory=set)
     """Brokers whose registration no controller has taken in: what a life before had, such a broker may lack."""
+    unnamed: list[str] = field(default_factory=list)
+    """Topics that lie there without ids, and whose ids the repairs write."""
     repairs: list[Group] = field(default_factory=list)
     """What whoever becomes the controller does before anything else: the rest of deletions, ids of old topics."""
 
@@ -189,6 +191,7 @@ class _Reader:
         if topic_id is None:
             topic_id = self._id_of(name)
             data = encode_topic(topic._replace(topic_id=topic_id))
+            self.cluster.unnamed.append(name)
             self.cluster.repairs.append([SetData(path, data, node.version)])
         yield TopicRecord(name=name, topic_id=topic_id)
         for number, assignment in topic.partitions.items():
