@@ -219,6 +219,23 @@ def test_topics_are_made_by_the_quorum_once_it_rules(world: World, cluster: Clus
     assert world.node(paths.topic("u")) is None
 
 
+def test_a_broker_that_cannot_reach_zookeeper_hears_of_it_from_the_quorum(
+    world: World, cluster: Cluster, quorum: Quorum
+) -> None:
+    away = next(each for each in IDS if each != cluster.controller)
+    for each in (away, cluster.controller):
+        cluster.lives[each].session.cut(away_s=60.0)
+    quorum.take_over()
+    world.until(lambda: rules(cluster.lives[away]), 20)
+    world.until(lambda: all(rules(life) for life in cluster.lives.values()), 20)
+    produce(cluster, b"b")
+    world.run(90)
+    assert all(rules(life) for life in cluster.lives.values())
+    assert not any(life.fatal for life in cluster.lives.values())
+    produce(cluster, b"c")
+    world.until(lambda: cluster.ends() == {3})
+
+
 def test_isr_changes_go_to_the_quorum(world: World, cluster: Cluster, quorum: Quorum) -> None:
     migrate(cluster, quorum)
     cluster.kill(2)

@@ -67,6 +67,11 @@ def first_offset(controller_epoch: int) -> int:
     return controller_epoch << 32
 
 
+def epoch_of(offset: int) -> int:
+    """The controller's epoch that `first_offset` has made an offset of, or of one that follows it."""
+    return offset >> 32
+
+
 class _Entry(NamedTuple):
     """What waits: calls, then an image, which is the one before with the records, then an answer."""
 

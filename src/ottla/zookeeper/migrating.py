@@ -3,8 +3,9 @@
 Such a broker takes part in both. In the tree it does as any broker on ZooKeeper, and may be the controller as long as
 no quorum has the claim; the quorum's log it follows as an observer, on its disk. Each has a publisher of its own, and
 what one of them publishes is also the broker's. At first that is the tree. The quorum rules once it has `/controller`
-and its log holds the whole tree; the tree rules again when a broker has the claim and that reign's first image is here.
-In between nobody does, and what needs the controller waits.
+and its log holds the whole tree, which it does after the claim only: a broker that can't reach ZooKeeper when its log
+comes to hold it need not hear of the claim. The tree rules again when a broker has the claim and that reign's first
+image is here. In between nobody does, and what needs the controller waits.
 
 Invariants:
 - Before the quorum has the whole tree nothing of its log is the broker's.
@@ -22,11 +23,11 @@ from ottla.common.endpoint import Endpoint
 from ottla.common.peer import PeerConnection, Peers
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.difference import changes_since
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import MetadataImage, ZkMigrationState
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, MetadataLog, SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion
-from ottla.zookeeper.log import ZooKeeperLog, first_offset
+from ottla.zookeeper.log import ZooKeeperLog, epoch_of, first_offset
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class MigratingLog:
         "_listeners",
         "_on_failure",
         "_publisher",
+        "_seen_waiting",
         "_tree",
         "_tree_active",
         "quorum",
@@ -68,7 +70,10 @@ class MigratingLog:
         self._publisher = publisher
         self._on_failure = on_failure
         self._claim: int | None = None
-        """The controller's epoch with which the quorum has the claim; None while it hasn't."""
+        """The controller's epoch with which the quorum has the claim, or an earlier one after that of any broker; None
+        while it hasn't."""
+        self._seen_waiting = False
+        """Whether the quorum's log has said here that it waits for the tree."""
         self.quorum_rules = False
         """Whether what is published last is the quorum's."""
         self._tree_active = False
@@ -84,11 +89,12 @@ class MigratingLog:
 
     def _claim_read(self, controller_epoch: int | None) -> None:
         """What `/controller` says: a quorum is it since that epoch, or none is."""
+        is_new = self._claim is None and controller_epoch is not None
         self._claim = controller_epoch
         image = self.quorum_images.image
-        if controller_epoch is not None and not self.quorum_rules and image.has_the_tree:
+        if is_new and image.has_the_tree:
             try:
-                self._quorum_published(image, MetadataChanges())
+                self._quorum_succeeds(image)
             except Exception as error:
                 # Some parts of the broker follow this image and some don't: no further change may build on it.
                 self._on_failure(error)
@@ -96,16 +102,32 @@ class MigratingLog:
         self._tell()
 
     def _quorum_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        if self._claim is None or not image.has_the_tree:
+        was_waiting, self._seen_waiting = self._seen_waiting, image.zk_migration_state is ZkMigrationState.PRE_MIGRATION
+        if not image.has_the_tree:
             return
+        if self._claim is None and was_waiting and not self._tree.session_id:
+            self._claim = max(self._tree.leader.epoch, epoch_of(self._publisher.image.offset)) + 1
+        if self._claim is None:
+            return
+        if self.quorum_rules:
+            self._publish(image, changes)
+        else:
+            self._quorum_succeeds(image)
+
+    def _quorum_succeeds(self, image: MetadataImage) -> None:
         if not self.quorum_rules:
             logger.info("a quorum keeps the cluster now: this broker follows it")
             self.quorum_rules = True
-            changes = _succession(self._publisher.image, image)
-        self._publisher.publish(replace(image, offset=first_offset(self._claim) + image.offset), changes)
+        self._publish(image, _succession(self._publisher.image, image))
+
+    def _publish(self, image: MetadataImage, changes: MetadataChanges) -> None:
+        claim = self._claim or 0
+        self._publisher.publish(replace(image, offset=first_offset(claim) + image.offset), changes)
         self._tell()
 
     def _tree_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
+        if self._claim is not None:
+            return  # of a reign that is over
         if self.quorum_rules:
             logger.warning("ZooKeeper keeps the cluster again: this broker follows the controller there")
             self.quorum_rules = False
@@ -119,7 +141,7 @@ class MigratingLog:
         self._tell()
 
     def _tell(self) -> None:
-        known = (self.leader, self._tree_active)
+        known = (self.leader, self._tree_active and self._claim is None)
         if known != self._known:
             self._known = known
             for listener in list(self._listeners):
