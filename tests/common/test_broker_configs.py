@@ -168,7 +168,6 @@ def test_a_misspelled_setting_is_answered_with_what_was_meant() -> None:
         ({"zookeeper.metadata.migration.enable": "true", "process.roles": "controller"}, "zookeeper.connect"),
         ({**MIGRATING, "controller.quorum.voters": ""}, "controller.quorum.voters"),
         ({**MIGRATING, "controller.listener.names": ""}, "controller.listener.names"),
-        ({**MIGRATING, "log.dirs": "/a,/b"}, "log.dirs"),
         ({**MIGRATING, "broker.id": "9"}, "controller.quorum.voters"),
         ({**MIGRATING, "process.roles": "broker"}, "process.roles"),
     ],

@@ -170,3 +170,59 @@ def test_the_first_may_be_new(world: World) -> None:
     life.serves()
     assert held(life, "/more") == {*range(COUNT)}
     assert appended(life) == {*range(COUNT)}
+
+
+class TestTakenOutOfLogDirs:
+    """No znode says where a replica lies, so the directories that are there know which ones were beside them."""
+
+    def test_what_only_it_had_is_not_begun_anew(self, world: World) -> None:
+        machine = Machines(world)
+        life = with_records(world, machine)
+        lost = held(life, "/more")
+        life.stop()
+        life = machine.begin(log_dirs="/data")
+        life.serves()
+        world.until(lambda: offline(world) == lost, WITHIN_S)
+        assert appended(life) == {*range(COUNT)} - lost
+        assert not held(life, "/more")
+        life.connect().create_topic("u", 2)
+        world.until(lambda: life.connect().produce("u", b"x", partition=1).error_code == 0)
+        life.stop()
+        life = machine.begin(log_dirs="/data")  # and goes on to know of it
+        life.serves()
+        world.until(lambda: offline(world) == lost, WITHIN_S)
+        life.stop()
+        life = machine.begin(**BOTH)
+        life.serves()
+        assert appended(life) == {*range(COUNT)}
+        assert {log.log_end_offset for log in life.broker.parts.logs.logs() if log.partition in lost} >= {2}
+
+    def test_others_lead_what_it_had_and_it_is_copied_from_them(self, world: World) -> None:
+        cluster = Cluster(world, **BOTH)
+        cluster.start(1, 2, 3)
+        create(cluster, 1, 1, 2, 3)
+        produce(cluster, b"a")
+        world.until(cluster.in_sync)
+        gone = "/data" if held(cluster.lives[1], "/data") else "/more"
+        cluster.stop(1)
+        cluster.settings = {"log_dirs": "/more" if gone == "/data" else "/data"}
+        cluster.start(1)
+        world.until(cluster.in_sync)
+        produce(cluster, b"b")
+        world.until(lambda: cluster.ends() == {2})
+
+    def test_one_that_is_alone_remembers_nothing(self, world: World) -> None:
+        machine = Machines(world)
+        machine.up().stop()
+        assert not Mount(machine.disk, Process(world.loop, world.rng.fork("tool"))).exists("/data/.ottla_siblings")
+
+    def test_what_is_written_there_by_nobody_is_read_past(self, world: World) -> None:
+        machine = Machines(world)
+        life = with_records(world, machine)
+        life.stop()
+        disk = Mount(machine.disk, Process(world.loop, world.rng.fork("tool")))
+        disk.write_atomic("/data/.ottla_siblings", b"\xff\x00 no id\n")
+        life = machine.begin(**BOTH)
+        life.serves()
+        assert appended(life) == {*range(COUNT)}
+        assert len(disk.read_bytes("/data/.ottla_siblings").split()) == 2

@@ -542,6 +542,11 @@ def _check_migration(config: BrokerConfig) -> None:
     """Raises OperatorError for a node that has no part in a migration from ZooKeeper, or can't have it."""
     if not config.leads_migration:
         return
+    if not config.get_list("process.roles"):
+        raise OperatorError(
+            f"{MIGRATION} is set, and neither {ZOOKEEPER_CONNECT} nor process.roles: name the servers of ZooKeeper, or "
+            "remove it"
+        )
     if config.is_broker:
         raise OperatorError(
             f"{MIGRATION} is set, and process.roles has broker: it is for controllers alone, and for brokers that are "
@@ -573,10 +578,6 @@ def _check_zookeeper(config: BrokerConfig, given: Mapping[str, str]) -> None:
         raise OperatorError(
             f"{MIGRATION} is set and controller.listener.names is not: name the listener by which the controllers of "
             "the quorum are reached"
-        )
-    if config.migrating_broker and len(config.log_dirs) > 1:
-        raise OperatorError(
-            f"log.dirs names several directories, and with {MIGRATION} a broker keeps its data in one so far; name one"
         )
     if config.metadata_log_dir != config.log_dirs[0]:
         raise OperatorError(

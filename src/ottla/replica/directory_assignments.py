@@ -52,6 +52,10 @@ class DirectoryAssignments:
         self._untold[topic_id, index] = directory_id
         self._schedule(0.0)
 
+    def forget(self) -> None:
+        """Somebody else keeps the metadata now, who gets to hear of all replicas, under other names."""
+        self._untold.clear()
+
     def stop(self) -> None:
         """Tell nothing any more: the next start does."""
         self._stopped = True

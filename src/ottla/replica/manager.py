@@ -90,6 +90,7 @@ class ReplicaManager:
         "_listeners",
         "_logs",
         "_lost",
+        "_names_directories",
         "_node_id",
         "_opening",
         "_opening_config",
@@ -128,6 +129,7 @@ class ReplicaManager:
         assignments: DirectoryAssignments,
     ) -> None:
         node_id = self._node_id = membership.node_id
+        self._names_directories = membership.names_directories
         self._logs = logs
         self._assignments = assignments
         self._purgatory = purgatory
@@ -346,7 +348,7 @@ class ReplicaManager:
     def _known_directory(self, partition: Partition) -> Uuid | None:
         """Where the metadata has the replica; None where it has no place for that."""
         topic = self._image.topic_by_id(partition.topic_id)
-        named = self._logs.has_metadata_log and metadata_level(self._image) >= DIRECTORY_ASSIGNMENT
+        named = self._names_directories() and metadata_level(self._image) >= DIRECTORY_ASSIGNMENT
         if topic is None or not named:
             return None
         return topic.partitions[partition.index].directory_of(self._node_id)
@@ -421,10 +423,15 @@ class ReplicaManager:
         for topic in changes.deleted_topics:
             self._remove(topic)
         if changes.renumbered:
+            self._assignments.forget()
             for partition in self.partitions():
                 partition.renumber()
         for topic, index in changes.changed_partitions:
             self._update(topic, index)
+        if changes.renumbered:
+            for partition in self.partitions():
+                if not self.mending.holds(partition):
+                    self._tell_whole(partition)
         for resource in changes.changed_configs:
             if resource.type == resource.type.TOPIC:
                 self._reconfigure(image, resource.name)
@@ -602,15 +609,19 @@ class ReplicaManager:
     def _tell_directory(self, topic: TopicImage, index: int, known: Uuid) -> None:
         """Tell the controller where the replica is, unless it knows, or there is only one place where it can be."""
         here = self._logs.directory_of((topic.name, index))
-        is_named = self._logs.has_metadata_log
+        is_named = self._names_directories()
         if known == ZERO_UUID and (len(self._logs.directories) == 1 or not is_named):
             return
         if here is not None and here.directory_id != known:
             self._assignments.tell(topic.topic_id, index, here.directory_id if is_named else ZERO_UUID)
 
     def _tell_offline(self, topic_id: Uuid, index: int, known: Uuid) -> None:
-        """Tell the controller of a replica in a failed directory, where it can't see that by the directory's id."""
-        if not self._logs.has_metadata_log and self._logs.offline_directories and known != OFFLINE_UUID:
+        """Tell the controller of a replica in a failed directory, where it can't see that by the directory's id.
+
+        A quorum that has the replica from ZooKeeper does not know yet in which one it lies.
+        """
+        is_untold = known == ZERO_UUID if self._names_directories() else known != OFFLINE_UUID
+        if (self._logs.offline_directories or self._logs.missing) and is_untold:
             self._assignments.tell(topic_id, index, OFFLINE_UUID)
 
     def _refuse_to_forget(self, topic: TopicImage, index: int) -> None:
@@ -630,11 +641,19 @@ class ReplicaManager:
                 f"only {copy.directory} is here, a copy that may lack records: bring back the data directory of what "
                 "was moved there and start the node again, or delete the topic",
             )
-        if directory_id not in (ZERO_UUID, OFFLINE_UUID, *self._logs.directory_ids()):
+        unknown = (ZERO_UUID,) if self._names_directories() else (ZERO_UUID, OFFLINE_UUID)
+        if directory_id not in (*unknown, *self._logs.directory_ids()):
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"it lies in the data directory with directory.id {uuid_to_string(directory_id)}, which can't be used "
                 "or is not in log.dirs: bring that directory back and start the node again, or delete the topic",
+            )
+        if self._logs.missing and not _is_new(state):
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                "it may lie in a data directory that this broker had, and that can't be used or is not in log.dirs "
+                f"(directory.id {', '.join(self._logs.missing)}): bring that directory back and start the node again, "
+                "or delete the topic",
             )
 
     def give_up(self, directory: LogDirectory) -> None:
@@ -647,7 +666,8 @@ class ReplicaManager:
                 continue
             key = (partition.topic_id, index)
             self._lost[key] = self._unopened[key] = None
-            self._tell_offline(*key, ZERO_UUID)
+            known = self._image.topics_by_id[partition.topic_id].partitions[index].directory_of(self._node_id)
+            self._tell_offline(*key, known if self._names_directories() else ZERO_UUID)
             self.mending.forget(key)
             self._fetchers.forget(key)
             partition.mark_offline()
@@ -705,8 +725,11 @@ def _is_flipped(found: Uuid, topic_id: Uuid) -> bool:
 
 
 def _is_new(image: PartitionImage) -> bool:
-    """Whether the partition was just made: the end of any incarnation that had it in use would have changed it."""
-    return image.partition_epoch == 0 and image.leader_epoch == 0
+    """Whether the partition was just made: the end of any incarnation that had it in use would have changed it.
+
+    One that nobody leads yet lies in ZooKeeper's tree without a state, of which its epoch would be the version.
+    """
+    return image.partition_epoch <= 0 and image.leader_epoch == 0
 
 
 def _partition_state(image: PartitionImage) -> PartitionState:

@@ -17,6 +17,8 @@ class Membership(NamedTuple):
     controller: ControllerRequests
     broker_epoch: Callable[[], int]
     """Of the registration that holds; -1 before."""
+    names_directories: Callable[[], bool] = lambda: True
+    """Whether the metadata can say where a replica lies: a quorum's can, ZooKeeper's tree can't."""
 
 
 class _Nobody:

@@ -51,6 +51,7 @@ from ottla.server.coordination.transaction_gauges import register_transaction_ga
 from ottla.server.data_directory import (
     forget_quorum,
     format_or_refuse,
+    refuse_final,
     refuse_partitions,
     settle_migrated,
     version_of_migrated,
@@ -327,7 +328,7 @@ class Broker:
         self._life = life
         await outcome(life.start)
         if self._migrated:
-            settle_migrated(self._machine.disk, self._static_config, self._logs.meta_properties, self._publisher.image)
+            settle_migrated(self._logs, self._static_config, self._publisher.image)
         await self._bring_up(life.broker_epoch)
         await outcome(life.serve)
 
@@ -348,6 +349,7 @@ class Broker:
             forget_quorum(self._machine.disk, self._static_config)
         else:
             await self._follow_either(tree)
+            refuse_final(self._publisher.image)
         image = self._publisher.image
         self._open_logs(image)
         self._make_parts(control, image)
@@ -455,11 +457,11 @@ class Broker:
     def _make_migration(self, control: Control, session: ZooKeeperSession) -> Migration:
         from ottla.controller.migration import Migration  # here, since other nodes need none
 
-        migration = Migration(
-            session=session,
         quorum = control.metadata.quorum
         if quorum is None:
             raise InvariantError("a controller has a quorum")
+        migration = Migration(
+            session=session,
             controller=control.controller,
             publisher=self._publisher,
             machine=self._machine,
@@ -550,7 +552,13 @@ class Broker:
         if self._peers is None:
             membership = alone(static.node_id, self.broker_epoch)
         else:
-            membership = Membership(static.node_id, self._peers.brokers, control.channel, self.broker_epoch)
+            membership = Membership(
+                static.node_id,
+                self._peers.brokers,
+                control.channel,
+                self.broker_epoch,
+                control.metadata.names_directories,
+            )
         self._config.use(image)
         config = self._config.effective
         parts = self._parts = BrokerParts(
@@ -697,6 +705,8 @@ class Broker:
             await outcome(control.controller.stop)
         except KafkaError as error:
             self._failures.complain("metadata log", f"it could not be closed cleanly: {error.message}")
+        if migration is not None:
+            await outcome(lambda done: migration.stop(lambda: done(None)))
         if self._controller_dispatcher is not None:
             self._controller_dispatcher.stop()
 
@@ -705,8 +715,6 @@ def _write_due(writers: Sequence[PoolWriter[Any]]) -> None:
     for writer in writers:
         writer.write_due()
 
-        if migration is not None:
-            await outcome(lambda done: migration.stop(lambda: done(None)))
 
 def _nothing() -> None:
     """Nobody waits for the controller's registration where a broker's is waited for."""

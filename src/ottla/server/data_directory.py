@@ -22,14 +22,8 @@ from ottla.common.ids import uuid_from_string
 from ottla.metadata.image import MetadataImage, ZkMigrationState
 from ottla.quorum.raft_types import ReplicaKey, Voter
 from ottla.storage.directories import partition_directories, shown, unformatted_metadata_directory
-from ottla.storage.meta_properties import (
-    QUORUM,
-    ZOOKEEPER,
-    MetaProperties,
-    is_of_zookeeper,
-    random_id,
-    write_meta_properties,
-)
+from ottla.storage.log_manager import LogManager
+from ottla.storage.meta_properties import QUORUM, ZOOKEEPER, is_of_zookeeper, random_id
 from ottla.storage.names import CLEAN_SHUTDOWN_FILE, LOG_SUFFIX, META_PROPERTIES, METADATA_DIR
 
 logger = logging.getLogger(__name__)
@@ -100,15 +94,10 @@ def version_of_migrated(disk: Disk, config: BrokerConfig) -> int:
         )
     if not disk.exists(f"{directory}/{METADATA_DIR}"):
         raise _not_migrated(directory)
-    if len(config.log_dirs) > 1:
-        raise OperatorError(
-            f"log.dirs names several directories, and the migration from ZooKeeper of the broker in {directory} is not "
-            "final: name that one alone until it is"
-        )
     return ZOOKEEPER
 
 
-def settle_migrated(disk: Disk, config: BrokerConfig, meta: MetaProperties, image: MetadataImage) -> None:
+def settle_migrated(logs: LogManager, config: BrokerConfig, image: MetadataImage) -> None:
     """For a broker that came from ZooKeeper: `image` is what the quorum says, and nothing here was changed by it yet.
 
     Once the migration is final, so is this broker's. Raises OperatorError where the quorum has not taken over.
@@ -118,7 +107,16 @@ def settle_migrated(disk: Disk, config: BrokerConfig, meta: MetaProperties, imag
         raise _not_migrated(directory)
     if image.zk_migration_state is ZkMigrationState.POST_MIGRATION:
         logger.info("the migration from ZooKeeper is final: %s becomes that of a node with a quorum", directory)
-        write_meta_properties(disk, directory, meta)
+        logs.become_quorums()
+
+
+def refuse_final(image: MetadataImage) -> None:
+    """Raise OperatorError for a broker that takes part in a migration from ZooKeeper which is over."""
+    if image.zk_migration_state is ZkMigrationState.POST_MIGRATION:
+        raise OperatorError(
+            f"the migration of this cluster from ZooKeeper is final, and {MIGRATION} is set: remove that and "
+            f"{ZOOKEEPER_CONNECT}, and set process.roles=broker"
+        )
 
 
 def _not_migrated(directory: str) -> OperatorError:
@@ -133,14 +131,15 @@ def forget_quorum(disk: Disk, config: BrokerConfig) -> None:
 
     Raises OSError.
     """
-    path = f"{config.metadata_log_dir}/{METADATA_DIR}"
-    try:
-        is_there = disk.exists(path)
-    except OSError:
-        return  # who opens the logs of this directory says that its disk failed; those of others go on
-    if is_there:
-        logger.warning("this broker is on ZooKeeper alone: the copy of a quorum's metadata log in %s goes", path)
-        disk.rmtree(path)
+    for directory in config.log_dirs:
+        path = f"{directory}/{METADATA_DIR}"
+        try:
+            is_there = disk.exists(path)
+        except OSError:
+            continue  # who opens the logs of this directory says that its disk failed; those of others go on
+        if is_there:
+            logger.warning("this broker is on ZooKeeper alone: the copy of a quorum's metadata log in %s goes", path)
+            disk.rmtree(path)
 
 
 def refuse_partitions(disk: Disk, config: BrokerConfig) -> None:

@@ -187,7 +187,8 @@ class MigratingLife:
         self._tree.shut_down(let_go)
 
     def directory_failed(self, directory_id: Uuid) -> None:
-        """Nothing: there is one directory, and with it the broker ends."""
+        """The quorum counts on no replica there, be it that it rules or will; in the tree each is told by itself."""
+        self._lifecycle.directory_failed(directory_id)
 
     def end(self) -> None:
         """See `BrokerLife`."""

@@ -20,6 +20,7 @@ _LEFT_FILES = frozenset(
         names.HIGH_WATERMARK_CHECKPOINT,
         names.CLEAN_SHUTDOWN_FILE,
         names.RUNNING_FILE,
+        names.SIBLINGS_FILE,
         names.CLEANER_REPORT_FILE,
     }
 )

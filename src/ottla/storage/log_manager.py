@@ -26,7 +26,7 @@ from ottla.common.disk import Disk
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.common.topic_partition import TopicPartition
-from ottla.storage import names
+from ottla.storage import names, siblings
 from ottla.storage.cleaner.checkpoint import CleanerCheckpoints
 from ottla.storage.descriptors import Descriptors
 from ottla.storage.directories import unformatted_metadata_directory
@@ -38,7 +38,13 @@ from ottla.storage.log_directory import (
     LogDefaults,
     LogDirectory,
 )
-from ottla.storage.meta_properties import QUORUM, MetaProperties
+from ottla.storage.meta_properties import (
+    QUORUM,
+    ZOOKEEPER,
+    MetaProperties,
+    is_of_zookeeper,
+    write_meta_properties,
+)
 
 logger = logging.getLogger(__name__)
 DEFAULT_OPEN_FILES = 16_384
@@ -65,8 +71,7 @@ class LogManager:
     ) -> None:
         """`data_dirs` are absolute paths; `default_config` serves topics without overrides.
 
-        Without `has_metadata_log` ZooKeeper keeps the metadata: no directory is above the others, and the cluster does
-        not know which of them has which partition.
+        Without `has_metadata_log` ZooKeeper alone keeps the metadata: no directory is above the others.
 
         `on_offline` hears once of each directory, on the loop, of an error after which a log takes no more appends
         until a restart.
@@ -90,8 +95,9 @@ class LogManager:
         self.metadata_directory = (
             next(each for each in self._all if each.path == metadata_path) if has_metadata_log else None
         )
-        self.has_metadata_log = has_metadata_log
         self._meta: MetaProperties | None = None
+        self.missing: list[str] = []
+        """The `directory.id` of those that were here once, where no metadata names them, and that are not now."""
         self.cleaner_checkpoint = CleanerCheckpoints(
             [each.cleaner_checkpoint for each in self.directories],
             lambda key: self._checkpoint_holder(key).cleaner_checkpoint,
@@ -106,12 +112,15 @@ class LogManager:
         """Make and lock the directories, read or write their `meta.properties`; see `meta_properties`.
 
         `version` is that of the file, by what keeps the metadata (`meta_properties`). A directory that is new beside
-        others of the cluster is taken in. Raises OperatorError.
+        others of the cluster is taken in; so is one that a quorum's broker had on ZooKeeper, and that was not there
+        when the others became the quorum's. Raises OperatorError.
         """
         try:
             for directory in self._all:
                 self._lock(directory)
             self._identify(node_id, cluster_id, version)
+            if version == ZOOKEEPER:
+                self._know_siblings()
         except OperatorError:
             self._release()
             raise
@@ -143,12 +152,15 @@ class LogManager:
         there = [each for each in self._all if each.offline is None]
         formatted = [each for each in there if self._is_formatted(each)]
         metadata = self.metadata_directory
-        if metadata is not None and formatted and metadata not in formatted:
+        if version == QUORUM and metadata is not None and formatted and metadata not in formatted:
             raise unformatted_metadata_directory(metadata.path, formatted[0].path)
         found: dict[str, LogDirectory] = {}
         # The metadata log's is the first: it says what the others have to fit.
         for directory in sorted(there, key=lambda each: (each is not metadata, each not in formatted)):
-            meta = directory.identify(node_id=node_id, cluster_id=cluster_id, version=version)
+            left = version == QUORUM and directory is not metadata and is_of_zookeeper(self._disk, directory.path)
+            meta = directory.identify(node_id=node_id, cluster_id=cluster_id, version=ZOOKEEPER if left else version)
+            if left:
+                write_meta_properties(self._disk, directory.path, meta)
             cluster_id = meta.cluster_id
             self._meta = self._meta or meta
             other = found.setdefault(meta.directory_id, directory)
@@ -157,6 +169,39 @@ class LogManager:
                     f"the data directories {other.path} and {directory.path} have the same directory.id "
                     f"{meta.directory_id}, so one is a copy of the other: take the copy out of log.dirs"
                 )
+
+    def _know_siblings(self) -> None:
+        """Find out which directories were here before (`siblings`), and have each remember all."""
+        here = {each.meta.directory_id for each in self.directories if each.meta is not None}
+        known: dict[LogDirectory, set[str]] = {}
+        for directory in self._online():
+            try:
+                known[directory] = siblings.remembered(self._disk, directory.path)
+            except OSError as error:
+                directory.take_offline(error, "opening")
+        everything = here.union(*known.values())
+        self.missing = sorted(everything - here)
+        for directory, before in known.items():
+            if len(everything) > 1 and before != everything:
+                try:
+                    siblings.remember(self._disk, directory.path, everything)
+                except OSError as error:
+                    logger.warning("%s can't note the directories beside it: %s", directory.path, error)
+        if self.missing:
+            logger.warning(
+                "directories that this broker had can't be used or are not in log.dirs: %s (directory.id); what "
+                "only they have is offline till they are back",
+                ", ".join(self.missing),
+            )
+
+    def become_quorums(self) -> None:
+        """For good: there is no way back to ZooKeeper. Raises OperatorError.
+
+        That of the metadata log says so for all: what a crash leaves of the others is taken in by the next start.
+        """
+        for directory in sorted(self._all, key=lambda each: each is not self.metadata_directory):
+            if directory.offline is None and directory.meta is not None:
+                write_meta_properties(self._disk, directory.path, directory.meta)
 
     def _is_formatted(self, directory: LogDirectory) -> bool:
         try:

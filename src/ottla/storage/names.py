@@ -35,6 +35,8 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 RUNNING_FILE = ".ottla_running"
 """Ottla's own: the incarnation that runs here, and the boot of the machine in which it does."""
 
+SIBLINGS_FILE = ".ottla_siblings"
+"""Ottla's own: the directories that a broker on ZooKeeper had."""
 CLEANER_REPORT_FILE = ".ottla_cleaner"
 """Ottla's own, for `ottla log cleaner`: nothing goes by it but what is shown."""
 

@@ -54,3 +54,7 @@ class NodeMetadataLog(NamedTuple):
     """Of groups that keep theirs in that tree."""
     migrating: MigratingLog | None = None
     """The same as `log`, where the broker is on its way from ZooKeeper to a quorum."""
+
+    def names_directories(self) -> bool:
+        """Whether the metadata that this node follows says in which directories replicas lie."""
+        return self.zookeeper is None if self.migrating is None else self.migrating.quorum_rules
