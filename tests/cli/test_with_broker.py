@@ -178,6 +178,36 @@ def test_misspelled_topics_are_answered_with_what_was_meant(run, name):
     assert "does not exist" not in run(produce, f"{name}-vews", stdin="x\n").stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["consume", "TOPIC", "--group", b"\xff"],
+        ["consume", b"\xff"],
+        ["consume", "TOPIC", "--group", "g", "-X", b"client.rack=\xff"],
+        ["produce", b"\xff"],
+        ["produce", "TOPIC", "--transactional-id", b"\xff"],
+        ["produce", "TOPIC", "-X", b"client.rack=\xff"],
+        ["topic", "create", b"\xff"],
+        ["group", "delete", b"\xff"],
+    ],
+)
+def test_arguments_that_are_no_text_are_refused(run, name, environment, command):
+    """The library of clients would end the process."""
+    run(topic, "create", name)
+    words = [name if word == "TOPIC" else word for word in command]
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", *words],
+        input=b"x\n",
+        env=environment,
+        capture_output=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(b"ottla: an argument is not valid UTF-8: b'")
+    assert done.stderr.count(b"\n") == 1
+
+
 def test_internal_topics_are_deleted_on_purpose_only(run, name):
     run(topic, "create", "__share_group_state")
     refused = run(topic, "delete", "__share_group_state", exit_code=2).stderr

@@ -32,7 +32,7 @@ from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config, read_settings
 from ottla.api.topic_filter import TopicFilter
 from ottla.client.model import Position
-from ottla.client.rdkafka import leave_group
+from ottla.client.rdkafka import leave_group, require_text
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -118,6 +118,7 @@ class Consumer(Generic[RK, RV]):
         self._pending: KafkaError | None = None
         self._stopped = False
         self._closed = False
+        require_text(library.values())
         try:
             self._consumer = confluent_kafka.Consumer({**library, "on_commit": self._on_commit})
         except confluent_kafka.KafkaException as error:
@@ -152,6 +153,7 @@ class Consumer(Generic[RK, RV]):
         self._subscribe([topics] if isinstance(topics, str) else list(topics))
 
     def _subscribe(self, names: list[str]) -> None:
+        require_text(names)
         for name in names:
             if name.startswith("^"):  # which the library takes for an expression of its own kind
                 raise KafkaError(

@@ -33,6 +33,7 @@ from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
 from ottla.api.records import Bytes, Delivery, Headers, K, ProducerRecord, Serializer, V, deliveries_of
 from ottla.api.settings import Config, Settings, ZooKeeperServers, read_servers, read_settings
 from ottla.api.transaction import Transaction, Transactions
+from ottla.client.rdkafka import require_text
 from ottla.client.zookeeper_access import access_of_client
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.files import read_file
@@ -116,6 +117,7 @@ class Producer(Generic[K, V]):
         self._closed = False
         self._sent_count = 0
         self._burst = self._flushing = False
+        require_text(settings.library.values())
         self._watch = None if watched is None else _begin_watch(watched, settings)
         try:
             self._producer: Any = confluent_kafka.Producer(settings.library)

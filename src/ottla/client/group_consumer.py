@@ -19,7 +19,14 @@ from typing import Any
 from ottla.client.consumer import TIMESTAMP_TYPES, ConsumedRecord
 from ottla.client.model import Position
 from ottla.client.outage import Tell
-from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, LibraryOutage, kafka_error, leave_group, require_group_id
+from ottla.client.rdkafka import (
+    RECONNECT_BACKOFF_MAX_MS,
+    LibraryOutage,
+    kafka_error,
+    leave_group,
+    require_group_id,
+    require_text,
+)
 from ottla.common.errors import ErrorCode, KafkaError
 
 BATCH_RECORDS = 500
@@ -74,6 +81,7 @@ class GroupConsumer:
             **(properties or {}),
         }
         require_group_id(settings["group.id"])
+        require_text([*settings.values(), *topics])
         self._instance_id = settings.get("group.instance.id")
         self._outage = LibraryOutage(tell)
         self._ends = dict(ends) if ends is not None else None

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ottla.client.model import Position
-from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, kafka_error, leave_group, require_group_id
+from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, kafka_error, leave_group, require_group_id, require_text
 from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError
 
@@ -52,6 +52,7 @@ class Membership:
             "log_level": 0,
             **security.library,
         }
+        require_text(self._settings.values())
         self._consumer: Any = None
         self._topics: list[str] = []
         self.assignment: frozenset[Position] | None = None

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ottla.client.outage import Tell
-from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, LibraryOutage, kafka_error
+from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, LibraryOutage, kafka_error, require_text
 from ottla.common.errors import ErrorCode, KafkaError
 
 FLUSH_POLL_S = 0.1
@@ -70,6 +70,7 @@ class RecordProducer:
             "logger": SILENT,
             **(properties or {}),
         }
+        require_text(settings.values())
         self._library = confluent_kafka
         self._outage = LibraryOutage(tell)
         try:

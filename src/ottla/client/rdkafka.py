@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from ottla.client.outage import Outage, Tell
@@ -30,6 +31,16 @@ def require_group_id(group_id: str) -> None:
     """Raises KafkaError INVALID_GROUP_ID for an empty one, on which the library ends the process."""
     if not group_id.partition("\0")[0]:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the id of a group can't be empty")
+
+
+def require_text(values: Iterable[object]) -> None:
+    """For settings and names. Raises UnicodeEncodeError for an argument that was no UTF-8.
+
+    The library reports it by SystemError, or ends the process.
+    """
+    for value in values:
+        if isinstance(value, str):
+            value.encode()
 
 
 def leave_group(consumer: Any, *, instance_id: str | None = None) -> None:
