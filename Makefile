@@ -83,8 +83,8 @@ tested = $(if $(NAMED),$(filter tests tests/ tests/$(1)%,$(NAMED)),all)
 
 # Apache Kafka's jars, shared with compat/, which looks at the same stamps.
 KAFKA := $(patsubst %,.cache/compat/java-%/pom.xml,kafka tools)
-# ZooKeeper, which Apache Kafka 3.9 brings.
-ZOOKEEPER := .cache/compat/java-kafka-3.9/pom.xml
+# The servers of ZooKeeper.
+ZOOKEEPER := .cache/compat/java-zookeeper/pom.xml
 # Spark's Kafka connector, and an environment with the pyspark that it is for.
 CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.txt
 

@@ -90,6 +90,12 @@ def kafka_of() -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
+def zookeeper_classpath() -> str:
+    """Servers of ZooKeeper."""
+    return had(fetch.java_libraries, "zookeeper")
+
+
+@pytest.fixture(scope="session")
 def java_tools_classpath() -> str:
     """Apache Kafka's tools with the older modules that they were built with."""
     return had(fetch.java_libraries, "tools")

@@ -28,6 +28,7 @@ JAVA_LIBRARIES = (
     "kafka-2.7",
     "kafka-3.9",
     "kafka-4.1",
+    "zookeeper",
     "streams",
     "older",
     "spark",

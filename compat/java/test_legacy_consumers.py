@@ -135,6 +135,6 @@ async def come_and_go(server: str) -> None:
         pool.close()
 
 
-def test_they_share_a_group_as_they_come_and_go(kafka_of: Callable[[str], str]) -> None:
-    with ZooKeeper(kafka_of("3.9")) as server:
+def test_they_share_a_group_as_they_come_and_go(zookeeper_classpath: str) -> None:
+    with ZooKeeper(zookeeper_classpath) as server:
         asyncio.run(come_and_go(server.address))

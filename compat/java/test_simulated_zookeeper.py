@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -99,9 +98,9 @@ def watch(server: SimZooKeeper, session: int, kind: str, path: str) -> None:
         pass
 
 
-def test_the_same_calls_come_to_the_same(kafka_of: Callable[[str], str], kazoo: Path) -> None:
+def test_the_same_calls_come_to_the_same(zookeeper_classpath: str, kazoo: Path) -> None:
     steps = script(Random(0))
-    with ZooKeeper(kafka_of("3.9")) as server:
+    with ZooKeeper(zookeeper_classpath) as server:
         asked = json.dumps({"server": server.address, "script": steps})
         ran = subprocess.run([kazoo, CALLS], input=asked, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]

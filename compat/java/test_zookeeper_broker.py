@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
@@ -108,9 +107,9 @@ def refused(address: str, data_dir: Path, **more: object) -> str:
     return ended.stderr
 
 
-def test_a_broker_works_stops_and_is_killed(kafka_of: Callable[[str], str], tmp_path: Path) -> None:
+def test_a_broker_works_stops_and_is_killed(zookeeper_classpath: str, tmp_path: Path) -> None:
     with (
-        ZooKeeper(kafka_of("3.9")) as server,
+        ZooKeeper(zookeeper_classpath) as server,
         Broker(configs=settings(server.address), start_timeout_s=START_S) as broker,
     ):
         tree = Tree(server.address)

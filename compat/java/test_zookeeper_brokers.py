@@ -198,8 +198,8 @@ def stored(cluster: Cluster) -> list[str]:
 
 
 @pytest.fixture
-def cluster(kafka_of: Callable[[str], str]) -> Iterator[Cluster]:
-    with ZooKeeper(kafka_of("3.9")) as server, ExitStack() as stack:
+def cluster(zookeeper_classpath: str) -> Iterator[Cluster]:
+    with ZooKeeper(zookeeper_classpath) as server, ExitStack() as stack:
         yield Cluster(server.address, stack)
 
 
@@ -255,8 +255,8 @@ def of_sasl(address: str, broker_id: int, clients: int, brokers: int) -> dict[st
     }
 
 
-def test_brokers_say_to_each_other_who_they_are(kafka_of: Callable[[str], str]) -> None:
-    with ZooKeeper(kafka_of("3.9")) as server, ExitStack() as stack:
+def test_brokers_say_to_each_other_who_they_are(zookeeper_classpath: str) -> None:
+    with ZooKeeper(zookeeper_classpath) as server, ExitStack() as stack:
         brokers = []
         for each in IDS:
             clients, internal = free_ports(2)

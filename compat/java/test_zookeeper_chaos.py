@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,7 @@ WITHIN_S = 600.0
 pytestmark = pytest.mark.skipif(bool(obstacle()), reason=f"chaos {obstacle()}")
 
 
-def test_nothing_is_lost(kafka_of: Callable[[str], str], tmp_path: Path) -> None:
-    kafka_of("3.9")
+def test_nothing_is_lost(zookeeper_classpath: str, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     command = [sys.executable, "-m", "tests.chaos", "--coordination", "zookeeper", "--minutes", "0.8", "--seed", "7"]
     ended = subprocess.run(

@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from ottla.protocol.znodes import paths
 
 
 @pytest.fixture
-def ensemble(kafka_of: Callable[[str], str], tmp_path: Path) -> Iterator[Ensemble]:
-    with Ensemble(kafka_of("3.9"), tmp_path) as servers:
+def ensemble(zookeeper_classpath: str, tmp_path: Path) -> Iterator[Ensemble]:
+    with Ensemble(zookeeper_classpath, tmp_path) as servers:
         yield servers
 
 

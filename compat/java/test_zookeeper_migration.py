@@ -186,9 +186,9 @@ class Reader(threading.Thread):
 
 
 @pytest.fixture
-def cluster(kafka_of: Callable[[str], str], tmp_path: Path) -> Iterator[Cluster]:
+def cluster(zookeeper_classpath: str, tmp_path: Path) -> Iterator[Cluster]:
     """On ZooKeeper, with the topic."""
-    with ZooKeeper(kafka_of("3.9")) as server, ExitStack() as stack:
+    with ZooKeeper(zookeeper_classpath) as server, ExitStack() as stack:
         cluster = Cluster(server.address, tmp_path, stack)
         for each in IDS:
             cluster.nodes[each].begin(cluster.on_zookeeper(each))

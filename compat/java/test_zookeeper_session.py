@@ -237,6 +237,6 @@ async def talk(server: str) -> None:
     assert listener.told == before
 
 
-def test_a_session_on_a_real_server(kafka_of: Callable[[str], str]) -> None:
-    with ZooKeeper(kafka_of("3.9")) as server:
+def test_a_session_on_a_real_server(zookeeper_classpath: str) -> None:
+    with ZooKeeper(zookeeper_classpath) as server:
         asyncio.run(talk(server.address))

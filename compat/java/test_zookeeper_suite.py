@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,8 +40,8 @@ def test_each_of_them_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_three_nodes_on_zookeeper(name: str, kafka_of: Callable[[str], str], tmp_path: Path) -> None:
-    with Ensemble(kafka_of("3.9"), tmp_path) as servers:
+def test_three_nodes_on_zookeeper(name: str, zookeeper_classpath: str, tmp_path: Path) -> None:
+    with Ensemble(zookeeper_classpath, tmp_path) as servers:
         ended = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/cluster/{name}.py"],
             cwd=ROOT,

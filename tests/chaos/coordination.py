@@ -19,7 +19,7 @@ from ..faults.small_disk import MEGABYTE, SmallDisk
 from .network import address
 
 KINDS = ("quorum", "zookeeper")
-JARS = Path(__file__).resolve().parents[2] / ".cache" / "compat" / "java-kafka-3.9"
+JARS = Path(__file__).resolve().parents[2] / ".cache" / "compat" / "java-zookeeper"
 HOSTS = range(11, 11 + SERVERS)
 """Of the servers; brokers have their node id."""
 PORTS = (2181, 2888, 3888)

@@ -1,10 +1,11 @@
 """Three servers of ZooKeeper that agree, as processes: each can be killed and comes back with its data.
 
-They run the jars that Apache Kafka 3.9 brings; whoever starts them has the class path.
+Whoever starts them has the class path (`compat/java/zookeeper.xml`); they log to files beside their configurations.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ JAVA = ("java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzo
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 PATIENT_TICKS = 10
 """Of a second: a server that the leader does not hear for so long is out, and so is a leader without a majority."""
+
+_MODE = re.compile(rb"^Mode: (\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -67,14 +70,20 @@ class Server(LoggedProcess):
             eventually(lambda: self.ready, f"{self.log} tells of a server that serves", START_TIMEOUT_S)
 
     @property
-    def ready(self) -> bool:
-        """It takes sessions: a member of the majority, which says how many there are."""
+    def mode(self) -> str:
+        """What it is among those that agree, `leader` or `follower`; "" where it takes no sessions."""
         try:
             with socket.create_connection((self.seat.host, self.seat.ports[0]), PROBE_S) as probe:
                 probe.sendall(b"srvr")
-                return b"Mode: " in probe.recv(4096)
+                found = _MODE.search(b"".join(iter(lambda: probe.recv(4096), b"")))
         except OSError:
-            return False
+            return ""
+        return "" if found is None else found[1].decode()
+
+    @property
+    def ready(self) -> bool:
+        """It takes sessions: a member of the majority."""
+        return bool(self.mode)
 
 
 class Ensemble:
