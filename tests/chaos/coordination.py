@@ -24,7 +24,7 @@ HOSTS = range(11, 11 + SERVERS)
 """Of the servers; brokers have their node id."""
 PORTS = (2181, 2888, 3888)
 DISK_BYTES = 1024 * MEGABYTE
-"""Each start begins a file of 64 MB, of which nearly nothing is written."""
+"""More than they write: no fault of a run fills these."""
 SYNC_TICKS = 3
 """Of a second: less than most cuts last, so that servers elect another leader meanwhile."""
 ENDS_BY_SIGTERM = 143

@@ -234,11 +234,13 @@ class Course:
         self._tell(len(faults))
 
     def _secure_evidence(self, the_round: Round) -> None:
-        """Every replica of the topic, and what each client said last, for `--keep`."""
+        """Every replica of the topic, what each client said last, and all that ZooKeeper wrote, for `--keep`."""
         evidence = self._options.folder / "evidence"
         for number, disk in enumerate(self._disks, 1):
             for folder in (disk.outside / "data").glob(f"{the_round.topic}-*"):
                 shutil.copytree(folder, evidence / f"node-{number}" / folder.name)
+        for host, server in self._servers.items():
+            shutil.copytree(server.seat.outside, evidence / f"server-{host}", ignore=shutil.ignore_patterns("*.tmp"))
         for who, lines in the_round.said.items():
             evidence.mkdir(exist_ok=True)
             (evidence / f"{the_round.topic}-{who}.txt").write_text("\n".join([*lines, ""]))

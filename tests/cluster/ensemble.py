@@ -22,6 +22,8 @@ START_TIMEOUT_S = 180.0
 PROBE_S = 5.0
 SERVERS = 3
 JAVA = ("java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.admin.enableServer=false")
+SMALL_FILES = "-Dzookeeper.preAllocSize=1024"
+"""KiB of a transaction log, in place of 64 MiB: each start begins one."""
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 PATIENT_TICKS = 10
 """Of a second: a server that the leader does not hear for so long is out, and so is a leader without a majority."""
@@ -105,7 +107,7 @@ class Ensemble:
             config = folder / f"server-{number}.cfg"
             own = [f"dataDir={seat.data_dir}", f"clientPort={seat.ports[0]}", f"clientPortAddress={seat.host}"]
             config.write_text("\n".join([*common, *own, ""]))
-            self.servers.append(Server(config, seat, [*JAVA, "-cp", classpath]))
+            self.servers.append(Server(config, seat, [*JAVA, SMALL_FILES, "-cp", classpath]))
         self.address = ",".join(seat.address for seat in seats)
 
     def __enter__(self) -> Self:
