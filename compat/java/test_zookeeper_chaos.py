@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.__main__ import obstacle
+from tests.chaos.security import KINDS
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 600.0
@@ -16,11 +17,17 @@ WITHIN_S = 600.0
 pytestmark = pytest.mark.skipif(bool(obstacle()), reason=f"chaos {obstacle()}")
 
 
-def test_nothing_is_lost(zookeeper_classpath: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("security", KINDS)
+def test_nothing_is_lost(security: str, zookeeper_classpath: str, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "tests.chaos", "--coordination", "zookeeper", "--minutes", "0.8", "--seed", "7"]
+    command = [sys.executable, "-m", "tests.chaos", "--coordination", "zookeeper", "--security", security]
     ended = subprocess.run(
-        [*command, "--json", str(figures)], cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S, check=False
+        [*command, "--minutes", "0.8", "--seed", "7", "--json", str(figures)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
     )
     assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-2000:]
     found = json.loads(figures.read_text())

@@ -1,6 +1,6 @@
 """`make chaos`: real brokers under random faults from a seed, with producers and consumers, judged round by round.
 
-    python -m tests.chaos --minutes 40 --seed 1 --brokers 3 [--security sasl_ssl | --coordination zookeeper] [--lossy]
+    python -m tests.chaos --minutes 40 --seed 1 --brokers 3 [--security sasl_ssl] [--coordination zookeeper] [--lossy]
         [--json FILE] [--keep DIR]
 
 The run lives in namespaces of its own (processes, network, mounts), so nothing of it is left when it ends, however it
@@ -67,8 +67,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     chosen = parser.parse_args(arguments)
     if not 0.2 <= chosen.minutes <= 24 * 60:
         parser.error("--minutes must be between 0.2 and 1440")
-    if chosen.coordination != coordination.KINDS[0] and chosen.security != security.KINDS[0]:
-        parser.error(f"--coordination {chosen.coordination} goes without --security {chosen.security}")
     if chosen.keep is not None and chosen.keep.exists():
         parser.error(f"{chosen.keep} exists")
     return chosen
