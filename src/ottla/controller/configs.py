@@ -10,8 +10,9 @@ Left out: loggers and client metrics as resources; they are refused by name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from typing import Any, TypeVar
 
 from ottla.common.broker_configs import BrokerConfig, validate_dynamic
 from ottla.common.config_def import ConfigEntry, ConfigKey, ConfigResourceType, ConfigType, render
@@ -41,6 +42,8 @@ from ottla.protocol.messages.incremental_alter_configs import (
 )
 from ottla.protocol.messages.metadata_records import ConfigRecord
 
+R = TypeVar("R", IncrementalAlterConfigsResponse, AlterConfigsResponse)
+
 
 class ConfigOperation(IntEnum):
     """What IncrementalAlterConfigs does to one setting (KIP-339)."""
@@ -58,54 +61,60 @@ def handle_incremental_alter_configs(
     image: MetadataImage, request: IncrementalAlterConfigsRequest, context: ControllerContext
 ) -> ControllerResult[IncrementalAlterConfigsResponse]:
     """Change single settings; `validate_only` answers the same without records."""
-    response = IncrementalAlterConfigsResponse()
-    records: list[ApiMessageAndVersion] = []
-    counts = Counter((item.resource_type, item.resource_name) for item in request.resources)
-    for item in request.resources:
-        result = incremental_alter_configs.AlterConfigsResourceResponse(
-            resource_type=item.resource_type, resource_name=item.resource_name
-        )
-        try:
-            if counts[(item.resource_type, item.resource_name)] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            resource = _alterable_resource(image, item.resource_type, item.resource_name, context)
-            _check_operations(item.configs)
-            old = image.configs.get(resource, {})
-            new = altered(old, item.configs, resource, context.config)
-            new_records = _change_records(image, resource, old, new, [config.name for config in item.configs], context)
-            check_record_count(len(records) + len(new_records))
-            records += new_records
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-        response.responses.append(result)
-    return ControllerResult([] if request.validate_only else records, response)
+
+    def change(
+        item: incremental_alter_configs.AlterConfigsResource, resource: ConfigResource, old: Mapping[str, str]
+    ) -> tuple[Mapping[str, str], Sequence[str]]:
+        _check_operations(item.configs)
+        return altered(old, item.configs, resource, context.config), [config.name for config in item.configs]
+
+    new_result = incremental_alter_configs.AlterConfigsResourceResponse
+    return _alter_each(image, request, context, IncrementalAlterConfigsResponse(), new_result, change)
 
 
 def handle_alter_configs(
     image: MetadataImage, request: AlterConfigsRequest, context: ControllerContext
 ) -> ControllerResult[AlterConfigsResponse]:
     """Replace all settings of the resources: one that is not named goes back to its default."""
-    response = AlterConfigsResponse()
+
+    def change(
+        item: alter_configs.AlterConfigsResource, resource: ConfigResource, old: Mapping[str, str]
+    ) -> tuple[Mapping[str, str], Sequence[str]]:
+        _check_distinct(config.name for config in item.configs)
+        _check_no_nulls([config.name for config in item.configs if config.value is None])
+        new = {config.name: config.value for config in item.configs if config.value is not None}
+        return new, [*new, *old]
+
+    new_result = alter_configs.AlterConfigsResourceResponse
+    return _alter_each(image, request, context, AlterConfigsResponse(), new_result, change)
+
+
+def _alter_each(
+    image: MetadataImage,
+    request: Any,
+    context: ControllerContext,
+    response: R,
+    new_result: Callable[..., Any],
+    change: Callable[[Any, ConfigResource, Mapping[str, str]], tuple[Mapping[str, str], Sequence[str]]],
+) -> ControllerResult[R]:
+    """Each resource for itself; `change` says what its settings become, and which of them are looked at."""
     records: list[ApiMessageAndVersion] = []
+    results: list[Any] = response.responses
     counts = Counter((item.resource_type, item.resource_name) for item in request.resources)
     for item in request.resources:
-        result = alter_configs.AlterConfigsResourceResponse(
-            resource_type=item.resource_type, resource_name=item.resource_name
-        )
+        result = new_result(resource_type=item.resource_type, resource_name=item.resource_name)
         try:
             if counts[(item.resource_type, item.resource_name)] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             resource = _alterable_resource(image, item.resource_type, item.resource_name, context)
-            _check_distinct(config.name for config in item.configs)
-            _check_no_nulls([config.name for config in item.configs if config.value is None])
             old = image.configs.get(resource, {})
-            new = {config.name: config.value for config in item.configs if config.value is not None}
-            new_records = _change_records(image, resource, old, new, [*new, *old], context)
+            new, names = change(item, resource, old)
+            new_records = _change_records(image, resource, old, new, names, context)
             check_record_count(len(records) + len(new_records))
             records += new_records
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
-        response.responses.append(result)
+        results.append(result)
     return ControllerResult([] if request.validate_only else records, response)
 
 
