@@ -347,18 +347,22 @@ class Consumer(Generic[RK, RV]):
     def positions(self) -> dict[Position, int]:
         """Where each partition goes on, behind all that was given out; those of which nothing is known are left out."""
         self._require_open()
-        return self._resume_points(self._next)
+        return {(each.topic, each.partition): each.offset for each in self._resume_points(self._next)}
 
-    def _resume_points(self, start: int) -> dict[Position, int]:
-        """The same with the records of the batch from `start` on as not given out."""
-        asked = [self._library.TopicPartition(*key) for key in self._owned]
-        found = {(each.topic, each.partition): each.offset for each in self._consumer.position(asked)} if asked else {}
-        points = {key: offset for key, offset in found.items() if offset >= 0} | self._sought
+    def _resume_points(self, start: int) -> list[Any]:
+        """The same with the records of the batch from `start` on as not given out, as the library takes it."""
+        kind = self._library.TopicPartition
+        asked = [kind(*key) for key in self._owned]
+        found = self._consumer.position(asked) if asked else ()
+        moved = dict(self._sought)
         for key, records in self._held.items():
-            points[key] = records[0].offset
+            moved[key] = records[0].offset
         for record in reversed(self._batch[start:]):
-            points[record.topic, record.partition] = record.offset
-        return {key: offset for key, offset in points.items() if key in self._owned}
+            moved[record.topic, record.partition] = record.offset
+        if moved:
+            for each in found:
+                each.offset = moved.get((each.topic, each.partition), each.offset)
+        return [kind(each.topic, each.partition, each.offset) for each in found if each.offset >= 0]
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on at that offset. In `on_assign`, begin there. Raises KafkaError for a partition that it doesn't read."""
@@ -474,10 +478,12 @@ class Consumer(Generic[RK, RV]):
         """
         self._require_open()
         self._require_group("committing")
-        wanted = self._resume_points(self._next) if offsets is None else offsets
-        if not wanted:
+        if offsets is None:
+            listed = self._resume_points(self._next)
+        else:
+            listed = [self._library.TopicPartition(*key, offset) for key, offset in offsets.items()]
+        if not listed:
             return
-        listed = [self._library.TopicPartition(*key, offset) for key, offset in wanted.items()]
         with self._asking(f"offsets of group {self.group_id!r}"):
             results = self._consumer.commit(offsets=listed, asynchronous=not wait)
         _raise_first(results or (), f"offset of group {self.group_id!r}")
@@ -486,8 +492,7 @@ class Consumer(Generic[RK, RV]):
         """Leave to the library what is done with: it commits that from time to time."""
         if not self._auto_commit or not self._owned:
             return
-        points = [self._library.TopicPartition(*key, offset) for key, offset in self._resume_points(start).items()]
-        if points:
+        if points := self._resume_points(start):
             with contextlib.suppress(self._library.KafkaException):  # given up meanwhile
                 self._consumer.store_offsets(offsets=points)
 
