@@ -96,6 +96,7 @@ class Consumer(Generic[RK, RV]):
         self._cooperative = library.get("group.protocol") == "consumer" or "cooperative" in str(
             library.get("partition.assignment.strategy", "")
         )
+        self._max_poll_records = settings.own["max.poll.records"]
         self._refresh_s = int(str(library.get("metadata.max.age.ms", REFRESH_MS))) / 1000
         self._deserializers = (key_deserializer, value_deserializer)
         self._hooks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
@@ -235,7 +236,7 @@ class Consumer(Generic[RK, RV]):
             left_s = deadline - time.monotonic()
             if left_s <= 0 or self._stopped:
                 return []
-        return self.take(self.buffered if max_records is None else max_records)
+        return self.take(len(self._batch) if max_records is None else max_records)
 
     def batches(
         self, *, max_records: int | None = None, idle_timeout_s: float | None = None
@@ -272,19 +273,21 @@ class Consumer(Generic[RK, RV]):
 
     def fill(self, wait_s: float, max_records: int | None = None) -> bool:
         """Where nothing is buffered fetch the next records; what was given out is done with. Whether there are some."""
-        self._require_open()
-        if self.buffered:
+        if self._closed:
+            raise ClientClosed("consumer")
+        if self._next < len(self._batch):
             return True
-        if self._batch:
+        if self._batch and self._auto_commit:
             self._store(self._next)
         self._batch, self._current, self._next = [], 0, 0
         if self._pending is not None:
             failure, self._pending = self._pending, None
             raise failure
-        self._refresh_filter()
-        limit = self._settings.own["max.poll.records"]
-        if max_records is not None:
-            limit = min(limit, max_records)
+        if self._filter is not None:
+            self._refresh_filter()
+        limit = self._max_poll_records
+        if max_records is not None and max_records < limit:
+            limit = max_records
         self._owned_anew = False
         messages = self._consumer.consume(limit, 0)
         if not messages and wait_s > 0:  # with a limit above one the library waits until so many are there
