@@ -277,7 +277,7 @@ class Consumer(Generic[RK, RV]):
             raise ClientClosed("consumer")
         if self._next < len(self._batch):
             return True
-        if self._batch and self._auto_commit:
+        if self._batch:
             self._store(self._next)
         self._batch, self._current, self._next = [], 0, 0
         if self._pending is not None:
