@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
+from click.testing import CliRunner
 
+from ottla.app.main import cli
 from ottla.app.settings import read_settings
+from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
 
 
@@ -26,6 +29,23 @@ def test_settings_of_file_and_command_line_are_merged(tmp_path):
     assert settings_of(config=str(path))["log.dirs"] == "/from/file"
     assert settings_of(given={"log.dirs": "relative"})["log.dirs"] == os.path.abspath("relative")
     assert settings_of()["log.dirs"] == os.path.abspath("ottla-data")
+
+
+@pytest.mark.parametrize(
+    "given", [{"log.dirs": ""}, {"log.dir": ""}, {"log.dirs": ","}, {"log.dirs": "", "log.dir": "/x"}]
+)
+def test_a_directory_that_is_empty_is_not_the_default(given):
+    """Nor the one of Apache Kafka's default: a variable was not set."""
+    for settings in (settings_of(given=given), given):
+        with pytest.raises(OperatorError, match=r"log\.dirs names an empty directory"):
+            BrokerConfig.parse(settings)
+
+
+@pytest.mark.parametrize("option", ["--data-dir", "--config", "--ready-file", "--audit-log", "--metrics-token-file"])
+def test_a_path_that_is_empty_is_none(option):
+    refused = CliRunner().invoke(cli, ["start", option, ""])
+    assert refused.exit_code == 2
+    assert f"Invalid value for '{option}': the path is empty" in refused.stderr
 
 
 def test_a_cordoned_directory_is_named_as_in_log_dirs(tmp_path, monkeypatch):

@@ -124,8 +124,18 @@ def _parse_settings(ctx: click.Context, parameter: click.Parameter, values: tupl
     return settings
 
 
+class GivenPath(click.Path):
+    """A path that is not empty, as by a shell's variable that is not set."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType`."""
+        if value == "":
+            self.fail("the path is empty", parameter, ctx)
+        return super().convert(value, parameter, ctx)
+
+
 PORT = click.IntRange(0, 65535)
-PATH = click.Path(readable=False)
+PATH = GivenPath(readable=False)
 """Whether it can be read is for the broker to find out, whose words name the way out."""
 START_EPILOG = """\b
 Examples:

@@ -25,7 +25,7 @@ def read_settings(
         settings["log.dirs"] = data_dir
     if port is not None:
         settings["listeners"] = _with_port(settings.get("listeners", ""), port)
-    chosen = settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_DATA_DIR
+    chosen = settings.get("log.dirs", settings.get("log.dir", DEFAULT_DATA_DIR))
     # The broker works with absolute paths; an empty name is for the config to refuse.
     settings["log.dirs"] = ",".join(_absolute(path) for path in chosen.split(","))
     if settings.get("cordoned.log.dirs"):  # those of log.dirs, by the same names

@@ -353,7 +353,9 @@ class BrokerConfig:
         return result
 
     def _distinct_log_dirs(self) -> tuple[str, ...]:
-        dirs = self.get_list("log.dirs") or tuple(item.strip() for item in (self.get_str("log.dir") or "").split(","))
+        dirs = self.get_list("log.dirs")
+        if self.get("log.dirs") is None:
+            dirs = tuple(item.strip() for item in (self.get_str("log.dir") or "").split(","))
         if not dirs or not all(dirs):
             raise OperatorError("log.dirs names an empty directory; name those that hold the data")
         for number, path in enumerate(dirs):
