@@ -582,6 +582,19 @@ def test_partitions_that_come_are_not_taken_for_lost_progress(servers, topic) ->
     assert content(source, topic) == content(target, topic)
 
 
+def test_a_second_source_goes_into_the_same_topic(servers, topic) -> None:
+    """What the first one left there is no lost progress."""
+    source, target = servers
+    names = f"{topic}-one", f"{topic}-two"
+    with Cluster(source) as cluster:
+        for name in names:
+            cluster.create_topic(name, PARTITIONS)
+            fill(source, name, range(1))
+            copy(source, target, name, topic)
+    both = [content(source, name) for name in names]
+    assert content(target, topic) == {index: both[0][index] + both[1][index] for index in range(PARTITIONS)}
+
+
 @pytest.mark.parametrize("made_anew", [False, True], ids=["gone", "made anew"])
 @pytest.mark.parametrize("idle", [False, True], ids=["writing", "idle"])
 def test_progress_that_goes_while_it_runs_ends_the_mirror(servers, topic, monkeypatch, made_anew, idle) -> None:

@@ -195,12 +195,13 @@ def filled_topics(target: Cluster, routes: Iterable[Route]) -> frozenset[str]:
 
 
 def require_known(journal: Journal, routes: Iterable[Route], filled: frozenset[str]) -> None:
-    """Raise OperatorError where a topic of the target holds something, and no progress tells that it came from there.
+    """Raise OperatorError where a topic of the target holds something, and no progress tells of any copy into it.
 
-    One partition that is known is enough: the others came later.
+    What is known of one partition is enough, since the others may have come later, and so is what is known of another
+    source: several may go into one topic.
     """
-    known = {route._replace(partition=0) for route in journal.progress}
-    unknown = {route._replace(partition=0) for route in routes if route.target in filled} - known
+    known = {route.target for route in journal.progress}
+    unknown = {route._replace(partition=0) for route in routes if route.target in filled - known}
     if unknown:
         first = min(unknown)
         others = f" (and {len(unknown) - 1} more likewise)" if len(unknown) > 1 else ""
