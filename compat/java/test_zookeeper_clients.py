@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ def test_client_suites_on_zookeeper(
     brokers: int,
     suites: tuple[str, ...],
     group_configs: dict[str, object],
-    kafka_of: Callable[[str], str],
+    zookeeper_classpath: str,
     tmp_path: Path,
 ) -> None:
     settings = {name: str(value) for name, value in group_configs.items()}
@@ -48,7 +47,7 @@ def test_client_suites_on_zookeeper(
     settings["zookeeper.session.timeout.ms"] = "18000"
     settings["transaction.partition.verification.enable"] = "false"  # tests/cli/test_txn.py asks for it
     left_out = [f"--deselect={test}" for test in OF_ONE_BROKER if test not in suites]
-    with Ensemble(kafka_of("3.9"), tmp_path) as servers:
+    with Ensemble(zookeeper_classpath, tmp_path) as servers:
         nodes = Nodes(tmp_path, brokers, settings, zookeeper=servers.address)
         try:
             nodes.start()
