@@ -121,6 +121,10 @@ class Program:
     def steps(self) -> int:
         return self._out.read_bytes().count(b"\n")
 
+    def lines(self) -> list[str]:
+        """What it has printed, without a line that it still writes."""
+        return self._out.read_text().rpartition("\n")[0].splitlines()
+
     @property
     def ended(self) -> bool:
         return self._process.poll() is not None
@@ -133,11 +137,11 @@ class Program:
         self.kill()
         self.start()
 
-    def finish(self) -> None:
-        """By the end of its standard input."""
+    def finish(self) -> int:
+        """By the end of its standard input; its exit code."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(WAIT_S)
+        return self._process.wait(WAIT_S)
 
     def errors(self) -> str:
         return self._err.read_text(errors="replace")[-3000:]

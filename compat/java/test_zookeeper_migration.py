@@ -1,7 +1,8 @@
 """A cluster of ours goes from a real ZooKeeper to a quorum under load, and in another trial back (KIP-866).
 
 Three brokers and three controllers, each a process that is restarted with other settings. Writers, plain and in
-transactions, and a group of readers go on meanwhile; the active controller and a broker are killed on the way.
+transactions, and a group of readers go on meanwhile, librdkafka's and Java's; the active controller and a broker are
+killed on the way. Brokers have two data directories each.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from test_controllers import HOST, Node
+from test_transactions import Program, Programs
 from test_zookeeper_brokers import IDS, PARTITIONS, WITHIN_S, Load
+from tools import java
 from zookeeper_tree import ZooKeeper
 
 from ottla.app.ports import free_ports
@@ -32,14 +35,20 @@ MIGRATION = "zookeeper.metadata.migration.enable"
 class Machine(Node):
     """A node that starts again with other settings."""
 
+    def __init__(self, folder: Path, *directories: str) -> None:
+        super().__init__(folder, {})
+        self._directories = [folder / each for each in directories]
+        self._data_dir = ",".join(map(str, self._directories))
+
     def begin(self, settings: Mapping[str, object]) -> None:
         """Start with these, and wait until it serves."""
         self.config.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
         self._ready.unlink(missing_ok=True)
         self.start()
 
-    def meta(self) -> str:
-        return Path(self._data_dir, "meta.properties").read_text()
+    def has_version(self, version: int) -> bool:
+        """Whether all directories say so."""
+        return all(f"version={version}\n" in (each / "meta.properties").read_text() for each in self._directories)
 
 
 class Cluster:
@@ -51,7 +60,8 @@ class Cluster:
         self._ports = dict(zip((*IDS, *CONTROLLERS), ports, strict=True))
         voters = ",".join(f"{each}@{HOST}:{self._ports[each]}" for each in CONTROLLERS)
         self._quorum = {"controller.quorum.voters": voters, "controller.listener.names": "CONTROLLER"}
-        self.nodes = {each: Machine(folder / str(each), {}) for each in self._ports}
+        self.nodes = {each: Machine(folder / str(each), "data", "more") for each in IDS}
+        self.nodes |= {each: Machine(folder / str(each), "data") for each in CONTROLLERS}
         for node in self.nodes.values():
             stack.callback(node.kill)
         self.tree = KazooClient(zookeeper)
@@ -144,6 +154,11 @@ class Cluster:
         assert known.broker_id == claim.broker_id, "two controllers of one epoch"
         return claim
 
+    def has_taken_in_all(self) -> bool:
+        """Whether the controller in the tree has: then it writes each registration again (`zookeeper/reading.py`)."""
+        found = [self.tree.exists(paths.broker(each)) for each in IDS]
+        return all(stat is not None and stat.version > 0 for stat in found)
+
     def ruled_by_quorum(self) -> bool:
         claim = self.claim()
         return claim is not None and claim.kraft_controller_epoch >= 0
@@ -223,6 +238,23 @@ def taken_over(cluster: Cluster, loads: list[Load]) -> None:
     cluster.until(lambda: cluster.tree.exists(paths.topic("made-by-the-quorum")))
 
 
+def finalised(cluster: Cluster) -> None:
+    for each in CONTROLLERS:
+        cluster.nodes[each].stop()
+        cluster.nodes[each].begin(cluster.controller(each, migrates=False))
+
+
+def back_on_zookeeper(cluster: Cluster) -> None:
+    """As the documentation says it."""
+    for each in CONTROLLERS:
+        cluster.nodes[each].stop()
+    for path in (paths.CONTROLLER, paths.MIGRATION):
+        cluster.tree.delete(path)
+    cluster.until(lambda: (claim := cluster.claim()) is not None and claim.broker_id in IDS)
+    cluster.until(cluster.has_taken_in_all)
+    cluster.until(cluster.whole)
+
+
 def stored_at(cluster: Cluster) -> dict[str, list[tuple[int | None, ...]]]:
     """Partition, offset and leader epoch of all committed records of the topic, by value."""
     options = {"bootstrap.servers": cluster.bootstrap, "group.id": "places", "enable.partition.eof": True}
@@ -265,13 +297,11 @@ def test_nothing_is_lost_on_the_way_to_a_quorum(cluster: Cluster, loads: list[Lo
     cluster.nodes[2].begin(cluster.migrating(2))
     cluster.until(cluster.whole)
     cluster.roll(cluster.in_quorum, loads)
-    assert all("version=0" in cluster.nodes[each].meta() for each in IDS)
-    for each in CONTROLLERS:
-        cluster.nodes[each].stop()
-        cluster.nodes[each].begin(cluster.controller(each, migrates=False))
+    assert all(cluster.nodes[each].has_version(0) for each in IDS)
+    finalised(cluster)
     cluster.make("made-without-zookeeper")
     cluster.roll(cluster.in_quorum, loads)
-    assert all("version=1" in cluster.nodes[each].meta() for each in IDS)
+    assert all(cluster.nodes[each].has_version(1) for each in IDS)
     assert not cluster.tree.exists(paths.topic("made-without-zookeeper"))
     nothing_was_lost(cluster, loads, reader)
 
@@ -282,12 +312,110 @@ def test_nothing_is_lost_on_the_way_back(cluster: Cluster, loads: list[Load], re
     cluster.make("made-on-the-way")
     cluster.roll(cluster.migrating, loads)
     cluster.until(lambda: cluster.tree.exists(paths.topic("made-on-the-way")))
-    for each in CONTROLLERS:
-        cluster.nodes[each].stop()
-    for path in (paths.CONTROLLER, paths.MIGRATION):
-        cluster.tree.delete(path)
-    cluster.until(lambda: (claim := cluster.claim()) is not None and claim.broker_id in IDS)
-    cluster.until(cluster.whole)
+    back_on_zookeeper(cluster)
     cluster.make("made-by-a-broker")
     cluster.roll(cluster.on_zookeeper, loads)
     nothing_was_lost(cluster, loads, reader)
+
+
+class JavaClients:
+    """Apache Kafka's own: an idempotent producer, one in transactions, and a group of two readers."""
+
+    def __init__(self, command: list[str], programs: Programs, bootstrap: str) -> None:
+        writer = [*command, "Writer", bootstrap, "t", str(PARTITIONS)]
+        self._writers = {
+            "plain": programs.start("plain", [*writer, "plain"]),
+            "x": programs.start("x", [*writer, "x", "java-x"]),
+        }
+        self._readers = [
+            programs.start(f"reader-{number}", [*command, "Reader", bootstrap, "t", "java"]) for number in (1, 2)
+        ]
+
+    def goes_on(self, cluster: Cluster) -> None:
+        """Each writer, and the group."""
+        everyone = [*self._writers.values(), *self._readers]
+        before = {name: each.steps() for name, each in self._writers.items()}
+        read = sum(each.steps() for each in self._readers)
+
+        def further() -> bool:
+            assert not any(each.ended for each in everyone), "".join(each.errors() for each in everyone)
+            written = all(each.steps() > before[name] for name, each in self._writers.items())
+            return written and sum(each.steps() for each in self._readers) > read
+
+        cluster.until(further)
+
+    def end(self, cluster: Cluster) -> None:
+        """Nothing was lost, nothing is there twice, all is in order, and the group has read it."""
+        assert [each.finish() for each in self._writers.values()] == [0, 0], [
+            each.errors() for each in self._writers.values()
+        ]
+        acknowledged = {value for each in self._writers.values() for value in each.lines()}
+        assert len(acknowledged) == sum(each.steps() for each in self._writers.values())
+        places = stored_at(cluster)
+        assert acknowledged == set(places), "what is there is what was acknowledged"
+        assert not [value for value, found in places.items() if len(found) > 1], "written twice"
+        for name in self._writers:
+            for partition in range(PARTITIONS):
+                numbers = [
+                    int(value.rpartition("-")[2])
+                    for value, ((place, _offset, _epoch),) in sorted(
+                        places.items(), key=lambda item: item[1][0][1] or 0
+                    )
+                    if place == partition and value.startswith(f"{name}-")
+                ]
+                assert numbers == sorted(numbers), "out of order"
+        cluster.until(lambda: self._read() == acknowledged)
+        assert [each.finish() for each in self._readers] == [0, 0]
+        for each in self._readers:
+            self._reads_in_order(each)
+
+    def _read(self) -> set[str]:
+        return {line.split()[2] for each in self._readers for line in each.lines()}
+
+    @staticmethod
+    def _reads_in_order(reader: Program) -> None:
+        """It may begin again at what it has committed, and skips nothing that is behind."""
+        seen: dict[str, list[int]] = {}
+        for line in reader.lines():
+            partition, offset, _value = line.split()
+            seen.setdefault(partition, []).append(int(offset))
+        for offsets in seen.values():
+            assert offsets == sorted(set(offsets)), "read twice or out of order"
+
+
+@pytest.fixture
+def clients(cluster: Cluster, java_programs: Path, java_classpath: str, tmp_path: Path) -> Iterator[JavaClients]:
+    folder = tmp_path / "clients"
+    folder.mkdir()
+    programs = Programs(folder)
+    clients = JavaClients([*java(f"{java_classpath}:{java_programs}")], programs, cluster.bootstrap)
+    clients.goes_on(cluster)
+    yield clients
+    for each in programs.all:
+        each.kill()
+
+
+def test_clients_of_java_notice_nothing_on_the_way_to_a_quorum(cluster: Cluster, clients: JavaClients) -> None:
+    loads = [clients]
+    taken_over(cluster, loads)
+    claim = cluster.claim()
+    assert claim is not None
+    cluster.nodes[claim.broker_id].kill()
+    cluster.until(lambda: (now := cluster.claim()) is not None and now.broker_id != claim.broker_id)
+    clients.goes_on(cluster)
+    cluster.nodes[claim.broker_id].begin(cluster.controller(claim.broker_id, migrates=True))
+    cluster.roll(cluster.in_quorum, loads)
+    finalised(cluster)
+    cluster.roll(cluster.in_quorum, loads)
+    clients.end(cluster)
+
+
+def test_clients_of_java_notice_nothing_on_the_way_back(cluster: Cluster, clients: JavaClients) -> None:
+    loads = [clients]
+    taken_over(cluster, loads)
+    cluster.roll(cluster.in_quorum, loads)
+    cluster.roll(cluster.migrating, loads)
+    back_on_zookeeper(cluster)
+    clients.goes_on(cluster)
+    cluster.roll(cluster.on_zookeeper, loads)
+    clients.end(cluster)

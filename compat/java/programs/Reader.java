@@ -1,0 +1,61 @@
+import java.io.IOException;
+import java.time.Duration;
+import java.util.Properties;
+import java.util.Set;
+import org.apache.kafka.clients.consumer.CommitFailedException;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
+import org.apache.kafka.common.errors.TimeoutException;
+
+/**
+ * Reader SERVERS TOPIC GROUP: a member of a group that reads what is committed and commits what it has read, until
+ * standard input ends. A line for each record: partition, offset, value.
+ */
+public class Reader {
+    private static volatile boolean ended;
+
+    public static void main(String[] arguments) {
+        Thread waiting = new Thread(Reader::waitForEnd);
+        waiting.setDaemon(true);
+        waiting.start();
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", arguments[0]);
+        properties.put("reconnect.backoff.max.ms", "200");
+        properties.put("group.id", arguments[2]);
+        properties.put("isolation.level", "read_committed");
+        properties.put("enable.auto.commit", "false");
+        properties.put("auto.offset.reset", "earliest");
+        properties.put("key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        properties.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(properties)) {
+            consumer.subscribe(Set.of(arguments[1]));
+            while (!ended) {
+                ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(200));
+                for (ConsumerRecord<String, String> record : records) {
+                    System.out.println(record.partition() + " " + record.offset() + " " + record.value());
+                }
+                commit(consumer);
+            }
+        }
+        System.exit(0);
+    }
+
+    private static void waitForEnd() {
+        try {
+            while (System.in.read() >= 0) {}
+        } catch (IOException closed) {
+            // as good as its end
+        }
+        ended = true;
+    }
+
+    private static void commit(KafkaConsumer<String, String> consumer) {
+        try {
+            consumer.commitSync();
+        } catch (CommitFailedException | RebalanceInProgressException | TimeoutException later) {
+            System.err.println(later);
+        }
+    }
+}

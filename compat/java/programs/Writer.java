@@ -1,0 +1,110 @@
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Properties;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.errors.TimeoutException;
+
+/**
+ * Writer SERVERS TOPIC PARTITIONS NAME [TRANSACTIONAL-ID]: an idempotent producer, with an id in transactions of three,
+ * writes NAME-0, NAME-1 and so on until standard input ends, and a line for each that was acknowledged or committed.
+ * Whatever its caller would have to handle ends it.
+ */
+public class Writer {
+    private static final int IN_A_TRANSACTION = 3;
+    private static final int FAILED = 3;
+    private static final long PAUSE_MS = 4;
+    private static volatile boolean ended;
+    private static volatile Exception failure;
+
+    private final KafkaProducer<String, String> producer;
+    private final String topic;
+    private final int partitions;
+    private final String name;
+    private int number;
+
+    private Writer(String[] arguments) {
+        topic = arguments[1];
+        partitions = Integer.parseInt(arguments[2]);
+        name = arguments[3];
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", arguments[0]);
+        settings.put("acks", "all");
+        settings.put("reconnect.backoff.max.ms", "200");
+        settings.put("delivery.timeout.ms", "300000");
+        settings.put("max.block.ms", "300000");
+        settings.put("key.serializer", "org.apache.kafka.common.serialization.StringSerializer");
+        settings.put("value.serializer", "org.apache.kafka.common.serialization.StringSerializer");
+        if (arguments.length > 4) {
+            settings.put("transactional.id", arguments[4]);
+            settings.put("transaction.timeout.ms", "300000");
+        }
+        producer = new KafkaProducer<>(settings);
+        if (arguments.length > 4) {
+            producer.initTransactions();
+        }
+    }
+
+    public static void main(String[] arguments) throws InterruptedException {
+        Thread waiting = new Thread(Writer::waitForEnd);
+        waiting.setDaemon(true);
+        waiting.start();
+        Writer writer = new Writer(arguments);
+        while (!ended && failure == null) {
+            if (arguments.length > 4) {
+                writer.transaction();
+            } else {
+                writer.send(null);
+            }
+            Thread.sleep(PAUSE_MS);
+        }
+        writer.producer.close();
+        if (failure != null) {
+            failure.printStackTrace();
+            System.exit(FAILED);
+        }
+        System.exit(0);
+    }
+
+    private static void waitForEnd() {
+        try {
+            while (System.in.read() >= 0) {}
+        } catch (IOException closed) {
+            // as good as its end
+        }
+        ended = true;
+    }
+
+    private void send(List<String> told) {
+        String value = name + "-" + number;
+        producer.send(new ProducerRecord<>(topic, number % partitions, null, value), (metadata, error) -> {
+            if (error != null) {
+                failure = error;
+            } else if (told == null) {
+                System.out.println(value);
+            }
+        });
+        if (told != null) {
+            told.add(value);
+        }
+        number++;
+    }
+
+    private void transaction() {
+        List<String> told = new ArrayList<>();
+        producer.beginTransaction();
+        for (int count = 0; count < IN_A_TRANSACTION; count++) {
+            send(told);
+        }
+        while (true) {
+            try {
+                producer.commitTransaction();
+                break;
+            } catch (TimeoutException again) {
+                System.err.println(again);
+            }
+        }
+        told.forEach(System.out::println);
+    }
+}
