@@ -153,6 +153,15 @@ def test_limits_of_single_addresses():
             BrokerConfig.parse({"max.connections.per.ip.overrides": text})
 
 
+def test_a_broker_that_may_open_hardly_any_file_does_not_start(ottla):
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)); from ottla.__main__ import main; main()"
+    )
+    told = ottla.refuse("--port", "0", code=code)
+    assert told.count("\n") == 1
+    assert told.startswith("ottla: this process may open 12 files at once, and a broker needs 64 at least")
+
+
 def test_several_listeners_and_all_addresses(ottla):
     started = ottla.start(
         "--set",

@@ -29,6 +29,8 @@ from ottla.storage.names import LOCK_FILE
 
 logger = logging.getLogger(__name__)
 
+LEAST_DESCRIPTORS = 64
+"""Loop, threads and files of a new node, and a few clients."""
 MAX_DESCRIPTORS = 1 << 20
 MIN_TOKEN_BYTES = 16
 """Of a token that nobody guesses."""
@@ -135,6 +137,11 @@ def run_broker(options: StartOptions) -> int:
         raise disk_refusal(error, config.metadata_log_dir) from error
     ready_file = prepare_ready_file(options.ready_file)
     descriptor_limit = raise_descriptor_limit()
+    if descriptor_limit < LEAST_DESCRIPTORS:
+        raise OperatorError(
+            f"this process may open {descriptor_limit} files at once, and a broker needs {LEAST_DESCRIPTORS} at least, "
+            "and as many more as it has connections: raise the hard limit, as by ulimit -n or LimitNOFILE of systemd"
+        )
     loop_factory, loop_name = choose_loop()
     process = BrokerProcess(
         config,
