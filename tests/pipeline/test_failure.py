@@ -72,6 +72,14 @@ NO_MODULE = (
             "--conf spark.pyspark.python=PATH names the Python of the workers",
         ),
         (
+            aborted(
+                "org.apache.spark.SparkException: \nError from python worker:\n"
+                "  /cache/bin/python: 15: exec: /venv/bin/python: Permission denied\nPYTHONPATH was:\n  /spark/python\n"
+            ),
+            "a Python worker did not start: /cache/bin/python: 15: exec: /venv/bin/python: Permission denied; "
+            "--conf spark.pyspark.python=PATH names the Python of the workers",
+        ),
+        (
             aborted("ExecutorLostFailure (executor 3 exited) Reason: Command exited with code 137", stack=""),
             "ExecutorLostFailure (executor 3 exited) Reason: Command exited with code 137",
         ),

@@ -33,6 +33,8 @@ JAVA_DIED = (
 NO_ROOM = os.strerror(errno.ENOSPC)
 """As Java has it too."""
 NO_PROGRAM = "Cannot run program"
+NOT_STARTED = "Error from python worker:"
+"""What its Python or its shell said stands in the lines that follow."""
 OTHER_PYTHON = "--conf spark.pyspark.python=PATH names the Python of the workers"
 
 
@@ -82,6 +84,8 @@ def _python_error(lines: list[str]) -> str:
 
 def _java_error(lines: list[str]) -> str:
     """What a failed task says, else the innermost cause, else the first exception."""
+    if NOT_STARTED in lines[:-1]:
+        return f"a Python worker did not start: {lines[lines.index(NOT_STARTED) + 1]}; {OTHER_PYTHON}"
     stage = next((match for match in map(_STAGE_FAILURE.search, lines) if match), None)
     if stage is not None:
         return _task_failure(int(stage[1]), stage[2])
