@@ -66,7 +66,7 @@ def test_a_release_moves_all_features_and_a_dry_run_none(run: Run) -> None:
         (("upgrade", "--release-version", "4.0", "--metadata", "4.0"), "leave --metadata and --feature away", 2),
         (("upgrade", "--metadata", "4.0", "--feature", "metadata.version=25"), "name the same", 2),
         (("upgrade", "--metadata", "2.8"), "name one from 3.3-IV3 to 4.4-IV2, or a release like 4.0", 2),
-        (("upgrade", "--feature", "group.version=one"), "a level is an integer from 0 on", 2),
+        (("upgrade", "--feature", "group.version=one"), "names no level: those known here are 0 to 1", 2),
         (("upgrade", "--feature", "group.version=2"), "Local controller only supports versions 0-1", 1),
         (("downgrade", "--feature", "kraft.version=0"), "Can't downgrade the version of this feature", 1),
         (("downgrade", "--metadata", "4.0-IV0"), "Refusing to perform the requested downgrade", 1),

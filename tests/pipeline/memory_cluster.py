@@ -88,7 +88,8 @@ class MemoryCluster:
             self.partitions[name, index] = MemoryPartition()
 
     @contextmanager
-    def open(self) -> Iterator[MemoryCluster]:
+    def open(self, *, was_there: bool = False) -> Iterator[MemoryCluster]:
+        """As `Cluster` takes it: this one is always there."""
         yield self
 
     def describe(self) -> ClusterInfo:
