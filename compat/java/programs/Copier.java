@@ -1,4 +1,3 @@
-import java.io.IOException;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
@@ -25,7 +24,6 @@ import org.apache.kafka.common.errors.TimeoutException;
 public class Copier {
     private static final int ABORTS = 8;
     private static final int FATAL = 3;
-    private static volatile boolean ended;
 
     private final KafkaConsumer<String, String> consumer;
     private final KafkaProducer<String, String> producer;
@@ -62,9 +60,7 @@ public class Copier {
     }
 
     public static void main(String[] arguments) {
-        Thread waiting = new Thread(Copier::waitForEnd);
-        waiting.setDaemon(true);
-        waiting.start();
+        StandardInput.watch();
         try {
             new Copier(arguments).run();
         } catch (KafkaException failure) {
@@ -74,18 +70,9 @@ public class Copier {
         System.exit(0);
     }
 
-    private static void waitForEnd() {
-        try {
-            while (System.in.read() >= 0) {}
-        } catch (IOException closed) {
-            // as good as its end
-        }
-        ended = true;
-    }
-
     private void run() {
         producer.initTransactions();
-        while (!ended) {
+        while (!StandardInput.ended()) {
             ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(200));
             if (!records.isEmpty()) {
                 copy(records);

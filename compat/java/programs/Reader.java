@@ -1,4 +1,3 @@
-import java.io.IOException;
 import java.time.Duration;
 import java.util.Properties;
 import java.util.Set;
@@ -14,12 +13,8 @@ import org.apache.kafka.common.errors.TimeoutException;
  * standard input ends. A line for each record: partition, offset, value.
  */
 public class Reader {
-    private static volatile boolean ended;
-
     public static void main(String[] arguments) {
-        Thread waiting = new Thread(Reader::waitForEnd);
-        waiting.setDaemon(true);
-        waiting.start();
+        StandardInput.watch();
         Properties properties = new Properties();
         properties.put("bootstrap.servers", arguments[0]);
         properties.put("reconnect.backoff.max.ms", "200");
@@ -31,7 +26,7 @@ public class Reader {
         properties.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
         try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(properties)) {
             consumer.subscribe(Set.of(arguments[1]));
-            while (!ended) {
+            while (!StandardInput.ended()) {
                 ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(200));
                 for (ConsumerRecord<String, String> record : records) {
                     System.out.println(record.partition() + " " + record.offset() + " " + record.value());
@@ -40,15 +35,6 @@ public class Reader {
             }
         }
         System.exit(0);
-    }
-
-    private static void waitForEnd() {
-        try {
-            while (System.in.read() >= 0) {}
-        } catch (IOException closed) {
-            // as good as its end
-        }
-        ended = true;
     }
 
     private static void commit(KafkaConsumer<String, String> consumer) {

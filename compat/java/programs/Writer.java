@@ -1,4 +1,3 @@
-import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
@@ -15,7 +14,6 @@ public class Writer {
     private static final int IN_A_TRANSACTION = 3;
     private static final int FAILED = 3;
     private static final long PAUSE_MS = 4;
-    private static volatile boolean ended;
     private static volatile Exception failure;
 
     private final KafkaProducer<String, String> producer;
@@ -47,11 +45,9 @@ public class Writer {
     }
 
     public static void main(String[] arguments) throws InterruptedException {
-        Thread waiting = new Thread(Writer::waitForEnd);
-        waiting.setDaemon(true);
-        waiting.start();
+        StandardInput.watch();
         Writer writer = new Writer(arguments);
-        while (!ended && failure == null) {
+        while (!StandardInput.ended() && failure == null) {
             if (arguments.length > 4) {
                 writer.transaction();
             } else {
@@ -65,15 +61,6 @@ public class Writer {
             System.exit(FAILED);
         }
         System.exit(0);
-    }
-
-    private static void waitForEnd() {
-        try {
-            while (System.in.read() >= 0) {}
-        } catch (IOException closed) {
-            // as good as its end
-        }
-        ended = true;
     }
 
     private void send(List<String> told) {
