@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.failure import TopicNotFound
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetInfo
+from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchResult, OffsetInfo
 from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_to_string
 from ottla.pipeline.plan import (
@@ -28,7 +28,7 @@ from ottla.pipeline.plan import (
     split,
 )
 
-from .memory_cluster import MemoryCluster
+from .memory_cluster import MemoryCluster, MemoryPartition
 
 
 class Table:
@@ -52,13 +52,18 @@ class Table:
         self.clusters |= dict.fromkeys(plan.topic_ids, plan.cluster_id)
 
 
-def cluster_with(*counts: int, topic: str = "clicks", size: int = 20) -> MemoryCluster:
-    cluster = MemoryCluster()
+def cluster_with(
+    *counts: int, topic: str = "clicks", size: int = 20, cluster: MemoryCluster | None = None
+) -> MemoryCluster:
+    cluster = cluster or MemoryCluster()
     cluster.create(topic, len(counts))
     for index, count in enumerate(counts):
         for _ in range(count // 10):
             cluster.partitions[topic, index].append_values([b"x" * size] * 10)
     return cluster
+
+
+SKIP = PlanSettings(on_data_loss="skip")
 
 
 def bounds(plan: LoadPlan) -> list[tuple[int, int, int]]:
@@ -78,7 +83,7 @@ def test_first_load_then_nothing_then_what_is_new() -> None:
     assert bounds(plan) == [(1, 0, 5), (2, 30, 35)]
     topic_id = uuid_to_string(cluster.topic_ids["clicks"])
     one, two = (app_id("default", topic_id, index) for index in (1, 2))
-    assert plan.expected == {one: None, epoch_app_id(one): None, two: 30, epoch_app_id(two): 0}
+    assert plan.expected == {one: 0, epoch_app_id(one): 0, two: 30, epoch_app_id(two): 0}
     assert plan.following == {one: 5, epoch_app_id(one): 0, two: 35, epoch_app_id(two): 0}
 
 
@@ -214,15 +219,46 @@ def test_everything_deleted_moves_the_offset_once() -> None:
     assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
 
 
+@pytest.mark.parametrize("left", [0, 2])
+def test_records_deleted_from_a_partition_of_which_nothing_was_loaded(left: int) -> None:
+    """One was empty at the first load, one came since then."""
+    cluster, table = cluster_with(10, 0), Table()
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
+    cluster.partitions["clicks", 2] = MemoryPartition()
+    assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
+    for index in (1, 2):
+        log = cluster.partitions["clicks", index]
+        log.append_values([b"new"] * 5)
+        log.log_start = log.end - left
+        with pytest.raises(DataLossError, match=rf"partition {index}: offsets 0 to {4 - left} .*--on-data-loss skip"):
+            make_plan(cluster, table, ["clicks"], PlanSettings())
+        plan = make_plan(cluster, table, ["clicks"], SKIP)
+        assert bounds(plan) == ([(index, 3, 5)] if left else [])
+        assert plan.skipped_offsets == 5 - left
+        table.apply(plan)
+        assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
+
+
+def test_records_deleted_while_sizes_are_asked_for() -> None:
+    """The task that meets the place tells what is lost, or passes over it as was asked for."""
+
+    class Shrinking(MemoryCluster):
+        def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:
+            self.partitions[topic, partition].log_start = 60
+            return super().fetch(topic, partition, offset, **named)
+
+    cluster = cluster_with(50_000, cluster=Shrinking())
+    plan = make_plan(cluster, Table(), ["clicks"], PlanSettings())
+    assert bounds(plan) == [(0, 0, 50_000)]
+    assert plan.size_bytes > 0
+
+
 def loaded_and_cut(at: int) -> tuple[MemoryCluster, Table]:
     """50 records are loaded, then a new leader has only the first `at` of them."""
     cluster, table = cluster_with(50), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     cluster.partitions["clicks", 0].lead_anew(at)
     return cluster, table
-
-
-SKIP = PlanSettings(on_data_loss="skip")
 
 
 @pytest.mark.parametrize("written", [0, 5, 10, 30])

@@ -34,7 +34,7 @@ from ottla.client.model import (
     Position,
     TopicInfo,
 )
-from ottla.common.errors import KafkaError, OperatorError, OttlaError
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
 from ottla.record.legacy.stored import iter_any_batches
 
@@ -218,6 +218,14 @@ class LoadPlan:
         """`topic/partition` -> offsets [start, end)."""
         return {f"{part.topic}/{part.partition}": (part.start_offset, part.end_offset) for part in self.ranges}
 
+    def move(self, name: str, offset: int, leader_epoch: int, committed: Mapping[str, int | None]) -> None:
+        """Have the commit bring an application id from where it is `committed` to an offset, the end of that epoch."""
+        self.expected[name] = committed[name]
+        self.following[name] = offset
+        if leader_epoch >= 0:
+            self.expected[epoch_app_id(name)] = committed[epoch_app_id(name)]
+            self.following[epoch_app_id(name)] = leader_epoch
+
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
@@ -326,7 +334,9 @@ def _plan_topic(
     cuts = find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends)
     first = _first_offsets(cluster, held, starts, ends, settings)
     stops = settings.end.resolve(cluster, ends, settings.isolation) if settings.end else {}
-    for key, name in names.items():
+    moved: list[Position] = []
+    idle: list[Position] = []
+    for key in names:
         log_start, end = starts[key].offset, ends[key].offset
         end = min(end, stops.get(key, end))
         before = held.get(key)
@@ -334,22 +344,24 @@ def _plan_topic(
         if key in cuts:
             start = log_start if settings.follows_log else cuts[key]
             _note(_cut_text(key, cuts[key], held[key]), f"load from offset {start} on", settings, plan)
-        if start < log_start:
-            plan.skipped_offsets += log_start - start
+        lost = max(log_start - start, 0)
+        if lost:
+            plan.skipped_offsets += lost
             what = f"{_where(key)}: offsets {start} to {log_start - 1} were deleted before they were loaded"
             _note(what, "load what is there", settings, plan)
             start = log_start
         plan.reached[key] = max(start, end)
-        epoch = ends[key].leader_epoch
         if start < end:
+            moved.append(key)
+            epoch = ends[key].leader_epoch
             plan.ranges.append(OffsetRange(key[0], topic_id, key[1], start, end, 0, epoch))
-        elif start == before or (before is None and settings.start is None):
-            continue  # the first start is committed even if there is nothing to load yet
-        plan.expected[name] = before
-        plan.following[name] = plan.reached[key]
-        if epoch >= 0:
-            plan.expected[epoch_app_id(name)] = committed[epoch_app_id(name)]
-            plan.following[epoch_app_id(name)] = epoch
+        elif before is None and settings.start is None and not lost:
+            idle.append(key)
+        elif start != before:
+            moved.append(key)
+    if moved:  # the start of an empty partition comes with the others, and tells later what was deleted above it
+        for key in (*moved, *idle):
+            plan.move(names[key], plan.reached[key], ends[key].leader_epoch, committed)
     return ends
 
 
@@ -361,8 +373,8 @@ def _first_offsets(
     settings: PlanSettings,
 ) -> dict[Position, int]:
     """Where partitions start that the table does not have yet. Raises OperatorError where a start is not for them."""
-    if settings.start is None:
-        return {key: info.offset for key, info in starts.items()}
+    if settings.start is None:  # one that came to a topic since its first load is new from its first record on
+        return {key: 0 if held else info.offset for key, info in starts.items()}
     for key, before in held.items():
         raise OperatorError(
             f"the pipeline id {settings.pipeline_id!r} has loaded {_where(key)} up to offset {before}, and --from says "
@@ -489,8 +501,13 @@ def measure(cluster: ClusterView, whole: OffsetRange, isolation: str) -> Profile
 
 def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> tuple[int, int]:
     """(offset after the sample, its bytes): whole batches only, so the first offset may lie before the one asked."""
-    result = fetch_planned(cluster, whole, offset, isolation, max_bytes=SAMPLE_BYTES, max_wait_ms=SAMPLE_WAIT_MS)
     following, size = offset, 0
+    try:
+        result = fetch_planned(cluster, whole, offset, isolation, max_bytes=SAMPLE_BYTES, max_wait_ms=SAMPLE_WAIT_MS)
+    except KafkaError as error:
+        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+        return following, size  # deleted since the plan looked: the task that meets the place tells what is lost
     try:
         for batch in iter_any_batches(result.records):
             share = (batch.next_offset - max(offset, batch.base_offset)) / max(batch.next_offset - batch.base_offset, 1)

@@ -9,7 +9,7 @@ same new table one is refused, whoever looked first.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,7 +26,6 @@ from ottla.pipeline.load import OpenSession
 from ottla.pipeline.plan import (
     DataLossError,
     LoadPlan,
-    OffsetRange,
     PlanSettings,
     app_id,
     cut_into_tasks,
@@ -89,7 +88,7 @@ class TopicReplay:
             rest = replace(whole, start_offset=max(whole.start_offset, held.get(key, 0)))
             if rest.offsets > 0:
                 plan.ranges.append(rest)
-                _move(plan, names[key], rest, committed)
+                plan.move(names[key], rest.end_offset, rest.leader_epoch, committed)
         if plan.ranges:
             plan.expected[OWNER] = committed[OWNER]
             plan.following[OWNER] = (committed[OWNER] or 0) + 1
@@ -98,15 +97,6 @@ class TopicReplay:
             plan_letters(cluster, letters, name, topic_id, of_topic, plan)
         cut_into_tasks(cluster, plan, settings)
         return plan
-
-
-def _move(plan: LoadPlan, name: str, part: OffsetRange, committed: Mapping[str, int | None]) -> None:
-    """From where the table stands to the end of a range, and to the epoch of that."""
-    plan.expected[name] = committed[name]
-    plan.following[name] = part.end_offset
-    if part.leader_epoch >= 0:
-        plan.expected[epoch_app_id(name)] = committed[epoch_app_id(name)]
-        plan.following[epoch_app_id(name)] = part.leader_epoch
 
 
 def _require_own(table: Table, replay_id: str, app_ids: Sequence[str]) -> dict[str, int | None]:
