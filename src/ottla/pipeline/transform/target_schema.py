@@ -13,8 +13,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ottla.client.model import Position
-from ottla.common.errors import KafkaError, OperatorError
-from ottla.pipeline.decode import SCHEMA
+from ottla.common.errors import RETRIABLE_ERRORS, KafkaError, OperatorError
+from ottla.pipeline.decode import SCHEMA, DecodeError
 from ottla.pipeline.plan import ClusterView, OffsetRange
 from ottla.pipeline.sinks.table import Table, stored_schema
 from ottla.pipeline.sources.fetch import fetch_part
@@ -90,11 +90,18 @@ def sample_values(
 
 
 def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> list[pa.RecordBatch]:
-    """Nothing where nothing can be read; the task that meets the place says why."""
+    """Nothing where nothing can be read; the task that meets the place says why.
+
+    Raises KafkaError where a broker gives no answer: fields that no sample was seen of would be missing in silence.
+    """
     some = replace(whole, end_offset=min(whole.end_offset, offset + SAMPLE_ROWS))
     try:
         part = fetch_part(cluster, some, offset, isolation, max_bytes=SAMPLE_BYTES, max_wait_ms=SAMPLE_WAIT_MS)
-    except KafkaError:
+    except DecodeError:
+        return []
+    except KafkaError as error:
+        if error.code in RETRIABLE_ERRORS:
+            raise
         return []
     return part.decoded.batches
 

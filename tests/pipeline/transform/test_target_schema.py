@@ -1,0 +1,58 @@
+"""The fields that a sample tells, and that none are settled on where no sample could be taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
+
+from ottla.client.model import FetchResult
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.ids import uuid_to_string
+from ottla.pipeline.plan import OffsetRange
+from ottla.pipeline.transform.decode_options import DecodeOptions
+from ottla.pipeline.transform.open_format import open_format
+from ottla.pipeline.transform.target_schema import settle_fields
+
+from ..memory_cluster import MemoryCluster
+
+
+class Failing(MemoryCluster):
+    """Whose fetches fail."""
+
+    def __init__(self, failure: KafkaError | None) -> None:
+        super().__init__()
+        self.failure = failure
+
+    def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:
+        if self.failure is not None:
+            raise self.failure
+        return super().fetch(topic, partition, offset, **named)
+
+
+def fields_with(failure: KafkaError | None) -> list[str]:
+    """Of JSON values, where each fetch fails with that."""
+    cluster = Failing(failure)
+    cluster.create("clicks", 1)
+    cluster.partitions["clicks", 0].append_values([b'{"page": "a"}'])
+    whole = OffsetRange("clicks", uuid_to_string(cluster.topic_ids["clicks"]), 0, 0, 1, 0)
+    json_format = open_format(DecodeOptions("json"))
+    assert json_format is not None
+    return list(settle_fields(json_format, cluster, [whole], "read_committed").names)
+
+
+def test_a_sample_tells_the_fields() -> None:
+    assert fields_with(None) == ["page"]
+
+
+def test_records_that_are_gone_give_no_sample() -> None:
+    """The task that meets the place tells of it."""
+    assert fields_with(KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)) == []
+
+
+def test_a_broker_that_does_not_answer_settles_no_fields() -> None:
+    """A stream would keep to having none, and a load leave the columns out."""
+    with pytest.raises(KafkaError, match="no answer to Fetch"):
+        fields_with(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer to Fetch"))
