@@ -40,10 +40,12 @@ def topic_ranges(cluster: Cluster, positions: Sequence[Position], start: Bound, 
 
     Where a bound is a time they have all records within it, and others.
     """
+    # Before the offsets: a topic that is made again in between is then read by an id that it does not have.
+    names = dict.fromkeys(topic for topic, _ in positions)
+    ids = {name: uuid_to_string(cluster.topic(name).topic_id) for name in names}
     firsts = cluster.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
     lasts = cluster.list_offsets(dict.fromkeys(positions, LATEST_TIMESTAMP), isolation=ISOLATION)
     young = cluster.list_offsets(dict.fromkeys(positions, start.value)) if start.kind == "time" else {}
-    ids = {topic: uuid_to_string(cluster.topic(topic).topic_id) for topic, _ in positions}
     found = []
     for key in positions:
         first, last = firsts[key].offset, lasts[key].offset
