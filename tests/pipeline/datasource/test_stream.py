@@ -320,9 +320,10 @@ class TestChanges:
         produce(some("new", 3), 0)
         with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted and created again"):
             reader().latestOffset(end, ALL)
-        with pytest.raises(TopicReplaced, match=f"topic '{topic}' was deleted and created again"):
+        with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted before the batch .*failOnDataLoss false"):
             batch(reader(), start, end)
         going_on = reader(failOnDataLoss="false")
+        assert batch(going_on, start, end) == []
         anew = going_on.latestOffset(end, ALL)
         assert anew[IDS] != end[IDS]
         assert batch(going_on, end, anew) == numbered("new", 0, 3)
@@ -335,7 +336,23 @@ class TestChanges:
         cluster.delete_topics([topic])
         with pytest.raises(DataLossError, match=f"topic '{topic}' partition . is gone"):
             reader().latestOffset(end, ALL)
+        with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted before the batch"):
+            reader().partitions({IDS: {}}, end)
+        assert reader(failOnDataLoss="false").partitions({IDS: {}}, end) == []
         assert reader(failOnDataLoss="false").latestOffset(end, ALL) == {IDS: {}}
+
+    def test_a_topic_made_again_under_the_tasks_of_a_batch(
+        self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster
+    ) -> None:
+        produce(some("old", 3), 0)
+        mine = reader()
+        start = mine.initialOffset()
+        tasks = mine.partitions(start, mine.latestOffset(start, ALL))
+        cluster.delete_topics([topic])
+        cluster.create_topic(topic, 2)
+        produce(some("new", 3), 0)
+        with pytest.raises(TopicReplaced, match=f"topic '{topic}' was deleted and created again"):
+            list(mine.read(tasks[0]))
 
     def test_records_that_were_deleted(
         self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster

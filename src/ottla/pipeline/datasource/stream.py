@@ -90,6 +90,11 @@ class StreamOffset:
                 "its own"
             ) from None
 
+    def without(self, topic: str) -> StreamOffset:
+        """All but that topic."""
+        kept = {key: offset for key, offset in self.offsets.items() if key[0] != topic}
+        return StreamOffset(kept, {name: one for name, one in self.ids.items() if name != topic})
+
     def same_topic(self, topic: str, other: StreamOffset) -> bool:
         """Whether nothing says that the topic was made again between both."""
         mine, theirs = self.ids.get(topic), other.ids.get(topic)
@@ -163,6 +168,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         """The tasks of a batch, the same for the same offsets. Raises DataLossError, OperatorError, KafkaError."""
         begun, ended = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        for topic in self._made_again(ended):
+            self._lose(
+                f"topic {topic!r} was deleted before the batch that reads it was done: what was not read of it is gone"
+            )
+            begun, ended = begun.without(topic), ended.without(topic)
         ids = {**self._ids(ended), **ended.ids}
         begins = self._begins(begun, ended)
         ranges = [
@@ -214,6 +224,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {}
         topics = subscribed(self._cluster(), self._options.subscription)
         return {name: uuid_to_string(topics[name].topic_id) for name in unknown & topics.keys()}
+
+    def _made_again(self, ended: StreamOffset) -> list[str]:
+        """The topics of a batch that are gone, or others by now: a checkpoint may have planned it long ago."""
+        now = self._latest or self._ask_latest()
+        return sorted(name for name, one in ended.ids.items() if now.ids.get(name) != one)
 
     def _epoch(self, topic: str, partition: int) -> int:
         return self._epochs.get((topic, partition), -1)
