@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +56,19 @@ class Streams:
         self.directory = directory
         self.batches: list[BatchProgress] = []
 
-    def run(self, text: str, **options: Any) -> StreamSummary:
-        """`DIR` in the text is a directory of the test."""
+    def run(self, text: str, before: Callable[[], object] = lambda: None, **options: Any) -> StreamSummary:
+        """`DIR` in the text is a directory of the test; `before` is called when all is checked, before Spark begins."""
+
+        def open_session() -> AbstractContextManager[Any]:
+            before()
+            return nullcontext(self.spark)
+
         definition = parse_definition(text.replace("DIR", str(self.directory)), self.directory)
         checkpoint = options.pop("checkpoint", None)
         if checkpoint is None:
             checkpoint = default_checkpoint(definition) if definition.result.table else self.directory / "checkpoint"
         job = StreamJob(definition, self.bootstrap, checkpoint, once=True, **options)
-        return run_stream(job, lambda: nullcontext(self.spark), self.batches.append)
+        return run_stream(job, open_session, self.batches.append)
 
     def rows(self, name: str = "table") -> list[dict[str, Any]]:
         """Those of a table of the test's directory."""

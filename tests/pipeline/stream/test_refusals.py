@@ -91,6 +91,27 @@ def test_a_snapshot_takes_no_results(streams: Streams, topic: str) -> None:
         streams.run(TEXT.format(topic=topic, result='table = "DIR/table"'))
 
 
+def test_a_table_that_is_replaced_whole_is_its_streams_alone(streams: Streams, send: Send, topic: str) -> None:
+    """Whoever came first: rows of another stream, or of a load, would be gone with the next batch."""
+    send([b"a", b"a"])
+    whole = TEXT.format(topic=topic, result='table = "DIR/table"').replace(
+        'as word from lines"', 'as word, count(*) as n from lines group by 1"\n    output = "complete"'
+    )
+    other = whole.replace('name = "', 'name = "other-').replace("count(*)", "cast(1 as bigint)")
+    other = other.replace("group by 1", "").replace('output = "complete"', "")
+    streams.run(other)
+    with pytest.raises(OperatorError, match=rf"has rows of 'stream/other-words-{topic}', and output = \"complete\""):
+        streams.run(whole)
+    assert len(streams.rows()) == 2
+    anew = whole.replace("DIR/table", "DIR/whole"), other.replace("DIR/table", "DIR/whole").replace("other", "third")
+    streams.run(anew[0])
+    streams.run(anew[1])
+    send([b"b"])
+    with pytest.raises(OperatorError, match=rf"has rows of 'stream/third-words-{topic}'.* a table of its own"):
+        streams.run(anew[0])
+    assert sorted((row["word"], row["n"]) for row in streams.rows("whole")) == [("a", 1), ("a", 1), ("a", 2)]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "sentence"),
     [

@@ -96,10 +96,10 @@ def test_workers_that_die_while_they_send(
     spark: Any, bootstrap: str, make_topic: Callable[[], str], lines: Path, told: Path, tmp_path: Path
 ) -> None:
     """The next attempt aborts what the dead one sent, or finds that it was committed, and the query goes on."""
-    topic, state = make_topic(), StreamState(tmp_path / "state")
+    topic, state = make_topic(), StreamState(tmp_path / "state", owner=7)
     doomed = doomed_target(Deaths(told, [{"step": step, "victim": "worker"} for step in DEATHS]))
     results = TopicResults(doomed(bootstrap, topic), f"dying-{topic}", "value", state)
-    runner = BatchRunner(results, DeadLetters(state.letters, open_table(tmp_path / "dead-letters"), "dying"))
+    runner = BatchRunner(results, DeadLetters(state, open_table(tmp_path / "dead-letters"), "dying"))
     frame = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(lines))
     query = frame.writeStream.foreachBatch(runner).option("checkpointLocation", str(state.checkpoint))
     query.trigger(availableNow=True).start().awaitTermination()

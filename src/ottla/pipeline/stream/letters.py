@@ -31,6 +31,7 @@ from ottla.pipeline.query import plain_path
 from ottla.pipeline.sinks.table import Table, TableCommit
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.stream.rows import write_rows
+from ottla.pipeline.stream.state import StreamState, owner_id, pipeline_id
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 
 _RENAMED = {"timestamp_type": "timestampType"}
@@ -57,12 +58,15 @@ class DecodingTask:
 
 
 class DeadLetters:
-    """The driver's part. `app_id`: under which the table remembers batches."""
+    """The driver's part, of the stream `name`."""
 
-    def __init__(self, directory: Path, table: Table, app_id: str) -> None:
-        self._directory = directory
+    def __init__(self, state: StreamState, table: Table, name: str) -> None:
+        self._state = state
+        self._directory = state.letters
         self._table = table
-        self._app_id = app_id
+        self._name = name
+        self._app_id = pipeline_id(name)
+        self._owner_id = owner_id(name)
         self.rows = 0
         """Committed by this run."""
 
@@ -86,7 +90,9 @@ class DeadLetters:
         files = sorted(str(path) for path in self._directory.glob("letters-*.parquet"))
         if not files:
             return
-        held = self._table.committed_offsets([self._app_id])[self._app_id]
+        found = self._table.committed_offsets([self._app_id, self._owner_id])
+        held, owner = found[self._app_id], found[self._owner_id]
+        self._state.require_own(owner, f"table {self.location}", self._name)
         if held is None or held <= batch:
             layout = self._table.ensure(DEAD_LETTER_SCHEMA)
             load_id = new_load_id()
@@ -98,8 +104,8 @@ class DeadLetters:
                     TableCommit(
                         load_id,
                         files=written,
-                        expected={self._app_id: held},
-                        following={self._app_id: batch + 1},
+                        expected={self._app_id: held, self._owner_id: owner},
+                        following={self._app_id: batch + 1, self._owner_id: self._state.owner},
                         pipeline_id=self._app_id,
                     )
                 )

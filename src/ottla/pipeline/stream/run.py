@@ -38,7 +38,7 @@ from ottla.pipeline.stream.letters import DeadLetters
 from ottla.pipeline.stream.progress import Observe, StreamSummary, batch_progress
 from ottla.pipeline.stream.results import Results
 from ottla.pipeline.stream.state import DEFAULT_DIRECTORY, StreamState, held_state
-from ottla.pipeline.stream.table_results import TableResults, pipeline_id
+from ottla.pipeline.stream.table_results import TableResults
 from ottla.pipeline.stream.topic_results import TopicResults
 from ottla.pipeline.stream.views import open_formats, register_views, require_topics, settle
 from ottla.pipeline.tasks import task_failure
@@ -88,7 +88,7 @@ def run_stream(job: StreamJob, open_session: OpenSession, observe: Observe | Non
     with held_state(job.checkpoint, definition) as state:
         table = _table(job)
         results = _results(job, table, state)
-        letters = DeadLetters(state.letters, _letter_table(table, state), pipeline_id(definition.name))
+        letters = DeadLetters(state, _letter_table(table, state), definition.name)
         progress = state.progress()
         results.require_fit(progress.planned, progress.ended)
         client_id = f"ottla-stream-{definition.name}"

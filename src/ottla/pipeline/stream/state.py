@@ -3,9 +3,11 @@
 `spark/` is the checkpoint of Spark's query. `stream.json` holds the definition that the stream was begun with and the
 fields that its sources settled on (of a sample, where no schema was given), since state that is kept under one schema
 can't be read under another. `letters/` and `epochs/` are of the batch that runs. One process at a time has it (`lock`).
+`owner` is a number that no other directory has, which the results are told: a stream that is begun a second time in
+another directory cuts its batches elsewhere, and by their numbers alone each would take those of the other for its own.
 
-**Invariants:** a directory belongs to one definition; one that is older than the results, or lost its table, is refused
-before a record is read, as going on with it would double results or lack them.
+**Invariants:** a directory belongs to one definition, and results to one directory; one that is older than the results,
+or lost its table, is refused before a record is read, as going on with it would double results or lack them.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import base64
 import fcntl
 import json
 import os
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -32,6 +35,16 @@ _CHANGEABLE = frozenset({"trigger", "max_records", "on_data_loss", "format", "pa
 """What may be another from run to run."""
 
 
+def pipeline_id(name: str) -> str:
+    """Under which a table knows a stream."""
+    return f"stream/{name}"
+
+
+def owner_id(name: str) -> str:
+    """The application id whose version tells of which directory a stream's results are."""
+    return f"{pipeline_id(name)}/owner"
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The newest batch that Spark planned and the newest that it ended, -1 without one."""
@@ -45,6 +58,8 @@ class StreamState:
     """One directory, held by this process. Only `settle` changes it."""
 
     path: Path
+    owner: int
+    """Of 63 bits, as a table can keep it beside offsets."""
     fields: dict[str, pa.Schema] = field(default_factory=dict)
     """By source: those that its values were settled to have."""
     cluster_id: str = ""
@@ -79,6 +94,15 @@ class StreamState:
         except (OSError, ValueError, RecursionError):
             return []
         return [one for one in found if isinstance(one, dict)]
+
+    def require_own(self, owner: int | None, place: str, stream: str) -> None:
+        """Raise OperatorError where results are of another directory; those of a release before tell none."""
+        if owner not in (None, self.owner):
+            raise OperatorError(
+                f"the {place} has results of a stream {stream!r} whose state is not {self.path}, and both would mix: "
+                "go on with that one alone, by --checkpoint where it lies elsewhere, or give this one another name and "
+                "its results another place"
+            )
 
     def settle(self, definition: StreamDefinition, fields: Mapping[str, pa.Schema], cluster_id: str) -> None:
         """Keep what the stream was begun with. Raises OperatorError."""
@@ -117,7 +141,8 @@ def held_state(path: Path, definition: StreamDefinition) -> Iterator[StreamState
             raise OperatorError(f"the stream {definition.name!r} runs in another process, which has {path}") from error
         except OSError as error:  # of file systems that have no locks
             raise OperatorError(f"the stream's directory {path} can't be locked: {os_reason(error)}") from error
-        yield StreamState(path.absolute(), *_settled(path, definition))
+        settled = _settled(path, definition)
+        yield StreamState(path.absolute(), _owner(path), *settled)
     finally:
         os.close(descriptor)
 
@@ -145,6 +170,21 @@ def _settled(path: Path, definition: StreamDefinition) -> tuple[dict[str, pa.Sch
             "another name and another place for the results"
         )
     return fields, str(held.get("cluster", ""))
+
+
+def _owner(path: Path) -> int:
+    """The number of a directory, which gets one where it has none."""
+    try:
+        return int((path / "owner").read_text())
+    except FileNotFoundError:
+        number = uuid.uuid4().int >> 65
+    except (OSError, ValueError) as error:
+        raise OperatorError(f"{path / 'owner'} can't be read: {os_reason(error)}") from error
+    try:
+        write_durably(path / "owner", str(number))
+    except OSError as error:
+        raise OperatorError(f"the stream's directory {path} can't be written: {os_reason(error)}") from error
+    return number
 
 
 def _canonical(definition: StreamDefinition) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 The number of the next batch is the version of the application id `stream/NAME` in the table; a batch below it is there.
 Beside it the commit moves the offsets that the batch read up to, one application id a partition as a load has them, so
-that `ottla pipeline status` tells how far the results are.
+that `ottla pipeline status` tells how far the results are; and `stream/NAME/owner` says of which state they are.
 
 - `append`: rows are added. A batch without rows commits nothing.
-- `complete`: the rows take the place of the whole table.
+- `complete`: the rows take the place of the whole table, which has to be the stream's alone.
 - `update`: rows take the place of those with the same keys. Only the files that hold such rows are written anew.
 
-**Invariants:** a batch is committed once, whoever dies when, and whoever else runs the stream is refused; a compaction
-in between only leads to another look.
+**Invariants:** a batch is committed once, whoever dies when, and whoever else runs the stream is refused, also with a
+state of his own; a compaction in between only leads to another look.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -45,16 +45,21 @@ from ottla.pipeline.sinks.table import (
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.snapshot.shape import require_no_snapshot
 from ottla.pipeline.stream.rows import arrow_schema, write_rows
-from ottla.pipeline.stream.state import StreamState
+from ottla.pipeline.stream.state import StreamState, owner_id, pipeline_id
 
 MERGE_ATTEMPTS = 5
 """How often a compaction may come in between before a batch gives up."""
 _FILE = "_ottla_file"
 
 
-def pipeline_id(name: str) -> str:
-    """Under which a table knows a stream."""
-    return f"stream/{name}"
+class _Held(NamedTuple):
+    """What a table knows of the stream, None where it knows nothing; a release before told no owner."""
+
+    next_batch: int | None
+    owner: int | None
+
+    def has(self, batch: int) -> bool:
+        return self.next_batch is not None and self.next_batch > batch
 
 
 @dataclass(slots=True)
@@ -63,8 +68,8 @@ class _Prepared:
 
     load_id: str
     lease: Lease
-    held: int | None
-    """The number of the next batch before it."""
+    held: _Held
+    """Before it."""
     files: list[DataFile] = field(default_factory=list)
 
 
@@ -73,7 +78,9 @@ class TableResults:
 
     def __init__(self, table: Table, name: str, output: str, keys: Sequence[str], state: StreamState) -> None:
         self._table = table
+        self._name = name
         self._id = pipeline_id(name)
+        self._owner_id = owner_id(name)
         self._output = output
         self._keys = list(keys)
         self._state = state
@@ -99,13 +106,16 @@ class TableResults:
                 )
             return
         require_no_snapshot(self._table)
-        held = self._held()
-        if held is not None and held > planned + 1:
+        held = self._look()
+        if held.next_batch is not None and held.next_batch > planned + 1:
             raise OperatorError(
-                f"the table {self.location} has the results of this stream up to batch {held - 1}, and "
+                f"the table {self.location} has the results of this stream up to batch {held.next_batch - 1}, and "
                 f"{self._state.path} knows of none after {planned}: going on would add them again. Put the newer state "
                 "back or name it with --checkpoint; or begin anew with another name and table"
             )
+        self._require_own(held)
+        if self._output == "complete":
+            self._require_alone(held)
 
     def open(self, frame: Any) -> None:
         self._schema = arrow_schema(frame)
@@ -130,14 +140,16 @@ class TableResults:
         return schema
 
     def holds(self, batch: int) -> bool:
-        held = self._held()
-        return held is not None and held > batch
+        return self._held().has(batch)
 
     def prepare(self, frame: Any, batch: int) -> None:
         self._layout = self._table.ensure(self._schema)
+        held = self._held()
+        if held.has(batch):
+            raise StaleCommitError(f"batch {batch} came into the table {self.location} in the meantime; run it again")
         load_id = new_load_id()
         lease = self._leases.enter_context(leased_files(self._table, load_id))
-        self._prepared = _Prepared(load_id, lease, self._held())
+        self._prepared = _Prepared(load_id, lease, held)
         self._prepared.files = write_rows(frame, self._layout, self._schema, _position(batch), load_id)
         self._require_unique(frame.sparkSession, self._prepared.files)
 
@@ -168,8 +180,8 @@ class TableResults:
                         prepared.load_id,
                         files=[*prepared.files, *kept],
                         removed=removed,
-                        expected={self._id: prepared.held},
-                        following={self._id: batch + 1, **offsets},
+                        expected={self._id: prepared.held.next_batch, self._owner_id: prepared.held.owner},
+                        following={self._id: batch + 1, self._owner_id: self._state.owner, **offsets},
                         pipeline_id=self._id,
                         topic_ids=topic_ids,
                         cluster_id=self._state.cluster_id,
@@ -179,7 +191,7 @@ class TableResults:
                 self._prepared = None  # its files may be in the table
                 raise
             except StaleCommitError:
-                if not removed or attempt + 1 == MERGE_ATTEMPTS or self._held() != prepared.held:
+                if self._held() != prepared.held or not removed or attempt + 1 == MERGE_ATTEMPTS:
                     raise
                 self._take_away(kept)  # a compaction took a file that was to be replaced
             else:
@@ -190,6 +202,8 @@ class TableResults:
         if self._output == "append":
             return [], []
         files = self._table.files()
+        if self._output == "complete":
+            self._require_alone(prepared.held)
         if self._output == "complete" or not files:
             return files, []
         fresh = read_table(spark, self._table, self._paths(prepared.files)).select(*self._keys).alias("new")
@@ -202,6 +216,16 @@ class TableResults:
         kept = read_table(spark, self._table, touched).alias("held").join(fresh, self._same_keys(), "left_anti")
         schema = self._table.schema()
         return touched, write_rows(kept, self._layout, schema, f"{_position(batch)}-kept", prepared.load_id)
+
+    def _require_alone(self, held: _Held) -> None:
+        """Raise OperatorError where a batch would take away rows of others."""
+        others = sorted({load.pipeline_id for load in self._table.loads()} - {self._id})
+        if others or (held.next_batch is None and self._table.files()):
+            whose = f"of {others[0]!r}" if others else "that are not of this stream"
+            raise OperatorError(
+                f'the table {self.location} has rows {whose}, and output = "complete" would take them away: give the '
+                "stream a table of its own"
+            )
 
     def _same_keys(self) -> Any:
         """Between `held` and `new`; null is a key as any other."""
@@ -227,8 +251,18 @@ class TableResults:
         for file in files:
             self._layout.store.remove(file.path)
 
-    def _held(self) -> int | None:
-        return self._table.committed_offsets([self._id])[self._id]
+    def _held(self) -> _Held:
+        """Raises OperatorError where the results are of another state."""
+        held = self._look()
+        self._require_own(held)
+        return held
+
+    def _look(self) -> _Held:
+        found = self._table.committed_offsets([self._id, self._owner_id])
+        return _Held(found[self._id], found[self._owner_id])
+
+    def _require_own(self, held: _Held) -> None:
+        self._state.require_own(held.owner, f"table {self.location}", self._name)
 
 
 def _position(batch: int) -> str:

@@ -4,8 +4,11 @@ The rows of a batch are settled as files in the stream's directory before the fi
 run again sends what it sent before, also where the query would not compute the same rows in the same order twice (sums
 of floating-point numbers, rows out of a shuffle); each file is one task of `sinks/epochs.py`, which sends it once.
 
-**Invariants:** each row of a batch is in the topic once for readers of committed records, whoever dies when. The rows
-of one file come in one transaction; a batch of several is visible file by file.
+Before the first batch the stream takes the topic as its state's own, by an offset of a group of its own, in a
+transaction: of two states of the same name one has it, though none of them has sent anything yet.
+
+**Invariants:** each row of a batch is in the topic once for readers of committed records, whoever dies when, and of one
+state only. The rows of one file come in one transaction; a batch of several is visible file by file.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from ottla.client.cluster import Cluster
+from ottla.client.model import CommittedOffset, Position
+from ottla.client.transactional_producer import ProducerFenced
 from ottla.common.errors import OperatorError
 from ottla.pipeline.failure import os_reason
-from ottla.pipeline.sinks.epochs import EpochTask, write_epoch
+from ottla.pipeline.sinks.epochs import ABORT_S, EpochTask, write_epoch
 from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, files_to_json
 from ottla.pipeline.sinks.topic import TopicTarget
 from ottla.pipeline.sinks.writer import new_load_id
@@ -33,6 +38,7 @@ from ottla.pipeline.stream.state import StreamState
 
 RECORDS = pa.schema([("key", pa.string()), ("value", pa.string())])
 _TASK_GROUP = "ottla-sink-{}-"
+_OWNER_GROUP = "ottla-sink-{}-owner"
 
 
 class TopicResults:
@@ -40,6 +46,7 @@ class TopicResults:
 
     def __init__(self, target: TopicTarget, name: str, key: str, state: StreamState) -> None:
         self._target = target
+        self._name = name
         self._stream = f"stream-{name}"
         self._key = key
         self._state = state
@@ -67,6 +74,36 @@ class TopicResults:
                 f"none after {planned}: going on would add them again. Put the newer state back or name it with "
                 "--checkpoint; or begin anew with another name"
             )
+        if not self._is_own():
+            self._take()
+
+    def _is_own(self) -> bool:
+        """Whether the topic is this state's; false where it is nobody's. Raises OperatorError."""
+        group = _OWNER_GROUP.format(self._stream)
+        found = self._target.committed_offsets(group).get(self._owner_position)
+        owner = None if found is None else int(found.metadata)
+        self._state.require_own(owner, self.location, self._name)
+        return owner is not None
+
+    def _take(self) -> None:
+        """Make the topic this state's, unless another does so in the same moment. Raises OperatorError, KafkaError."""
+        group = _OWNER_GROUP.format(self._stream)
+        producer = self._target.transactional_producer(group)
+        try:
+            if not self._is_own():  # nobody takes it from now on without that this producer is fenced
+                producer.send_offsets(group, {self._owner_position: CommittedOffset(0, -1, str(self._state.owner))})
+                producer.commit()
+        except ProducerFenced as error:
+            raise OperatorError(
+                f"the stream {self._name!r} is begun in another process in this moment, with another state than "
+                f"{self._state.path}: one of them is enough; run it again to see which has the {self.location}"
+            ) from error
+        finally:
+            producer.end(ABORT_S)
+
+    @property
+    def _owner_position(self) -> Position:
+        return (str(self._target.topic), 0)
 
     def open(self, frame: Any) -> None:
         names = arrow_schema(frame).names

@@ -1,0 +1,94 @@
+"""A stream that is begun a second time, in a directory of its own: one of both is refused, whatever the other has done.
+
+By the numbers of batches alone each would take those of the other for its own, whose offsets are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.transform.schema_file import EXAMPLE
+
+from ..committed import read_committed
+from .conftest import Send, Streams
+
+pytestmark = pytest.mark.pipeline
+
+TEXT = """
+    name = "words-{topic}"
+    [sources.lines]
+    topic = "{topic}"
+    {source}
+    [query]
+    sql = "select {column} from lines {where}"
+    [result]
+    {result}
+"""
+REFUSED = r"has results of a stream 'words-\S+' whose state is not {state}, and both would mix: go on with that one"
+
+
+def definition(topic: str, result: str, *, where: str = "", source: str = "", column: str = "") -> str:
+    column = column or "cast(value as string) as word"
+    return TEXT.format(topic=topic, result=result, where=where, source=source, column=column)
+
+
+def test_of_two_that_begin_at_once_a_table_has_one(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
+    """The second reads more in its first batch, which the first one's would stand for."""
+    text = definition(topic, 'table = "DIR/table"')
+    send([b"one", b"two"])
+
+    def first() -> None:
+        streams.run(text)
+        send([b"three"])
+
+    second = tmp_path / "second"
+    with pytest.raises(OperatorError, match=REFUSED.format(state=second)) as refused:
+        streams.run(text, first, checkpoint=second)
+    assert "\n" not in str(refused.value)
+    assert sorted(row["word"] for row in streams.rows()) == ["one", "two"]
+    streams.run(text)
+    assert sorted(row["word"] for row in streams.rows()) == ["one", "three", "two"]
+
+
+def test_of_two_that_begin_at_once_dead_letters_have_one(
+    streams: Streams, send: Send, topic: str, tmp_path: Path
+) -> None:
+    """Bad records alone commit no results, which would tell of whom they are."""
+    text = definition(topic, 'table = "DIR/table"', source='decode = "json"\n    schema = "fields.json"', column="word")
+    (tmp_path / "fields.json").write_text(EXAMPLE.replace('"id"', '"word"'))
+    send([b"bad", b"worse"])
+
+    with pytest.raises(OperatorError, match=REFUSED.format(state=tmp_path / "second")):
+        streams.run(text, lambda: streams.run(text), checkpoint=tmp_path / "second")
+    assert len(streams.rows("table/_dead_letters")) == 2
+
+
+def test_of_two_that_begin_at_once_a_topic_has_one(
+    streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str, tmp_path: Path
+) -> None:
+    target = make_topic()
+    text = definition(topic, f'topic = "{target}"')
+    send([b"one", b"two"])
+
+    def late() -> None:
+        with pytest.raises(OperatorError, match=REFUSED.format(state=tmp_path / "late")):
+            streams.run(text, checkpoint=tmp_path / "late")
+
+    assert streams.run(text, late).rows_out == 2
+    assert len(read_committed(bootstrap, target, 1)) == 2
+
+
+def test_a_topic_is_that_of_a_stream_that_has_sent_nothing_yet(
+    streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], tmp_path: Path
+) -> None:
+    """As one of alerts, begun where another command runs: its results lie in no directory that could tell."""
+    text = definition(topic, f'topic = "{make_topic()}"', where="where offset > 100")
+    send([b"one"])
+    assert streams.run(text).rows_out == 0
+    with pytest.raises(OperatorError, match=REFUSED.format(state=tmp_path / "second")):
+        streams.run(text, checkpoint=tmp_path / "second")
+    assert streams.run(text).rows_out == 0
