@@ -28,7 +28,7 @@
 #   make exactly-once-topic        `ottla pipeline stream` from topic to topic while driver, workers, JVM and broker are
 #                                  killed; KILLS=50, SEED=1, MINUTES=40 at most
 #   make page-views                a day of page views through examples/streams, against plain Python; VIEWS=5000000
-#   make compat                    clients and tools that others wrote (Debian, npm, Maven); FAMILIES=compat/go for some
+#   make compat [JOBS=2]           clients and tools that others wrote (Debian, npm, Maven); FAMILIES=compat/go for some
 #   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
 #   make bench-pipeline [ARGS=...] a topic into files by Spark: load, the source, Spark's own Kafka connector
@@ -202,7 +202,7 @@ page-views: $(VENV)/.test $(VENV)/.pipeline
 	$(BIN)/python -m tests.pipeline.page_views --views $(VIEWS) $(ARGS)
 
 compat: $(VENV)/.test $(if $(filter --ignore=compat/java,$(ARGS)),,$(if $(filter compat compat/java%,$(FAMILIES)),$(VENV)/.kerberos))
-	$(BIN)/pytest $(FAMILIES) -rs $(ARGS)
+	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(FAMILIES) -rs $(ARGS)
 
 $(KAFKA) $(ZOOKEEPER) .cache/compat/java-spark/pom.xml: .cache/compat/java-%/pom.xml: compat/java/%.xml
 	@command -v mvn > /dev/null || echo "Without Maven what $< names is not there."
