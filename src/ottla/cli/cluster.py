@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from ottla.cli.command import (
+    BROKER_ID,
     Group,
     complete_topic,
     connection_options,
@@ -30,7 +31,7 @@ from ottla.cli.positions import METAVAR, Selection, find_positions, parse_select
 from ottla.client.cluster import Cluster
 from ottla.client.model import ConfigOperation, Position, QuorumInfo, QuorumReplicaInfo, ResourceType
 from ottla.client.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
-from ottla.common.config_def import MAX_INT, MAX_LONG
+from ottla.common.config_def import MAX_LONG
 from ottla.common.errors import DAMAGED_JSON, OperatorError
 from ottla.common.files import read_file
 from ottla.common.ids import uuid_to_string
@@ -237,7 +238,7 @@ def reassign(
         "ottla cluster decommission 4 --unregister",
     )
 )
-@click.argument("broker_id", metavar="BROKER", type=click.IntRange(0, MAX_INT))
+@click.argument("broker_id", metavar="BROKER", type=BROKER_ID)
 @click.option(
     "--throttle", type=click.IntRange(1, MAX_LONG), metavar="BYTES", help="At most so many bytes a second a broker."
 )

@@ -23,14 +23,18 @@ from click.shell_completion import CompletionItem
 from ottla.client.cluster import Cluster
 from ottla.client.profiles import DEFAULT, default_profile, profile_names, read_profile
 from ottla.client.security import OPTION, PLAINTEXT, ClientSecurity, parse_security
+from ottla.common.config_def import MAX_INT
 from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import OttlaError
+from ottla.common.ids import MIN_NODE_ID
 from ottla.common.properties import load_properties
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 CLIENT_ID = "ottla-cli"
 COMPLETION_TIMEOUT_S = 1.0
 PROFILE = "--profile"
+BROKER_ID = click.IntRange(MIN_NODE_ID, MAX_INT)
+"""What `node.id` may be."""
 _PROPERTIES = "client properties"
 
 F = TypeVar("F", bound=Callable[..., Any])

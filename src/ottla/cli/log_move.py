@@ -12,6 +12,7 @@ import time
 import click
 
 from ottla.cli.command import (
+    BROKER_ID,
     complete_topic,
     connection_options,
     counted,
@@ -23,7 +24,6 @@ from ottla.cli.command import (
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.client.cluster import Cluster
 from ottla.client.model import LogDirectory, Position
-from ottla.common.config_def import MAX_INT
 from ottla.common.errors import OperatorError
 
 POLL_S = 0.5
@@ -35,7 +35,7 @@ POLL_S = 0.5
 @click.option(
     "--broker",
     "node_id",
-    type=click.IntRange(0, MAX_INT),
+    type=BROKER_ID,
     required=True,
     metavar="ID",
     help="Whose replicas these are.",

@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ottla.cli.command import (
+    BROKER_ID,
     Group,
     complete_from,
     complete_topic,
@@ -158,9 +159,7 @@ def _text(name: str, value: Any) -> object:
 @click.argument(
     "topics", metavar=f"{METAVAR}...", nargs=-1, required=True, shell_complete=complete_topic, callback=parse_selection
 )
-@click.option(
-    "--broker", "-B", "broker_id", type=click.IntRange(0, MAX_INT), help="What this replica knows; not the leader."
-)
+@click.option("--broker", "-B", "broker_id", type=BROKER_ID, help="What this replica knows; not the leader.")
 @json_option
 @connection_options
 def producers(topics: Selection, broker_id: int | None, as_json: bool, bootstrap_server: str) -> None:
@@ -216,9 +215,7 @@ class Hanging(NamedTuple):
         "ottla txn hanging --broker 2 --json",
     )
 )
-@click.option(
-    "--broker", "-B", "broker_id", type=click.IntRange(0, MAX_INT), help="Only partitions with a replica there."
-)
+@click.option("--broker", "-B", "broker_id", type=BROKER_ID, help="Only partitions with a replica there.")
 @click.option(
     "--topic",
     "-t",
