@@ -201,10 +201,13 @@ def test_settings_of_a_broker(tmp_path: Path) -> None:
     assert other["process.roles"] == "broker"
     assert other["listeners"] == "PLAINTEXT://127.0.0.1:19095"
     assert other["log.dirs"] == str(tmp_path / "broker-4")
+    assert "log.dir" not in made.settings(made.brokers[3], {"log.dir": str(tmp_path)})
     assert json.loads((tmp_path / "cluster.json").read_text())["cluster_id"] == made.cluster_id
 
 
-@pytest.mark.parametrize("name", ["node.id", "listeners", "process.roles", "controller.quorum.voters"])
+@pytest.mark.parametrize(
+    "name", ["node.id", "listeners", "process.roles", "controller.quorum.voters", "metadata.log.dir"]
+)
 def test_what_each_broker_must_have_for_itself_is_refused(name: str) -> None:
     with pytest.raises(OperatorError, match=name):
         check_base_settings({name: "1"})

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.app.main import cli
-from ottla.app.settings import read_settings
+from ottla.app.settings import cluster_directory, read_settings
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
 
@@ -39,6 +39,17 @@ def test_a_directory_that_is_empty_is_not_the_default(given):
     for settings in (settings_of(given=given), given):
         with pytest.raises(OperatorError, match=r"log\.dirs names an empty directory"):
             BrokerConfig.parse(settings)
+    with pytest.raises(OperatorError, match=r"log\.dirs names an empty directory"):
+        cluster_directory(given, None)
+
+
+def test_a_cluster_lies_where_one_broker_would():
+    assert cluster_directory({}, None) == os.path.abspath("ottla-data")
+    assert cluster_directory({"log.dir": " /x "}, None) == "/x"
+    assert cluster_directory({"log.dir": "/x", "log.dirs": "y"}, None) == os.path.abspath("y")
+    assert cluster_directory({"log.dirs": "/x,/y"}, "/z") == "/z"
+    with pytest.raises(OperatorError, match="several directories"):
+        cluster_directory({"log.dir": "/x,/y"}, None)
 
 
 @pytest.mark.parametrize("option", ["--data-dir", "--config", "--ready-file", "--audit-log", "--metrics-token-file"])

@@ -191,6 +191,8 @@ def test_unknown_and_unsupported_settings_give_one_warning_each(ottla):
         (("--set", "listeners=SSL://:9093"), ("ssl.keystore.location", "ottla security init")),
         (("--set", "authorizer.class.name=x"), ("authorizer.class.name", "StandardAuthorizer")),
         (("--set", "log.dirs=/proc/a,/proc/a"), ("log.dirs", "twice")),
+        (("--brokers", "3", "--set", "log.dir="), ("log.dirs", "empty")),
+        (("--brokers", "3", "--set", "log.dirs=a,b"), ("log.dirs", "several")),
         (("--config", "missing.properties"), ("missing.properties", "--config")),
         (("--config", "broken.properties"), ("broken.properties", "line 2")),
         (("--port", "0", "--data-dir", "file"), ("file", "--data-dir")),

@@ -46,6 +46,7 @@ OWNED_SETTINGS = (
     "controller.listener.names",
     "controller.quorum.voters",
     "controller.quorum.bootstrap.servers",
+    "metadata.log.dir",
 )
 """What the plan sets for each broker and so can't be set for all of them."""
 
@@ -113,7 +114,7 @@ class LocalCluster(NamedTuple):
         return {
             "broker.rack": socket.gethostname(),
             **(protocols if protocol != "PLAINTEXT" else {}),
-            **base,
+            **{name: value for name, value in base.items() if name != "log.dir"},
             "node.id": str(broker.node_id),
             "process.roles": "broker,controller" if voter else "broker",
             "listeners": listeners,

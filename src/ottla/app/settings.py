@@ -21,19 +21,38 @@ def read_settings(
     """
     settings = load_properties(config) if config is not None else {}
     settings.update(given)
-    if data_dir is not None:
-        settings["log.dirs"] = data_dir
     if port is not None:
         settings["listeners"] = _with_port(settings.get("listeners", ""), port)
-    chosen = settings.get("log.dirs", settings.get("log.dir", DEFAULT_DATA_DIR))
     # The broker works with absolute paths; an empty name is for the config to refuse.
-    settings["log.dirs"] = ",".join(_absolute(path) for path in chosen.split(","))
+    settings["log.dirs"] = ",".join(_data_directories(settings, data_dir))
     if settings.get("cordoned.log.dirs"):  # those of log.dirs, by the same names
         settings["cordoned.log.dirs"] = ",".join(map(_cordoned, settings["cordoned.log.dirs"].split(",")))
     if settings.get("metadata.log.dir"):
         settings["metadata.log.dir"] = _absolute(settings["metadata.log.dir"])
     _refuse_links(settings["log.dirs"].split(","), settings.get("metadata.log.dir", ""))
     return settings
+
+
+def cluster_directory(settings: Mapping[str, str], data_dir: str | None) -> str:
+    """Where the brokers of a cluster on this machine have a directory each: the settings that name one broker's say it.
+
+    Absolute. Raises OperatorError.
+    """
+    chosen = _data_directories(settings, data_dir)
+    if not all(chosen):
+        raise OperatorError("log.dirs names an empty directory; name the one that holds the data of all brokers")
+    if len(chosen) > 1:
+        raise OperatorError(
+            "log.dirs (--data-dir) names several directories, and --brokers puts those of its brokers into one: name "
+            "one, or start the brokers one by one with a config each"
+        )
+    return chosen[0]
+
+
+def _data_directories(settings: Mapping[str, str], data_dir: str | None) -> list[str]:
+    """By Kafka's precedence; absolute, "" for an empty name."""
+    named = settings.get("log.dirs", settings.get("log.dir", DEFAULT_DATA_DIR))
+    return [_absolute(path) for path in (named if data_dir is None else data_dir).split(",")]
 
 
 def _refuse_links(log_dirs: Sequence[str], metadata_log_dir: str) -> None:

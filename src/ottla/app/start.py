@@ -19,7 +19,7 @@ from ottla.app.disk import RealDisk
 from ottla.app.local_cluster import check_base_settings, plan_cluster, refuse_directory_of_plan, write_plan
 from ottla.app.logging import configure_logging, write_audit_log
 from ottla.app.process import EXIT_INTERRUPTED, BrokerProcess
-from ottla.app.settings import DEFAULT_DATA_DIR, read_settings
+from ottla.app.settings import cluster_directory, read_settings
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
@@ -84,13 +84,7 @@ def run_cluster(options: StartOptions, count: int) -> int:
     base = load_properties(options.config) if options.config is not None else {}
     base.update(options.settings)
     check_base_settings(base)
-    chosen = base.pop("log.dirs", None)
-    if chosen is not None and "," in chosen and options.data_dir is None:
-        raise OperatorError(
-            "log.dirs names several directories, and --brokers puts those of its brokers into one: name one, or start "
-            "the brokers one by one with a config each"
-        )
-    data_dir = os.path.abspath(os.path.expanduser(options.data_dir or chosen or DEFAULT_DATA_DIR))
+    data_dir = cluster_directory(base, options.data_dir)
     disk, rng = RealDisk(), SystemRng()
     try:
         disk.makedirs(data_dir)
