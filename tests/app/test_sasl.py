@@ -118,7 +118,7 @@ def test_tokens_of_anybody_for_anybody_are_refused_at_the_start(keys: Path, miss
 def test_a_set_of_keys_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "large"
     path.write_bytes(bytes(1024 * 1024 + 1))
-    with pytest.raises(OperatorError, match="no set of keys"):
+    with pytest.raises(OperatorError, match="larger than 1048576 bytes"):
         read_key_set(path.as_uri())
 
 

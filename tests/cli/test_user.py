@@ -44,7 +44,9 @@ def test_the_life_of_a_user(run: Run, tmp_path: Path) -> None:
 def test_mistakes_are_told(run: Run, tmp_path: Path) -> None:
     assert "user 'nobody' has no password\n" in run(user, "remove", "nobody", exit_code=1).stderr
     (tmp_path / "empty").write_text("\n")
-    for path, words in (("empty", "has no password in its first line"), ("missing", "can't be read")):
+    (tmp_path / "long").write_text("x" * 4097 + "\n")
+    refused = {"empty": "has no password in its first line", "missing": "can't be read", "long": "larger than 4096"}
+    for path, words in refused.items():
         told = run(user, "add", "ann", "--password-file", str(tmp_path / path), exit_code=2).stderr
         assert words in told
         assert told.count("\n") == 1

@@ -88,6 +88,13 @@ def test_a_file_that_says_nothing_of_use_is_refused(tmp_path: Path, content: str
     assert "of secrets" not in str(caught.value)
 
 
+def test_a_file_that_is_too_large_is_not_read_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "jaas"
+    path.write_text(f"/* {' ' * (1 << 20)} */ {FILE}")
+    with pytest.raises(OperatorError, match="larger than 1048576 bytes"):
+        access(f"-Djava.security.auth.login.config={path}")
+
+
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(OperatorError, match=r"/not/there .*KAFKA_OPTS.* can't be read"):
         access("-Djava.security.auth.login.config=/not/there")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from ottla.common.files import read_file
+from ottla.common.files import read_file, read_start, within
 
 DATA = b"x" * 100_000
 """More than a pipe holds."""
@@ -17,14 +18,23 @@ DATA = b"x" * 100_000
 def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(DATA)
-    assert read_file(str(path), 10) == DATA[:10]
-    assert read_file(str(path), len(DATA)) == read_file(str(path), 2 * len(DATA)) == DATA
+    assert read_start(str(path), 10) == DATA[:10]
+    assert read_start(str(path), len(DATA)) == read_start(str(path), 2 * len(DATA)) == DATA
     path.write_bytes(b"")
-    assert read_file(str(path), 10) == b""
-    assert read_file("/dev/null", 10) == b""
-    assert read_file("/dev/zero", 10) == bytes(10)
+    assert read_start(str(path), 10) == b""
+    assert read_start("/dev/null", 10) == b""
+    assert read_start("/dev/zero", 10) == bytes(10)
     with pytest.raises(IsADirectoryError):
-        read_file(str(tmp_path), 10)
+        read_start(str(tmp_path), 10)
+
+
+def test_what_is_larger_is_told_and_not_cut(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(DATA)
+    assert read_file(str(path), len(DATA)) == within(DATA, len(DATA)) == DATA
+    with pytest.raises(OSError, match=f"larger than {len(DATA) - 1} bytes") as told:
+        read_file(str(path), len(DATA) - 1)
+    assert told.value.errno == errno.EFBIG
 
 
 def test_a_pipe_gives_what_comes(tmp_path: Path) -> None:
@@ -42,7 +52,7 @@ def test_a_pipe_gives_what_comes(tmp_path: Path) -> None:
         writer = threading.Thread(target=write)
         timer = threading.Timer(0.05, writer.start)
         timer.start()
-        assert read_file(f"/dev/fd/{reading}", limit) == DATA[:limit]
+        assert read_start(f"/dev/fd/{reading}", limit) == DATA[:limit]
         os.close(reading)
         timer.join()
         writer.join()
@@ -51,4 +61,4 @@ def test_a_pipe_gives_what_comes(tmp_path: Path) -> None:
 def test_nobody_is_waited_for_where_a_pipe_has_no_writer(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="a pipe that nobody writes into"):
-        read_file(str(tmp_path / "pipe"), 10)
+        read_start(str(tmp_path / "pipe"), 10)

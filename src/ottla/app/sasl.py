@@ -341,12 +341,9 @@ def read_key_set(url: str, tls: SSLContext | None = None) -> bytes:
             raise OperatorError(f"{_KEYS_URL} has to begin with file: or https:")
         return fetch(url, _KEYS_URL, MAX_KEY_SET_BYTES, HTTPSHandler(context=tls))
     try:
-        data = read_file(path, MAX_KEY_SET_BYTES + 1)
+        return read_file(path, MAX_KEY_SET_BYTES)
     except OSError as error:
         raise OperatorError(f"{_KEYS_URL} can't be read: {error.strerror}") from error
-    if len(data) > MAX_KEY_SET_BYTES:
-        raise OperatorError(f"{_KEYS_URL} leads to more than {MAX_KEY_SET_BYTES} bytes, which is no set of keys")
-    return data
 
 
 def _whole(value: object) -> int:

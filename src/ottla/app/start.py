@@ -204,7 +204,7 @@ def read_token(options: StartOptions) -> str | None:
     if options.metrics_port is None:
         raise OperatorError("--metrics-token-file is for the endpoint of metrics: give --metrics-port too")
     try:
-        data = read_file(path, MAX_TOKEN_BYTES + 1).strip()
+        data = read_file(path, 2 * MAX_TOKEN_BYTES).strip()
     except OSError as error:
         raise OperatorError(
             f"{path} can't be read: {error.strerror}; name another file with --metrics-token-file"

@@ -33,7 +33,7 @@ from ottla.client.model import ConfigOperation, Position, QuorumInfo, QuorumRepl
 from ottla.client.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
 from ottla.common.config_def import MAX_LONG
 from ottla.common.errors import DAMAGED_JSON, OperatorError
-from ottla.common.files import read_file
+from ottla.common.files import read_file, within
 from ottla.common.ids import uuid_to_string
 
 POLL_S = 0.5
@@ -278,11 +278,12 @@ def _unregister(client: Cluster, broker_id: int, left: Plan, *, live: bool, as_j
 def read_plan(path: str) -> Plan:
     """See `parse_plan`; `-` is standard input. Raises OperatorError."""
     try:
-        data = sys.stdin.buffer.read() if path == "-" else read_file(path, MAX_PLAN_BYTES + 1)
+        if path == "-":
+            data = within(sys.stdin.buffer.read(MAX_PLAN_BYTES + 1), MAX_PLAN_BYTES)
+        else:
+            data = read_file(path, MAX_PLAN_BYTES)
     except OSError as error:
         raise OperatorError(f"--plan {path} can't be read: {error.strerror or error}") from error
-    if len(data) > MAX_PLAN_BYTES:
-        raise OperatorError(f"--plan {path} is larger than {MAX_PLAN_BYTES >> 20} MiB: it is no plan")
     return parse_plan(data)
 
 

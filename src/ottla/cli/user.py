@@ -12,7 +12,7 @@ import click
 from ottla.cli.command import Group, connection_options, counted, json_option, open_cluster, print_json, print_table
 from ottla.client.users import ITERATIONS, MECHANISMS
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.common.files import read_file
+from ottla.common.files import read_start, within
 
 MAX_PASSWORD_BYTES = 4096
 MECHANISM = click.Choice(MECHANISMS, case_sensitive=False)
@@ -58,9 +58,9 @@ def _password(name: str, path: str | None) -> str:
         prompted: str = click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
         return prompted
     try:
-        limit = MAX_PASSWORD_BYTES
-        data = sys.stdin.buffer.readline(limit) if path == "-" else read_file(path, limit).partition(b"\n")[0]
-        password = data.decode().rstrip("\r\n")
+        most = MAX_PASSWORD_BYTES + len("\r\n") + 1
+        data = sys.stdin.buffer.readline(most) if path == "-" else read_start(path, most).partition(b"\n")[0]
+        password = within(data.rstrip(b"\r\n"), MAX_PASSWORD_BYTES).decode()
     except OSError as error:
         raise OperatorError(f"--password-file {path} can't be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

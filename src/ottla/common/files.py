@@ -11,7 +11,22 @@ import stat
 
 
 def read_file(path: str, limit: int) -> bytes:
-    """The first bytes of a file, at most so many, or what somebody writes into a pipe.
+    """A file of at most so many bytes, or what somebody writes into a pipe.
+
+    Raises OSError: EFBIG for more, and as `read_start`.
+    """
+    return within(read_start(path, limit + 1), limit)
+
+
+def within(data: bytes, limit: int) -> bytes:
+    """`data`, for which one byte more than `limit` was asked. Raises OSError (EFBIG) where that came."""
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"it is larger than {limit} bytes, so it is hardly the right file")
+    return data
+
+
+def read_start(path: str, limit: int) -> bytes:
+    """The first bytes of a file, at most so many, or of what somebody writes into a pipe.
 
     Raises OSError, also for a pipe that nobody writes into, where others wait until somebody does.
     """

@@ -24,7 +24,7 @@ def load_properties(path: str, option: str = "--config") -> dict[str, str]:
     Raises OperatorError.
     """
     try:
-        data = read_file(path, MAX_FILE_BYTES + 1)
+        data = read_file(path, MAX_FILE_BYTES)
     except OSError as error:
         raise OperatorError(
             f"the config file {path} can't be read: {error.strerror}; name another one with {option}"
@@ -33,9 +33,7 @@ def load_properties(path: str, option: str = "--config") -> dict[str, str]:
 
 
 def decode_properties(data: bytes, path: str) -> dict[str, str]:
-    """The same of a file's first bytes, of which one more than `MAX_FILE_BYTES` is too many. Raises OperatorError."""
-    if len(data) > MAX_FILE_BYTES:
-        raise OperatorError(f"the config file {path} is larger than {MAX_FILE_BYTES} bytes; is it the right file?")
+    """The same of what is in the file. Raises OperatorError."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

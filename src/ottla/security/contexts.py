@@ -20,7 +20,7 @@ MAX_STORE_BYTES = 16 * 1024 * 1024
 """No keystore is that large; a wrong file may be."""
 
 ReadFile = Callable[[str, int], bytes]
-"""The first bytes of a file, at most so many; raises OSError."""
+"""A file of at most so many bytes; raises OSError, also for a larger one."""
 
 _KEYS = {key.name: key for key in TLS_CONFIGS}
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -245,9 +245,6 @@ def _in_memory(content: bytes) -> Iterator[str]:
 
 def _read(read: ReadFile, path: str, setting: str) -> bytes:
     try:
-        data = read(path, MAX_STORE_BYTES + 1)
+        return read(path, MAX_STORE_BYTES)
     except OSError as error:
         raise OperatorError(f"{setting} {path} can't be read: {(error.strerror or str(error)).lower()}") from error
-    if len(data) > MAX_STORE_BYTES:
-        raise OperatorError(f"{setting} {path} is larger than any keystore; name another file")
-    return data

@@ -128,11 +128,19 @@ def test_update_into_a_table_needs_keys() -> None:
         parse_definition(text, Path())
 
 
-@pytest.mark.parametrize("data", [b"name = ", b"\xff", b"a" * (2 << 20)], ids=["no TOML", "no UTF-8", "large"])
-def test_a_file_that_is_none(tmp_path: Path, data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"name = ", "is no TOML"),
+        (b"\xff", "is no TOML"),
+        (b"a" * (2 << 20), "can't be read: it is larger than 1048576"),
+    ],
+    ids=["no TOML", "no UTF-8", "large"],
+)
+def test_a_file_that_is_none(tmp_path: Path, data: bytes, words: str) -> None:
     path = tmp_path / "s.toml"
     path.write_bytes(data)
-    with pytest.raises(OperatorError, match=f"the definition {path} is"):
+    with pytest.raises(OperatorError, match=f"the definition {path} {words}"):
         read_definition(path)
     with pytest.raises(OperatorError, match="can't be read: No such file"):
         read_definition(tmp_path / "none.toml")

@@ -103,11 +103,9 @@ class StreamDefinition:
 def read_definition(path: Path) -> StreamDefinition:
     """The definition in a file. Raises OperatorError."""
     try:
-        data = read_file(str(path), MAX_FILE_BYTES + 1)
+        data = read_file(str(path), MAX_FILE_BYTES)
     except OSError as error:
         raise OperatorError(f"the definition {path} can't be read: {error.strerror}") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise OperatorError(f"the definition {path} is larger than {MAX_FILE_BYTES >> 20} MiB: it is no stream's")
     try:
         return parse_definition(data.decode(), path.parent)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:

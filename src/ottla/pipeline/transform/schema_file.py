@@ -20,12 +20,9 @@ EXAMPLE = '{"type": "struct", "fields": [{"name": "id", "type": "long", "nullabl
 def read_schema_bytes(path: Path) -> bytes:
     """Raises OperatorError."""
     try:
-        data = read_file(str(path), MAX_SCHEMA_FILE_BYTES + 1)
+        return read_file(str(path), MAX_SCHEMA_FILE_BYTES)
     except OSError as error:
         raise OperatorError(f"the schema {path} can't be read: {error.strerror}") from error
-    if len(data) > MAX_SCHEMA_FILE_BYTES:
-        raise OperatorError(f"the schema {path} is larger than {MAX_SCHEMA_FILE_BYTES >> 20} MiB: it is no schema")
-    return data
 
 
 def read_struct_type(path: Path) -> pa.Schema:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.common.errors import OperatorError
-from ottla.common.files import read_file
+from ottla.common.files import read_start
 
 SERVICE_NAME = "sasl.kerberos.service.name"
 _SERVICE = re.compile(r"[^/@\s]+")
@@ -83,7 +83,7 @@ def login_of(setting: str, options: Mapping[str, str], service: str, what: str) 
     if not principal:
         raise OperatorError(f'{setting} has a keytab and does not say whose keys to take: add principal="name@REALM"')
     try:
-        read_file(keytab, 1)
+        read_start(keytab, 1)
     except OSError as error:
         raise OperatorError(f"{setting} names the keytab {keytab}, which can't be read: {error.strerror}") from error
     return KerberosLogin(setting, found, principal, keytab, "")

@@ -79,7 +79,7 @@ def path_of(url: str) -> str | None:
 
 
 def token_in_file(path: str, what: str, read: Callable[[str, int], bytes]) -> str:
-    """The token in a file, as it is now; `read` gives its first bytes, so many at most. Raises OperatorError."""
+    """The token in a file, as it is now; `read` gives a file of so many bytes at most. Raises OperatorError."""
     try:
         data = read(path, MAX_TOKEN_CHARS + 1024)
     except OSError as error:
