@@ -8,7 +8,9 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.features import handle_update_features
+from ottla.controller.registration import SLICE
 from ottla.controller.replication import FIRST_VERSION_WITH_EPOCHS, handle_alter_partition
+from ottla.controller.topics import handle_create_topics
 from ottla.metadata.image import NO_LEADER
 from ottla.protocol.messages.alter_partition import (
     AlterPartitionPartition,
@@ -16,6 +18,7 @@ from ottla.protocol.messages.alter_partition import (
     AlterPartitionTopic,
     BrokerState,
 )
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Create, Delete, SetData
@@ -119,6 +122,33 @@ class TestBrokers:
         world.until(lambda: world.partition("t").leader == 2)
         assert world.partition("t").isr == (2,)
         assert world.partition("t").leader_epoch > first
+
+    def test_topics_are_placed_on_all_that_are_registered_when_the_reign_begins(self) -> None:
+        world = World()
+        world.start(1)
+        world.until(lambda: world.active)
+        world.nodes[1].kill()
+        world.join(1, 2, 3)
+        world.start(2)
+        asked = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
+        request = CreateTopicsRequest(topics=[asked], timeout_ms=1000)
+        world.until(lambda: world.active)  # and nothing else has happened since it is
+        told = world.nodes[2].submit(lambda image, context: handle_create_topics(image, request, context))
+        world.until(lambda: told)
+        assert [topic.error_code for topic in told[0][0].topics] == [0]
+        assert set(world.partition("t").replicas) == {1, 2, 3}
+
+    def test_one_that_led_more_than_a_slice_is_taken_in_with_the_others(self) -> None:
+        world = cluster(1, 2, nodes=1)
+        made(world, "t", *[(1, 2)] * (SLICE + 1))
+        world.nodes[1].kill()
+        world.leave(1)
+        world.join(1)
+        world.start(2)
+        world.until(lambda: world.active)
+        assert set(world.nodes[2].log.latest.brokers) == {1, 2}
+        partitions = world.nodes[2].log.latest.topics["t"].partitions.values()
+        assert {(each.leader, each.isr) for each in partitions} == {(2, (2,))}
 
     def test_one_that_was_taken_in_is_not_taken_in_again(self) -> None:
         world = cluster(1, 2, nodes=1)

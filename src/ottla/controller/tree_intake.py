@@ -7,7 +7,8 @@ the same handlers as requests of clients. A wish that is done with is removed, g
 - A broker without a znode is none, and what it led is led by others. A registration is another process, which may lack
   what the one before had not flushed: before it is taken in, that id leaves every ISR that has another member and leads
   nothing, so each life leads in leader epochs of its own. Then the registration is written again as it is: its version
-  tells the next controller that this was done, whoever registers while there is none.
+  tells the next controller that this was done, whoever registers while there is none. Those that were there when the
+  reign began are taken in before anything else is decided: nobody is answered as if they were not there.
 - A reassignment that was asked for by a znode is not there any more once it has begun: the topic says that it goes on.
 
 Left out: topics and partitions (`topic_intake`), notices of settings that tools changed, of ISRs and of data
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
@@ -60,6 +62,8 @@ Handler = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
 
 _PARTITIONS_AT_ONCE = 1_000
 """Of a wish, in one operation of the controller."""
+_ALL = sys.maxsize
+"""Partitions of a broker, in one operation: what comes next when a reign begins sees the end of it."""
 
 
 class TreeIntake:
@@ -87,7 +91,9 @@ class TreeIntake:
         image = self._log.latest
         in_sync = {each for topic in image.topics.values() for one in topic.partitions.values() for each in one.isr}
         for broker_id in sorted(in_sync - set(image.brokers)):
-            self._run(partial(_without, broker_id=broker_id))
+            self._run(partial(_without, broker_id=broker_id, slice_size=_ALL))
+        for record in self._log.newcomers:
+            self._run(partial(_registered, record=record, slice_size=_ALL))
         self._look_at_brokers()
         self._look_at_deletions()
         self._look_at_reassignments()
@@ -230,12 +236,12 @@ def note_refusal(_response: object, error: BaseException | None) -> None:
 
 
 def _registered(
-    image: MetadataImage, context: ControllerContext, record: RegisterBrokerRecord
+    image: MetadataImage, context: ControllerContext, record: RegisterBrokerRecord, slice_size: int = SLICE
 ) -> ControllerResult[None]:
     """A broker is there, which leads nothing that a life before led, or says something else of itself."""
     existing = image.brokers.get(record.broker_id)
     if existing is None or existing.broker_epoch < record.broker_epoch:
-        without = _without(image, context, record.broker_id)
+        without = _without(image, context, record.broker_id, slice_size)
         context.heartbeats.forget(record.broker_id)
         return without._replace(records=[*without.records, *([] if without.again else [versioned(record)])])
     if existing.broker_epoch > record.broker_epoch:
@@ -248,9 +254,11 @@ def _registered(
     return ControllerResult([] if known else [versioned(record)], None)
 
 
-def _without(image: MetadataImage, context: ControllerContext, broker_id: int) -> ControllerResult[None]:
+def _without(
+    image: MetadataImage, context: ControllerContext, broker_id: int, slice_size: int = SLICE
+) -> ControllerResult[None]:
     """Take a broker out of every ISR that has another member, and from every leadership."""
-    slice_ = isr_without(image, broker_id, context, SLICE, is_another_process=True)
+    slice_ = isr_without(image, broker_id, context, slice_size, is_another_process=True)
     return ControllerResult(slice_.records, None, again=not slice_.complete)
 
 

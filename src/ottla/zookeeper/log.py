@@ -37,7 +37,7 @@ from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, metadata_level
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion, at_level, versioned
-from ottla.protocol.messages.metadata_records import FeatureLevelRecord
+from ottla.protocol.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import decode_broker, decode_controller, decode_controller_epoch
 from ottla.protocol.znodes.fields import NONE
@@ -112,6 +112,7 @@ class ZooKeeperLog:
         "_stopped",
         "_writer",
         "claimed_by_quorum",
+        "newcomers",
         "service",
     )
 
@@ -160,6 +161,8 @@ class ZooKeeperLog:
         self._stopped = False
         self._listeners: list[LeadershipListener] = []
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
+        self.newcomers: Sequence[RegisterBrokerRecord] = ()
+        """Who was registered when this reign read the tree, taken in by no controller: the first image is without."""
         self.service = ReignService(cluster_id, lambda: self.leader, machine.scheduler)
         """What others ask of this node while it is active."""
         self.claimed_by_quorum: Callable[[int | None], None] = lambda _epoch: None
@@ -418,6 +421,7 @@ class ZooKeeperLog:
         repairs = [*_missing(known), *cluster.repairs]
         known -= {operation.path for group in repairs for operation in group if isinstance(operation, Delete)}
         self._latest = image
+        self.newcomers = [record for _, record in sorted(cluster.newcomers.items())]
         self._writer = TreeWriter(known, self._broker_id, controller_epoch)
         self._enqueue(repairs, (image, changes_since(self._publisher.image, image)), self._begun)
 

@@ -93,7 +93,7 @@ class Cluster:
 
     records: list[ApiMessageAndVersion] = field(default_factory=list)
     """All that there is, for the empty image."""
-    newcomers: set[int] = field(default_factory=set)
+    newcomers: dict[int, RegisterBrokerRecord] = field(default_factory=dict)
     """Brokers whose registration no controller has taken in: what a life before had, such a broker may lack."""
     unnamed: list[str] = field(default_factory=list)
     """Topics that lie there without ids, and whose ids the repairs write."""
@@ -160,7 +160,7 @@ class _Reader:
             node = self._tree[f"{paths.BROKER_IDS}/{name}"]
             record = broker_record(name, node)
             if node.version == NEW:
-                self.cluster.newcomers.add(record.broker_id)
+                self.cluster.newcomers[record.broker_id] = record
             yield record
 
     def topics(self) -> Iterator[object]:
