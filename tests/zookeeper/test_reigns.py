@@ -220,6 +220,31 @@ class TestWishes:
         rejoin(world, world.settled(), "t", 3)
         world.until(lambda: world.partition("t").replicas == (3, 2))
 
+    def test_a_reassignment_to_a_broker_that_has_just_come(self) -> None:
+        world = cluster(1, 2)
+        made(world, "t", *[(1, 2)] * 10)
+        for number in range(10):  # what is told of it, and what is read, takes longer and shorter
+            world.join(3 + number)
+            world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment({("t", number): (3 + number, 2)})))
+            world.until(lambda: not world.there(paths.REASSIGN_PARTITIONS))
+            assert world.partition("t", number).adding_replicas == (3 + number,)
+
+    def test_a_reassignment_that_was_written_before_the_claim(self) -> None:
+        """To brokers that no controller has taken in, one of which came after all was read."""
+        world = cluster(1, 2, nodes=1)
+        made(world, "t", (1, 2))
+        made(world, "u", (1, 2))
+        world.nodes[1].kill()
+        world.join(3)
+        wished = {("t", 0): (3, 2), ("u", 0): (4, 2)}
+        world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment(wished)))
+        world.start(2)
+        world.until(lambda: world.nodes[2].log.newcomers)
+        world.join(4)
+        world.until(lambda: not world.there(paths.REASSIGN_PARTITIONS))
+        assert world.partition("t").adding_replicas == (3,)
+        assert world.partition("u").adding_replicas == (4,)
+
     @pytest.mark.parametrize("path", [paths.PREFERRED_REPLICA_ELECTION, paths.REASSIGN_PARTITIONS])
     def test_one_that_makes_no_sense_goes_away(self, path: str) -> None:
         world = cluster(1, 2)

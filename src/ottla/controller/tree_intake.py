@@ -9,6 +9,8 @@ the same handlers as requests of clients. A wish that is done with is removed, g
   nothing, so each life leads in leader epochs of its own. Then the registration is written again as it is: its version
   tells the next controller that this was done, whoever registers while there is none. Those that were there when the
   reign began are taken in before anything else is decided: nobody is answered as if they were not there.
+- Whoever wrote a wish may have known of more brokers than this controller does yet: those that are registered when it
+  is seen are taken in first, since what is refused goes away.
 - A reassignment that was asked for by a znode is not there any more once it has begun: the topic says that it goes on.
 
 Left out: topics and partitions (`topic_intake`), notices of settings that tools changed, of ISRs and of data
@@ -49,7 +51,7 @@ from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLead
 from ottla.protocol.messages.metadata_records import RegisterBrokerRecord, UnregisterBrokerRecord
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Delete, SetData, Znode
-from ottla.protocol.znodes.session import ZooKeeperError, ZooKeeperSession
+from ottla.protocol.znodes.session import Done, Watch, ZooKeeperError, ZooKeeperSession
 from ottla.protocol.znodes.topics import decode_partitions, decode_reassignment
 from ottla.zookeeper.batches import batches
 from ottla.zookeeper.log import ZooKeeperLog
@@ -172,8 +174,7 @@ class TreeIntake:
             self._session.get(path, self._round.during(partial(self._remove, path)))
 
     def _look_at_reassignments(self) -> None:
-        path = paths.REASSIGN_PARTITIONS
-        self._session.get(path, self._round.during(self._reassignment), self._round.during(self._look_at_reassignments))
+        self._look_at_wish(paths.REASSIGN_PARTITIONS, self._reassignment, self._look_at_reassignments)
 
     def _reassignment(self, node: Znode | None, error: ZooKeeperError | None) -> None:
         def moves(path: str, data: bytes) -> Iterable[tuple[TopicPartition, Sequence[int]]]:
@@ -182,11 +183,26 @@ class TreeIntake:
         self._grant(paths.REASSIGN_PARTITIONS, node, error, "a reassignment", moves, _moving)
 
     def _look_at_elections(self) -> None:
-        path = paths.PREFERRED_REPLICA_ELECTION
-        self._session.get(path, self._round.during(self._election), self._round.during(self._look_at_elections))
+        self._look_at_wish(paths.PREFERRED_REPLICA_ELECTION, self._election, self._look_at_elections)
 
     def _election(self, node: Znode | None, error: ZooKeeperError | None) -> None:
         self._grant(paths.PREFERRED_REPLICA_ELECTION, node, error, "an election", decode_partitions, _electing)
+
+    def _look_at_wish(self, path: str, grant: Done[Znode], look_again: Watch) -> None:
+        """Who wrote it may have seen brokers of which no watch has told yet: they are taken in first."""
+
+        def seen(node: Znode | None, error: ZooKeeperError | None) -> None:
+            if node is None:
+                grant(None, error)
+            else:
+                self._session.children(paths.BROKER_IDS, self._round.during(listed))
+
+        def listed(names: list[str] | None, error: ZooKeeperError | None) -> None:
+            self._brokers(names, error)
+            if names is not None:
+                self._session.get(path, self._round.during(grant))  # is answered after the registrations
+
+        self._session.get(path, self._round.during(seen), self._round.during(look_again))
 
     def _grant(
         self,
