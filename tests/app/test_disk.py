@@ -35,6 +35,11 @@ def test_what_is_no_file_is_not_waited_for(folder):
     for name in ("pipe", "directory"):
         with pytest.raises(OSError, match=f"{folder}/{name}"):
             RealDisk().read_bytes(f"{folder}/{name}")
+    with pytest.raises(OSError, match=f"{folder}/pipe"):
+        RealDisk().overwrite(f"{folder}/pipe", b"x")
+    os.mkfifo(f"{folder}/a.tmp")
+    with pytest.raises(OSError, match=f"{folder}/a.tmp"):
+        RealDisk().write_atomic(f"{folder}/a", b"x")
     file = RealDisk().open(f"{folder}/pipe", read_only=True)
     with pytest.raises(OSError, match="seek"):
         file.read(1, 0)

@@ -240,7 +240,9 @@ def test_index_files_by_themselves(segment):
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     path = tmp_path / NAME
     path.write_bytes(b"")
-    monkeypatch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(
+        "ottla.cli.log.open_regular", lambda _: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
+    )
     result = CliRunner().invoke(cli, ["log", "dump", str(path)])
     assert (result.exit_code, result.stderr) == (2, f"ottla: cannot read {path}: permission denied\n")
 

@@ -155,6 +155,13 @@ def test_a_file_that_is_open_to_others_is_refused(home: Home, text: str, mode: i
     assert "Traceback" not in refused.output
 
 
+def test_a_pipe_is_not_waited_for(home: Home) -> None:
+    os.mkfifo(home.profiles / "default.properties")
+    refused = home.run(cli, "topic", "list")
+    assert refused.exit_code == 2
+    assert "default.properties can't be read: it is no regular file" in refused.stderr
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
 def test_a_file_of_another_user_is_refused(home: Home) -> None:
     os.chown(home.put("default", "bootstrap.servers=x:1\n"), 12345, 12345)

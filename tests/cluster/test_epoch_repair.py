@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,14 @@ def test_what_can_not_be_repaired_is_left_alone(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "is no data directory" in refused.stderr
     assert list(empty.iterdir()) == []
+
+
+def test_a_pipe_in_the_place_of_a_segment_is_not_waited_for(tmp_path: Path) -> None:
+    log = tmp_path / "__cluster_metadata-0"
+    log.mkdir()
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    os.mkfifo(log / f"{0:020d}.log")
+    refused = repair(str(tmp_path), "--execute")
+    assert refused.returncode == 2
+    assert f"{0:020d}.log" in refused.stderr
+    assert "no regular file" in refused.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.common.files import read_file, read_start, within
+from ottla.common.files import open_regular, read_file, read_start, within
 
 DATA = b"x" * 100_000
 """More than a pipe holds."""
@@ -62,3 +62,14 @@ def test_nobody_is_waited_for_where_a_pipe_has_no_writer(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="a pipe that nobody writes into"):
         read_start(str(tmp_path / "pipe"), 10)
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(DATA)
+    with open_regular(str(tmp_path / "file")) as file:
+        file.seek(3)
+        assert file.read() == DATA[3:]
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match=f"no regular file: '{path}'"):
+            open_regular(str(path))

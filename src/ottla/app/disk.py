@@ -24,7 +24,9 @@ from ottla.common.disk import Buffer, File, FileLock
 
 _IOV_MAX = 1024
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""Who opens a pipe in the place of a file does not wait for a writer; to a file the last one means nothing."""
+_OVERWRITE_FLAGS = os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""Who opens a pipe in the place of a file does not wait for who is at its other end; to a file the last one means
+nothing."""
 _WRITE_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 _FALLOC_FL_KEEP_SIZE = 1
 _UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
@@ -231,7 +233,7 @@ class RealDisk:
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace `path` as a whole and durably; after a failure the old content stands."""
         temporary = path + ".tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(temporary, _OVERWRITE_FLAGS | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             try:
                 view = memoryview(data)
@@ -248,7 +250,7 @@ class RealDisk:
 
     def overwrite(self, path: str, data: bytes, position: int = 0) -> None:
         """Write over a part of a file; only a file system that copies on write asks for room."""
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(path, _OVERWRITE_FLAGS)
         try:
             view = memoryview(data)
             while view:

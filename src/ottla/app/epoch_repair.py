@@ -21,6 +21,7 @@ from ottla.cli.command import json_option, print_json, print_table
 from ottla.common.disk import Disk
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
+from ottla.common.files import open_regular
 from ottla.common.ids import ZERO_UUID, uuid_to_string
 from ottla.metadata.log import NO_NODE
 from ottla.quorum.election_file import decode_election_state, decode_fields, encode_fields
@@ -122,7 +123,7 @@ def _log_epoch(disk: Disk, directory: str) -> int:
     largest = max((snapshot.epoch for snapshot in list_snapshots(disk, directory)), default=0)
     for name in reversed([name for name in disk.listdir(directory) if parse_offset(name, LOG_SUFFIX) is not None]):
         found = -1
-        with open(f"{directory}/{name}", "rb") as segment:
+        with open_regular(f"{directory}/{name}") as segment:
             try:
                 for stored in iter_segment(segment):
                     found = max(found, stored.batch.partition_leader_epoch)

@@ -21,6 +21,7 @@ from ottla.cli.log_move import move
 from ottla.cli.log_scrub import scrub
 from ottla.cli.record_format import format_time, json_bytes
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.files import open_regular
 from ottla.record.batch import LOG_APPEND_TIME, MAGIC_V2, BatchView, Record
 from ottla.record.control import control_record_type
 from ottla.storage.reader import (
@@ -163,9 +164,7 @@ def dump(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """The file, opened for reading; what the operating system has against it becomes a sentence."""
     try:
-        if path.exists() and not path.is_file():  # who opens a pipe waits for a writer
-            raise OperatorError(f"cannot read {path}: it is no regular file")
-        with path.open("rb") as stream:
+        with open_regular(str(path)) as stream:
             yield stream
     except OSError as error:
         if error.filename not in (None, str(path)):  # it is about what is printed meanwhile

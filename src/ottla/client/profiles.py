@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ottla.client.security import SECRETS
 from ottla.common.errors import OperatorError
-from ottla.common.files import within
+from ottla.common.files import open_regular, within
 from ottla.common.properties import MAX_FILE_BYTES, decode_properties
 from ottla.common.suggestion import did_you_mean
 
@@ -74,7 +74,7 @@ def _read(name: str) -> dict[str, str] | None:
         )
     path = str(profile_directory() / (name + SUFFIX))
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             status, data = os.fstat(file.fileno()), within(file.read(MAX_FILE_BYTES + 1), MAX_FILE_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -1,6 +1,6 @@
-"""Small files that settings and options name: keys, certificates, tokens, plans.
+"""Small files that settings and options name: keys, certificates, tokens, plans; and others' files, opened to be read.
 
-What a data directory holds goes through `Disk`.
+What a broker has in its data directories goes through `Disk`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import BinaryIO
 
 
 def read_file(path: str, limit: int) -> bytes:
@@ -37,6 +38,18 @@ def read_start(path: str, limit: int) -> bytes:
         os.set_blocking(file.fileno(), True)
         data = data or b""  # nothing: who writes has not begun yet
         return data + file.read(limit - len(data))
+
+
+def open_regular(path: str, *, buffering: int = -1) -> BinaryIO:
+    """A file, to be read from any place, and nothing in its place: who opens a pipe waits for a writer.
+
+    Raises OSError.
+    """
+    file = open(path, "rb", buffering=buffering, opener=_open_at_once)  # noqa: SIM115  the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return file
 
 
 def _open_at_once(path: str, flags: int) -> int:

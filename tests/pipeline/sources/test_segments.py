@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,6 +178,29 @@ def test_a_segment_that_goes_while_it_is_read(
     with pytest.raises(DataLossError, match="the log starts at 900 now"):
         list(parts)
     assert "fetching from offset" in caplog.text
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
+    ottla_broker: Broker,
+    bootstrap: str,
+    cluster: Cluster,
+    topic: str,
+    source: SegmentSource,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    fill(bootstrap, topic, 10)
+    part = whole(cluster, topic)
+    held = ottla_broker.data_dir / f"{topic}-0"
+    for number, name in enumerate([f"{0:020d}.log", f"{0:020d}.txnindex", "partition.metadata"]):
+        copy = tmp_path / str(number)
+        shutil.copytree(held, copy / held.name)
+        shutil.copy(ottla_broker.data_dir / "meta.properties", copy)
+        (copy / held.name / name).unlink(missing_ok=True)
+        os.mkfifo(copy / held.name / name)
+        caplog.clear()
+        assert rows(replace(source, directories={1: (str(copy),)}), cluster, part).num_rows == 10
+        assert "fetching from offset 0 on" in caplog.text
 
 
 def test_deleted_records_are_not_given_though_their_segment_is_there(

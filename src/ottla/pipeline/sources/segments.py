@@ -22,6 +22,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from ottla.client.model import EARLIEST_TIMESTAMP, ClusterInfo, LogDirectory
 from ottla.common.errors import KafkaError, OperatorError
+from ottla.common.files import open_regular, within
 from ottla.pipeline.decode import Decoded, DecodeError
 from ottla.pipeline.plan import ClusterView, OffsetRange, OnDataLoss, SourceKind
 from ottla.pipeline.sources import fetch
@@ -132,7 +133,7 @@ def _belongs(path: Path, cluster_id: str, node_id: int) -> bool:
 def _fields(path: Path) -> dict[str, str]:
     """`name=value` and `name: value` lines of a small file; nothing where it can't be read."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(str(path)) as stream:
             text = stream.read(1 << 16).decode("utf-8", "replace")
     except OSError:
         return {}
@@ -172,7 +173,7 @@ def _segments_from(folder: Path, offset: int) -> list[int]:
 def _read_segment(
     folder: Path, base: int, offset: int, whole: OffsetRange, aborted: Sequence[_Aborted]
 ) -> Iterator[RangePart]:
-    with (folder / f"{base:020d}.log").open("rb", buffering=0) as stream:
+    with open_regular(str(folder / f"{base:020d}.log"), buffering=0) as stream:
         position = _position_of(folder, base, offset)
         while offset < whole.end_offset:
             stream.seek(position)
@@ -228,8 +229,5 @@ def _aborted(folder: Path, bases: Sequence[int], whole: OffsetRange) -> list[_Ab
 
 
 def _small(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        data = stream.read(MAX_INDEX_BYTES + 1)
-    if len(data) > MAX_INDEX_BYTES:
-        raise _Missing(f"{path.name} is larger than an index is")
-    return data
+    with open_regular(str(path)) as stream:
+        return within(stream.read(MAX_INDEX_BYTES + 1), MAX_INDEX_BYTES)
