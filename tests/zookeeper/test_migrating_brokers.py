@@ -8,6 +8,7 @@ import pytest
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.endpoint import Endpoint
+from ottla.common.errors import OperatorError
 from ottla.common.machine import Machine
 from ottla.common.peer import Peers
 from ottla.controller.result import ControllerResult
@@ -15,8 +16,10 @@ from ottla.metadata.image import ZkMigrationState
 from ottla.metadata.records import versioned
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
     RegisterBrokerRecord,
+    UnregisterBrokerRecord,
     ZkMigrationStateRecord,
 )
 from ottla.protocol.znodes import paths
@@ -317,6 +320,28 @@ def test_a_final_migration_has_no_way_back(world: World, cluster: Cluster, quoru
     cluster.settings = there
     cluster.begin(1)
     assert "version 1" in cluster.lives.pop(1).refusal()
+
+
+@pytest.mark.parametrize("how", ["forgotten", "let go"])
+def test_a_broker_that_the_quorum_does_not_know_any_more_when_it_is_final_ends(
+    world: World, cluster: Cluster, quorum: Quorum, how: str
+) -> None:
+    migrate(cluster, quorum)
+    quorum.state(ZkMigrationState.POST_MIGRATION)
+    world.run(10)
+    assert not any(life.fatal for life in cluster.lives.values()), "who is known serves on"
+    epoch = quorum.image.brokers[1].broker_epoch
+    gone: Any = UnregisterBrokerRecord(broker_id=1, broker_epoch=epoch)
+    if how == "let go":
+        gone = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=epoch, fenced=1, in_controlled_shutdown=1)
+    quorum.submit(versioned(gone))
+    world.until(lambda: cluster.lives[1].fatal)
+    (error,) = cluster.lives[1].fatal
+    assert isinstance(error, OperatorError)
+    assert "is final" in str(error)
+    assert "process.roles=broker" in str(error)
+    world.run(10)
+    assert not any(cluster.lives[each].fatal for each in (2, 3))
 
 
 def test_a_broker_on_zookeeper_alone_does_not_start_under_a_quorum(

@@ -371,7 +371,7 @@ class Broker:
         )
         log.quorum.listen(QuorumChannel(channel))
         lifecycle = self._make_lifecycle(channel, log.quorum_images, migrating_for_ms=FOREVER_MS)
-        return MigratingLife(tree, lifecycle, channel, log, self._publisher, scheduler)
+        return MigratingLife(tree, lifecycle, channel, log, self._publisher, scheduler, self._end_of_disk)
 
     async def _bring_up(self, broker_epoch: int) -> None:
         """Follow the metadata from here on, with every partition at work."""

@@ -113,10 +113,15 @@ def settle_migrated(logs: LogManager, config: BrokerConfig, image: MetadataImage
 def refuse_final(image: MetadataImage) -> None:
     """Raise OperatorError for a broker that takes part in a migration from ZooKeeper which is over."""
     if image.zk_migration_state is ZkMigrationState.POST_MIGRATION:
-        raise OperatorError(
-            f"the migration of this cluster from ZooKeeper is final, and {MIGRATION} is set: remove that and "
-            f"{ZOOKEEPER_CONNECT}, and set process.roles=broker"
-        )
+        raise migration_is_final()
+
+
+def migration_is_final() -> OperatorError:
+    """What a broker that takes part in the migration is told when that is over."""
+    return OperatorError(
+        f"the migration of this cluster from ZooKeeper is final, and {MIGRATION} is set: remove that and "
+        f"{ZOOKEEPER_CONNECT}, and set process.roles=broker"
+    )
 
 
 def _not_migrated(directory: str) -> OperatorError:

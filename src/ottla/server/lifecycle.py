@@ -7,7 +7,8 @@ session. At the end it asks to be let go, and the controller moves its leadershi
 Everything is asked again until it is answered: a controller that is not there for a while costs nothing but time. A
 broker that runs and finds the level raised to one that names data directories registers with them, as the same
 incarnation. One that finds its incarnation gone, since somebody unregistered it or asked in its name that it be let go,
-registers as a new one by itself, which has lost nothing.
+registers as a new one by itself, which has lost nothing; where the cluster came from ZooKeeper, the migration is final,
+and this broker still takes part in it, there is no place for such a one any more.
 
 Invariant: one request is under way at a time, so answers come in the order of what they answer.
 """
@@ -24,7 +25,7 @@ from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT
 from ottla.common.ids import Uuid
 from ottla.common.peer import ControllerRequests
-from ottla.metadata.image import MetadataImage, metadata_level
+from ottla.metadata.image import MetadataImage, ZkMigrationState, metadata_level
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import REGISTERED_FEATURES
 from ottla.metadata.snapshot import endpoint_rows, feature_rows
@@ -36,6 +37,7 @@ from ottla.protocol.messages.broker_registration import (
     RegistrationListener,
 )
 from ottla.server.controlled_shutdown import ControlledShutdown
+from ottla.server.data_directory import migration_is_final
 
 logger = logging.getLogger(__name__)
 
@@ -160,6 +162,7 @@ class BrokerLifecycle:
         "_timer",
         "broker_epoch",
         "fenced",
+        "given_up",
     )
 
     def __init__(
@@ -199,6 +202,8 @@ class BrokerLifecycle:
         self._refusal: ErrorCode | None = None
         self.broker_epoch = -1
         self.fenced = True
+        self.given_up: Callable[[OperatorError], None] = lambda _error: None
+        """Told why the cluster will not take this broker in again, whatever it did there before."""
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
@@ -328,6 +333,10 @@ class BrokerLifecycle:
             self._stage = _Stage.ENDED
             self._finish(OperatorError(f"the cluster refuses broker {node_id}: {refusal.message or refusal.code.name}"))
             return
+        if refusal is not None and refusal.code is ErrorCode.BROKER_ID_NOT_REGISTERED and self._migrates_too_late():
+            self._stage = _Stage.ENDED
+            self.given_up(migration_is_final())
+            return
         if self.broker_epoch < 0 and self._clock.monotonic() >= self._deadline_s:
             self._stage = _Stage.ENDED
             if refusal is not None and refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
@@ -354,6 +363,9 @@ class BrokerLifecycle:
             logger.warning("this broker is not registered yet, and tries until it is: %s", reason)
         self._act(self._retry_s)
         self._retry_s = min(2 * self._retry_s, LAST_RETRY_S)
+
+    def _migrates_too_late(self) -> bool:
+        return self._identity.migrating and self._publisher.image.zk_migration_state is ZkMigrationState.POST_MIGRATION
 
     def _heard(self, response: BrokerHeartbeatResponse | None, error: BaseException | None) -> None:
         self._busy = False

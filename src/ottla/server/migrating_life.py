@@ -8,9 +8,11 @@ is to become the controller in the tree again finds all of them there.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla.common.clock import Scheduler
+from ottla.common.errors import OperatorError
 from ottla.common.ids import Uuid
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
@@ -73,6 +75,7 @@ class MigratingLife:
         "_in_tree",
         "_lifecycle",
         "_log",
+        "_on_failure",
         "_opened",
         "_quorum_channel",
         "_scheduler",
@@ -88,19 +91,23 @@ class MigratingLife:
         log: MigratingLog,
         publisher: MetadataPublisher,
         scheduler: Scheduler,
+        on_failure: Callable[[OperatorError], None],
     ) -> None:
-        """`lifecycle` asks the quorum by `quorum_channel`."""
+        """`lifecycle` asks the quorum by `quorum_channel`. `on_failure` is told when the broker has been up, and has no
+        place in the quorum any more."""
         self._tree = tree
         self._lifecycle = lifecycle
         self._quorum_channel = quorum_channel
         self._log = log
         self._scheduler = scheduler
+        self._on_failure = on_failure
         self._done: LifeDone | None = None
         self._in_tree = False
         self._in_quorum = False
         self._opened = False
         self._unfenced = False
         publisher.register(lambda _image, _changes: self._settle())
+        lifecycle.given_up = self._given_up
 
     @property
     def broker_epoch(self) -> int:
@@ -140,6 +147,13 @@ class MigratingLife:
         """By the quorum, and for good: a broker that has no way there is not started, and one that runs goes on."""
         if self._done is None:
             logger.error("the quorum that is to keep the cluster takes this broker in no more: %s", error)
+        else:
+            self._finish(error)
+
+    def _given_up(self, error: OperatorError) -> None:
+        """The migration is final, which this broker goes on to take part in."""
+        if self._done is None:
+            self._on_failure(error)
         else:
             self._finish(error)
 
