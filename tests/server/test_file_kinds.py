@@ -1,8 +1,9 @@
 """Each kind of file that a data directory holds, missing, empty, cut, garbage, not to be read, or a directory in its
 place, before a start after a stop and after a kill: mended, with every record there, or refused by the file's name.
 
-`tests/faults/test_strange_files.py` and `test_corruption.py` have some of it with real processes. Left out: what only a
-node of a cluster has.
+`tests/faults/test_strange_files.py` and `test_corruption.py` have some of it with real processes, and
+`tests/zookeeper/test_directories.py` has what only a broker on ZooKeeper reads. Left out: what only a node of a cluster
+has.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
 from ottla.quorum.election_file import encode_catching_up
 from ottla.record.batch import iter_batches
+from ottla.storage import names
 from ottla.storage.checkpoints import Running, format_running
 
 from .harness import Server, fetch_request
@@ -51,8 +53,9 @@ NOTES = {
     ".ottla_running": format_running(Running(7), RealDisk().boot_id()),
     f"{METADATA}/.ottla_catching_up": encode_catching_up(3),
     "t-0/.ottla_moved_from": b"11" * 16,
+    ".ottla_siblings": b"AAAAAAAAAAAAAAAAAAAAAg\nAAAAAAAAAAAAAAAAAAAAAw\n",
 }
-"""What only some starts find."""
+"""What only some starts find; the last one a broker that came from ZooKeeper, and it means nothing to a quorum's."""
 VALUES = [b"%d" % number for number in range(12)]
 
 
@@ -76,6 +79,13 @@ class Unreadable(RealDisk):
     def overwrite(self, path: str, data: bytes, position: int = 0) -> None:
         self._check(path)
         super().overwrite(path, data, position)
+
+
+def test_every_file_with_a_name_of_its_own_is_tried() -> None:
+    ends = ("_FILE", "_CHECKPOINT", "_METADATA", "_PROPERTIES", "_FROM")
+    known = {text for name, text in vars(names).items() if name.endswith(ends)} - {names.BOOTSTRAP_CHECKPOINT}
+    assert names.SIBLINGS_FILE in known
+    assert known <= {os.path.basename(kind) for kind in (*OF_PARTITIONS, *OTHERS, *NOTES)}
 
 
 def missing(path: Path) -> None:

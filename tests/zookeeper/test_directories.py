@@ -14,6 +14,7 @@ from .brokers import Life, Machines, World
 from .test_three_brokers import Cluster, create, produce
 
 BOTH = {"log_dirs": "/data,/more"}
+MEMORY = "/data/.ottla_siblings"
 COUNT = 4
 WITHIN_S = 60.0
 
@@ -21,6 +22,11 @@ WITHIN_S = 60.0
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+def tool(world: World, machine: Machines) -> Mount:
+    """Another process on the machine."""
+    return Mount(machine.disk, Process(world.loop, world.rng.fork("tool")))
 
 
 def held(life: Life, directory: str) -> set[int]:
@@ -141,7 +147,7 @@ def test_others_lead_what_one_has_lost(world: World) -> None:
 
 def test_a_start_with_another_clusters_directory_is_refused(world: World) -> None:
     machine = Machines(world)
-    disk = Mount(machine.disk, Process(world.loop, world.rng.fork("tool")))
+    disk = tool(world, machine)
     disk.makedirs("/more")
     other = f"version=0\nbroker.id=1\ncluster.id={'o' * 22}\ndirectory.id={'d' * 22}\n"
     disk.write_atomic("/more/meta.properties", other.encode())
@@ -154,7 +160,7 @@ def test_a_start_with_another_clusters_directory_is_refused(world: World) -> Non
 def test_a_copied_directory_is_refused(world: World) -> None:
     machine = Machines(world)
     machine.up().stop()
-    disk = Mount(machine.disk, Process(world.loop, world.rng.fork("tool")))
+    disk = tool(world, machine)
     disk.makedirs("/more")
     disk.write_atomic("/more/meta.properties", disk.read_bytes("/data/meta.properties"))
     assert "so one is a copy of the other" in machine.begin(**BOTH).refusal()
@@ -214,15 +220,59 @@ class TestTakenOutOfLogDirs:
     def test_one_that_is_alone_remembers_nothing(self, world: World) -> None:
         machine = Machines(world)
         machine.up().stop()
-        assert not Mount(machine.disk, Process(world.loop, world.rng.fork("tool"))).exists("/data/.ottla_siblings")
+        assert not tool(world, machine).exists(MEMORY)
 
-    def test_what_is_written_there_by_nobody_is_read_past(self, world: World) -> None:
+    @pytest.mark.parametrize(
+        "content", [None, b"", b"AAAAAAAAAAAAAAAA", b"\xff\x00 no id\n"], ids=["missing", "empty", "cut", "garbage"]
+    )
+    def test_what_is_lost_there_is_remembered_by_the_other(self, world: World, content: bytes | None) -> None:
         machine = Machines(world)
-        life = with_records(world, machine)
-        life.stop()
-        disk = Mount(machine.disk, Process(world.loop, world.rng.fork("tool")))
-        disk.write_atomic("/data/.ottla_siblings", b"\xff\x00 no id\n")
+        with_records(world, machine).stop()
+        disk = tool(world, machine)
+        disk.unlink(MEMORY)
+        if content is not None:
+            disk.write_atomic(MEMORY, content)
         life = machine.begin(**BOTH)
         life.serves()
         assert appended(life) == {*range(COUNT)}
-        assert len(disk.read_bytes("/data/.ottla_siblings").split()) == 2
+        assert len(disk.read_bytes(MEMORY).split()) == 2
+
+    def test_a_bit_that_is_another_one_costs_no_record(self, world: World) -> None:
+        """It may name a directory that never was, of which every replica that is here knows nothing."""
+        machine = Machines(world)
+        with_records(world, machine).stop()
+        disk = tool(world, machine)
+        whole = disk.read_bytes(MEMORY)
+        for position in range(len(whole)):
+            spoiled = bytearray(whole)
+            spoiled[position] ^= 1 << world.rng.randrange(8)
+            disk.write_atomic(MEMORY, bytes(spoiled))
+            life = machine.begin(**BOTH)
+            life.serves()
+            assert appended(life) == {*range(COUNT)}, bytes(spoiled)
+            assert {log.log_end_offset for log in life.broker.parts.logs.logs() if log.topic == "t"} == {position + 2}
+            life.stop()
+
+    @pytest.mark.parametrize("damage", ["a directory", "not to be read"])
+    @pytest.mark.parametrize("log_dirs", ["/data,/more", "/data"])
+    def test_one_that_cannot_be_read_is_named(
+        self, world: World, caplog: pytest.LogCaptureFixture, damage: str, log_dirs: str
+    ) -> None:
+        machine = Machines(world)
+        life = with_records(world, machine)
+        lost = held(life, "/data")
+        life.stop()
+        disk = tool(world, machine)
+        if damage == "a directory":
+            disk.unlink(MEMORY)
+            disk.makedirs(MEMORY)
+        else:
+            machine.disk.failed_directory = MEMORY
+        life = machine.begin(log_dirs=log_dirs)
+        if log_dirs == "/data":
+            assert MEMORY in life.refusal()
+            return
+        life.serves()
+        assert MEMORY in caplog.text
+        world.until(lambda: offline(world) == lost, WITHIN_S)
+        assert appended(life) == {*range(COUNT)} - lost

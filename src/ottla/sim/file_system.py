@@ -262,6 +262,8 @@ class MemoryDisk:
     def _file(self, path: str) -> Inode:
         inode = self.files.names.get(path)
         if inode is None:
+            if path in self.files.names:
+                raise IsADirectoryError(errno.EISDIR, "is a directory", path)
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return inode
 

@@ -83,6 +83,12 @@ def unformatted_metadata_directory(path: str, other: str) -> OperatorError:
     )
 
 
+def reason_of(error: OSError, directory: str) -> str:
+    """Why a data directory can't be used: what failed, and which file of it, if that is known."""
+    where = "" if error.filename in (None, directory) else f" ({error.filename})"
+    return f"{error.strerror or error}{where}"
+
+
 def shown(found: Sequence[str]) -> str:
     """A few names for a sentence."""
     return ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")

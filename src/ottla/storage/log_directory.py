@@ -50,7 +50,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.cleaner.checkpoint import CleanerCheckpoint
 from ottla.storage.descriptors import Descriptors, Folder
-from ottla.storage.directories import make_durably, partition_directories
+from ottla.storage.directories import make_durably, partition_directories, reason_of
 from ottla.storage.health import TRANSIENT_ERRORS
 from ottla.storage.loader import LoadOptions, load_log
 from ottla.storage.log import Log
@@ -525,7 +525,7 @@ class LogDirectory:
             "of log.dirs",
             self.path,
             action,
-            error.strerror or error,
+            reason_of(error, self.path),
         )
         self.offline = error
         self.abandon()

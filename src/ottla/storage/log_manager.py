@@ -29,7 +29,7 @@ from ottla.common.topic_partition import TopicPartition
 from ottla.storage import names, siblings
 from ottla.storage.cleaner.checkpoint import CleanerCheckpoints
 from ottla.storage.descriptors import Descriptors
-from ottla.storage.directories import unformatted_metadata_directory
+from ottla.storage.directories import reason_of, unformatted_metadata_directory
 from ottla.storage.future_logs import FutureLogs, end_swaps
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
@@ -130,13 +130,16 @@ class LogManager:
         try:
             directory.lock()
         except OSError as error:
-            if self._is_needed(directory):
-                where = "" if error.filename in (None, directory.path) else f" ({error.filename})"
-                raise OperatorError(
-                    f"the data directory {directory.path} can't be used: {error.strerror or error}{where}; set "
-                    f"{self._setting(directory)} to a directory that the broker may read and write"
-                ) from error
-            directory.take_offline(error, "opening")
+            self._go_without(directory, error)
+
+    def _go_without(self, directory: LogDirectory, error: OSError) -> None:
+        """Raises OperatorError for one without which nothing can be served."""
+        if self._is_needed(directory):
+            raise OperatorError(
+                f"the data directory {directory.path} can't be used: {reason_of(error, directory.path)}; set "
+                f"{self._setting(directory)} to a directory that the broker may read and write"
+            ) from error
+        directory.take_offline(error, "opening")
 
     def _is_needed(self, directory: LogDirectory) -> bool:
         """Whether nothing can be served without it."""
@@ -178,7 +181,7 @@ class LogManager:
             try:
                 known[directory] = siblings.remembered(self._disk, directory.path)
             except OSError as error:
-                directory.take_offline(error, "opening")
+                self._go_without(directory, error)
         everything = here.union(*known.values())
         self.missing = sorted(everything - here)
         for directory, before in known.items():
@@ -207,12 +210,7 @@ class LogManager:
         try:
             return directory.is_formatted()
         except OSError as error:
-            if self._is_needed(directory):
-                raise OperatorError(
-                    f"the data directory {directory.path} can't be read: {error.filename or ''} "
-                    f"{error.strerror or error}"
-                ) from error
-            directory.take_offline(error, "opening")
+            self._go_without(directory, error)
             return False
 
     def _release(self) -> None:
