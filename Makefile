@@ -90,7 +90,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 
 # A stamp a set of extras: installed again only when the declarations, the pins or the compiled modules change. .base
 # alone builds; the others ask for extras of what is installed then, and compile nothing again.
-DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_received.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
+DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
 .PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
@@ -236,4 +236,4 @@ cluster: $(VENV)/.base
 	$(BIN)/ottla start --brokers 3 --data-dir ./ottla-cluster $(ARGS)
 
 clean:
-	rm -rf .venv .venv-* .cache build dist src/*.egg-info src/ottla/api/_received.c src/ottla/record/_batch.c src/ottla/record/_keys.c src/ottla/api/*.so src/ottla/record/*.so
+	rm -rf .venv .venv-* .cache build dist src/*.egg-info src/ottla/api/_messages.c src/ottla/record/_batch.c src/ottla/record/_keys.c src/ottla/api/*.so src/ottla/record/*.so

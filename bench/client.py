@@ -1,6 +1,6 @@
 """The client for programs beside confluent-kafka bare: produce and consume, in batches of 100 records and one by one.
 
-python bench/client.py [--records 300000] [--rounds 5] [--value-bytes 100]
+python bench/client.py [--records 1000000] [--rounds 7] [--value-bytes 100]
 
 All are told of each record's delivery. All look at the value of each record that they read, and in a second form at
 its key, value and offset; bare also at its error, which ours has looked at by then. By hundreds both also read with
@@ -284,8 +284,8 @@ def bars(measured: dict[str, dict[str, list[Cost]]], count: int) -> list[dict[st
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=300_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--value-bytes", type=int, default=100)
     add_output(parser, "client")
     options = parser.parse_args()

@@ -9,9 +9,9 @@ from ottla.api.errors import ClientClosed as ClientClosed
 from ottla.api.errors import TransactionAborted as TransactionAborted
 from ottla.api.errors import UndecodableRecord as UndecodableRecord
 from ottla.api.legacy_consumer import LegacyConsumer as LegacyConsumer
+from ottla.api.messages import Delivery as Delivery
+from ottla.api.messages import Record as Record
 from ottla.api.producer import Producer as Producer
-from ottla.api.received import Record as Record
-from ottla.api.records import Delivery as Delivery
 from ottla.api.records import ProducerRecord as ProducerRecord
 from ottla.api.records import RecordMetadata as RecordMetadata
 from ottla.api.simple_consumer import Fetched as Fetched

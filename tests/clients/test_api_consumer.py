@@ -106,6 +106,54 @@ def test_a_record_whose_handling_failed_is_read_again(servers, admin, topic, con
     assert len(again) == 16
 
 
+@pytest.fixture
+def slow(monkeypatch, config):
+    """All that handle a record take so long that the library is called before the next one."""
+    monkeypatch.setattr("ottla.api.consumer.STAY_S", 0.0)
+    config |= {"auto.commit.interval.ms": 50, "heartbeat.interval.ms": 100}
+
+
+@pytest.mark.usefixtures("slow")
+def test_progress_is_committed_while_what_was_fetched_at_once_takes_its_time(servers, admin, topic, config):
+    with Consumer(servers, config, topics=topic) as consumer:
+        records = iter(consumer)
+        given = [next(records) for _ in range(4)]
+        while sum(offsets(admin, config).values()) < 3:
+            consumer.fill(0)  # as the loop does; what it gave out last is done with then
+        assert sum(offsets(admin, config).values()) <= len(given)
+        given += itertools.islice(records, 16)
+    assert len({(record.partition, record.offset) for record in given}) == 20
+    assert offsets(admin, config) == {(topic, 0): 10, (topic, 1): 10}
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_group_is_shared_anew_while_what_was_fetched_at_once_takes_its_time(servers, admin, config):
+    topic = filled(admin, 2, 200)
+    with Consumer(servers, config, topics=topic) as consumer:
+        records = iter(consumer)
+        given = [next(records)]
+        with Consumer(servers, config, topics=topic) as other:
+            while not other.poll(0.05, max_records=1):
+                given.append(next(records))
+            assert len(consumer.assignment) == len(other.assignment) == 1
+    assert len(given) < 400  # which one fetch brought
+
+
+def test_progress_is_told_though_the_library_hears_of_it_late(servers, admin, config):
+    """Batch after batch of one partition, up to a seek, and up to where nothing more comes."""
+    topic = filled(admin, 1, 30)
+    config |= {"max.poll.records": 5, "auto.commit.interval.ms": 50}
+    with Consumer(servers, config, topics=topic) as consumer:
+        read(consumer, 10)
+        while offsets(admin, config) != {(topic, 0): 10}:
+            consumer.fill(0)  # what comes next is not given out
+        consumer.seek(topic, 0, 20)
+        assert [record.offset for record in read(consumer, 10)] == list(range(20, 30))
+        while offsets(admin, config) != {(topic, 0): 30}:
+            assert consumer.poll(0) == []
+    assert offsets(admin, config) == {(topic, 0): 30}
+
+
 def test_who_commits_by_hand_commits_what_was_given_out(servers, admin, topic, config):
     config["enable.auto.commit"] = False
     heard = []

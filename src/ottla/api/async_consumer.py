@@ -20,7 +20,7 @@ from ottla.api.asynchronous import InThread, T
 from ottla.api.consumer import POLL_S, CommitHook, Consumer, RebalanceHook, Topics
 from ottla.api.errors import ClientClosed
 from ottla.api.interceptors import ConsumerInterceptor
-from ottla.api.received import Record
+from ottla.api.messages import Record
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config
 from ottla.client.model import Position
@@ -80,7 +80,7 @@ class AsyncConsumer(Generic[RK, RV]):
     async def __aiter__(self) -> AsyncIterator[Record[RK, RV]]:
         """Record after record, until `stop` or `close`."""
         while not self._consumer.stopped:
-            if self._consumer.buffered or await self._ask(partial(self._consumer.fill, POLL_S)):
+            if self._consumer.is_ready or await self._ask(partial(self._consumer.fill, POLL_S)):
                 for record in self._consumer.take(1):
                     yield record
             if self._closed:
@@ -88,13 +88,12 @@ class AsyncConsumer(Generic[RK, RV]):
 
     async def poll(self, timeout_s: float, *, max_records: int | None = None) -> list[Record[RK, RV]]:
         """The records that are there; waits for the first one, empty when none came."""
-        if not self._consumer.buffered:
-            left_s = timeout_s
-            while not await self._ask(partial(self._consumer.fill, min(POLL_S, left_s), max_records)):
-                left_s -= POLL_S
-                if left_s <= 0 or self._consumer.stopped:
-                    return []
-        return self._consumer.take(self._consumer.buffered if max_records is None else max_records)
+        left_s = timeout_s
+        while not self._consumer.is_ready and not await self._ask(partial(self._consumer.fill, min(POLL_S, left_s))):
+            left_s -= POLL_S
+            if left_s <= 0 or self._consumer.stopped:
+                return []
+        return self._consumer.take(max_records)
 
     async def batches(self, *, max_records: int | None = None) -> AsyncIterator[list[Record[RK, RV]]]:
         """What `poll` gives, until `stop` or `close`."""

@@ -21,9 +21,10 @@ from ottla.api.async_consumer import AsyncConsumer
 from ottla.api.asynchronous import InThread, T
 from ottla.api.errors import ClientClosed
 from ottla.api.interceptors import ProducerInterceptor
+from ottla.api.messages import Delivery
 from ottla.api.partitioners import Partitioner
 from ottla.api.producer import Producer, QueueFull
-from ottla.api.records import RK, RV, Delivery, Headers, K, RecordMetadata, Serializer, V
+from ottla.api.records import RK, RV, Headers, K, RecordMetadata, Serializer, V
 from ottla.api.settings import Config
 from ottla.api.transaction import Transaction
 from ottla.common.errors import ErrorCode, KafkaError

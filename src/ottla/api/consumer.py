@@ -27,7 +27,7 @@ from typing import Any, Generic
 
 from ottla.api.errors import ClientClosed, UndecodableRecord, library_error
 from ottla.api.interceptors import ConsumerInterceptor, logged
-from ottla.api.received import Record, records_of
+from ottla.api.messages import Record, records_of
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config, read_settings
 from ottla.api.topic_filter import TopicFilter
@@ -47,6 +47,11 @@ LEAVE_LIMIT_S = 30.0
 INTERRUPTED_LEAVE_S = 5.0
 SEEK_LIMIT_S = 5.0
 SEEK_PAUSE_S = 0.01
+STORE_S = 0.1
+"""How late the library may hear what is done with, while one batch follows the other."""
+STAY_S = 1.0
+"""How long what was fetched is given out without a call of the library: whoever calls it too seldom is taken for dead
+(`max.poll.interval.ms`)."""
 REFRESH_MS = 300_000
 """How often a filter looks for new topics (`metadata.max.age.ms`)."""
 NO_GROUP = "ottla-without-a-group"
@@ -99,6 +104,7 @@ class Consumer(Generic[RK, RV]):
         self._max_poll_records = settings.own["max.poll.records"]
         self._refresh_s = int(str(library.get("metadata.max.age.ms", REFRESH_MS))) / 1000
         self._deserializers = (key_deserializer, value_deserializer)
+        self._decodes = self._deserializers != (None, None)
         self._hooks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
         self._on_commit_hook = on_commit
         self._interceptors = tuple(interceptors)
@@ -116,6 +122,10 @@ class Consumer(Generic[RK, RV]):
         """Records of paused partitions, which the library has given out already."""
         self._sought: dict[Position, int] = {}
         """Partitions of which nothing was given out since they were moved."""
+        self._done: dict[Position, int] = {}
+        """Where partitions go on behind what is done with, where the library was not told yet."""
+        self._told_at = self._asked_at = 0.0
+        """When the library heard what is done with, and when it was asked for records."""
         self._pending: KafkaError | None = None
         self._stopped = False
         self._closed = False
@@ -186,6 +196,7 @@ class Consumer(Generic[RK, RV]):
         """
         self._require_open()
         starts = dict(positions) if isinstance(positions, Mapping) else dict.fromkeys(positions)
+        self._tell_done()
         self._forget_all()
         self._owned = set(starts)
         self._subscribed = False
@@ -216,7 +227,7 @@ class Consumer(Generic[RK, RV]):
         """Record after record, until `stop` or `close`; what is left is given out by whoever reads next."""
         self._require_open()
         while not self._stopped:
-            if self._next == len(self._batch) and not self.fill(POLL_S):
+            if not self.is_ready and not self.fill(POLL_S):
                 continue
             self._current = self._next
             self._next += 1
@@ -232,11 +243,11 @@ class Consumer(Generic[RK, RV]):
         """
         deadline = time.monotonic() + timeout_s
         left_s = timeout_s
-        while not self.fill(min(POLL_S, left_s), max_records):
+        while not self.fill(min(POLL_S, left_s)):
             left_s = deadline - time.monotonic()
             if left_s <= 0 or self._stopped:
                 return []
-        return self.take(len(self._batch) if max_records is None else max_records)
+        return self.take(max_records)
 
     def batches(
         self, *, max_records: int | None = None, idle_timeout_s: float | None = None
@@ -265,20 +276,27 @@ class Consumer(Generic[RK, RV]):
         """How many records were fetched and not given out."""
         return len(self._batch) - self._next
 
-    def take(self, count: int) -> list[Record[RK, RV]]:
-        """Give out so many of them at most; what was given out before is done with."""
+    @property
+    def is_ready(self) -> bool:
+        """Whether records were fetched and not given out, and the library need not be called before they are."""
+        return self._next < len(self._batch) and time.monotonic() - self._asked_at < STAY_S
+
+    def take(self, count: int | None) -> list[Record[RK, RV]]:
+        """Give out so many of them at most, or all; what was given out before is done with."""
         self._current = self._next
-        self._next = min(len(self._batch), self._next + count)
+        self._next = len(self._batch) if count is None else min(len(self._batch), self._next + count)
         return self._batch[self._current : self._next]
 
-    def fill(self, wait_s: float, max_records: int | None = None) -> bool:
+    def fill(self, wait_s: float) -> bool:
         """Where nothing is buffered fetch the next records; what was given out is done with. Whether there are some."""
         if self._closed:
             raise ClientClosed("consumer")
         if self._next < len(self._batch):
-            return True
-        if self._batch:
-            self._store(self._next)
+            if time.monotonic() - self._asked_at >= STAY_S:
+                self._stay()
+            return self._next < len(self._batch)
+        if self._batch and self._auto_commit:
+            self._note_done()
         self._batch, self._current, self._next = [], 0, 0
         if self._pending is not None:
             failure, self._pending = self._pending, None
@@ -286,17 +304,32 @@ class Consumer(Generic[RK, RV]):
         if self._filter is not None:
             self._refresh_filter()
         limit = self._max_poll_records
-        if max_records is not None and max_records < limit:
-            limit = max_records
-        self._owned_anew = False
-        messages = self._consumer.consume(limit, 0)
-        if not messages and wait_s > 0:  # with a limit above one the library waits until so many are there
-            messages = self._consumer.consume(1, wait_s)
+        messages = self._consume(limit, 0)
+        if not messages:
+            self._tell_done()
+            if wait_s > 0:  # with a limit above one the library waits until so many are there
+                messages = self._consume(1, wait_s)
             if messages and limit > 1:
                 messages += self._consumer.consume(limit - 1, 0)
         if messages:
             self._batch = self._records(messages)
         return bool(self._batch)
+
+    def _consume(self, limit: int, wait_s: float) -> list[Any]:
+        self._owned_anew = False
+        messages: list[Any] = self._consumer.consume(limit, wait_s)
+        self._asked_at = time.monotonic()
+        return messages
+
+    def _stay(self) -> None:
+        """What was fetched takes its time: tell how far it got, and let the library take part in its group."""
+        if self._auto_commit:
+            self._store(self._next)
+        del self._batch[: self._next]
+        self._current = self._next = 0
+        self._asked_at = time.monotonic()
+        if self._pending is None and (messages := self._consume(1, 0)):
+            self._batch += self._records(messages)
 
     def _records(self, messages: list[Any]) -> list[Record[RK, RV]]:
         records: list[Record[RK, RV]] = records_of(messages)
@@ -306,7 +339,7 @@ class Consumer(Generic[RK, RV]):
         if self._sought:
             for each in messages:
                 self._sought.pop((each.topic(), each.partition()), None)
-        if self._deserializers != (None, None):
+        if self._decodes:
             del records[self._deserialize(messages) :]
         for interceptor in self._interceptors:
             with logged(interceptor, "on_consume"):
@@ -495,7 +528,31 @@ class Consumer(Generic[RK, RV]):
         """Leave to the library what is done with: it commits that from time to time."""
         if not self._auto_commit or not self._owned:
             return
-        if points := self._resume_points(start):
+        self._done.clear()
+        self._tell(self._resume_points(start))
+
+    def _note_done(self) -> None:
+        """The batch is done with. Where it is an unbroken run of one partition that takes no call of the library."""
+        first, last = self._batch[0], self._batch[-1]
+        key = (last.topic, last.partition)
+        is_run = last.offset - first.offset == len(self._batch) - 1 and key == (first.topic, first.partition)
+        if not is_run or self._sought or self._held or self._interceptors:
+            self._store(self._next)
+        elif key in self._owned:
+            self._done[key] = last.offset + 1
+            now = time.monotonic()
+            if now - self._told_at >= STORE_S:
+                self._told_at = now
+                self._tell_done()
+
+    def _tell_done(self) -> None:
+        if self._done:
+            points = [self._library.TopicPartition(*key, offset) for key, offset in self._done.items()]
+            self._done.clear()
+            self._tell(points)
+
+    def _tell(self, points: list[Any]) -> None:
+        if points:
             with contextlib.suppress(self._library.KafkaException):  # given up meanwhile
                 self._consumer.store_offsets(offsets=points)
 
@@ -543,6 +600,7 @@ class Consumer(Generic[RK, RV]):
 
     def _give_up(self, hook: str, partitions: list[Any]) -> None:
         keys = [(each.topic, each.partition) for each in partitions]
+        self._tell_done()
         try:
             self._call(hook, keys)
         finally:

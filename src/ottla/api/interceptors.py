@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from ottla.api.received import Record
-from ottla.api.records import Delivery, ProducerRecord
+from ottla.api.messages import Delivery, Record
+from ottla.api.records import ProducerRecord
 from ottla.client.model import Position
 
 logger = logging.getLogger(__name__)

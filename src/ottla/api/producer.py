@@ -29,8 +29,9 @@ from typing import Any, Generic, cast
 from ottla.api.broker_watch import BrokerWatch
 from ottla.api.errors import ClientClosed, library_error, one_family
 from ottla.api.interceptors import ProducerInterceptor, logged
+from ottla.api.messages import Deliveries, Delivery
 from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
-from ottla.api.records import Bytes, Delivery, Headers, K, ProducerRecord, Serializer, V, deliveries_of
+from ottla.api.records import Bytes, Headers, K, ProducerRecord, Serializer, V
 from ottla.api.settings import Config, Settings, ZooKeeperServers, read_servers, read_settings
 from ottla.api.transaction import Transaction, Transactions
 from ottla.client.rdkafka import require_text
@@ -110,7 +111,7 @@ class Producer(Generic[K, V]):
         self._value_serializer = value_serializer
         self._partitioner = partitioner if callable(partitioner) else None if by_library is not None else Sticky()
         self._partition_counts: dict[str, tuple[int, float]] = {}
-        self._deliveries: dict[str, type[Delivery]] = {}
+        self._deliveries: dict[str, Deliveries] = {}
         self._interceptors = tuple(interceptors)
         self._unheard: KafkaError | None = None
         self._unheard_count = 0
@@ -175,7 +176,9 @@ class Producer(Generic[K, V]):
         what can't be sent at all, as MESSAGE_TOO_LARGE, and QueueFull (REQUEST_TIMED_OUT) for a queue that stays full,
         or without `wait` is full.
         """
-        listed = tuple(headers.items()) if isinstance(headers, Mapping) else headers
+        listed: Headers = ()
+        if headers:
+            listed = tuple(headers.items()) if isinstance(headers, Mapping) else headers
         if self._interceptors:
             record = self._intercepted(ProducerRecord(topic, value, key, listed, partition, timestamp_ms))
             return self._send(record, on_delivery, wait=wait)
@@ -209,7 +212,7 @@ class Producer(Generic[K, V]):
         """Nothing of the interpreter runs for a record on its way out: only where the library does not take one."""
         serializer = self._value_serializer
         data = values if serializer is None else [_serialized(value, serializer) for value in values]
-        deliveries = list(map(object.__new__, repeat(self._deliveries_of(topic), len(data))))
+        deliveries = self._deliveries_of(topic).many(len(data))
         reports = iter(deliveries)
         while True:
             begun = len(data) - length_hint(reports)
@@ -266,21 +269,21 @@ class Producer(Generic[K, V]):
         *,
         wait: bool,
     ) -> Delivery:
-        self._require_open()
+        if self._closed or self._transactions is not None:
+            self._require_open()
         if (watch := self._watch) is not None:
             watch.watch(topic)
         value_bytes = _serialized(value, self._value_serializer)
-        key_bytes = _serialized(key, self._key_serializer)
+        key_bytes = None if key is None else _serialized(key, self._key_serializer)
         if partition is None:
             partition = UNASSIGNED if self._partitioner is None else self._choose(topic, key_bytes)
-        delivery = self._deliveries_of(topic)()
+        delivery = (self._deliveries.get(topic) or self._deliveries_of(topic)).one(told)
         listed = list(headers) if headers else None
-        report = delivery if told is None else delivery.told_by(told)
         deadline = 0.0
         while True:
             try:
                 self._producer.produce(
-                    topic, value_bytes, key_bytes, partition, report, None, timestamp_ms or NOW, listed
+                    topic, value_bytes, key_bytes, partition, delivery, None, timestamp_ms or NOW, listed
                 )
             except BufferError:
                 now = time.monotonic()
@@ -302,9 +305,9 @@ class Producer(Generic[K, V]):
                     self._served_here(1)
                 return delivery
 
-    def _deliveries_of(self, topic: str) -> type[Delivery]:
+    def _deliveries_of(self, topic: str) -> Deliveries:
         if (found := self._deliveries.get(topic)) is None:
-            found = self._deliveries[topic] = deliveries_of(topic, self.count_failure)
+            found = self._deliveries[topic] = Deliveries(topic, self.count_failure)
         return found
 
     def _refusal(self, reason: Any, topic: str) -> KafkaError:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Generic
 
 from ottla.api.consumer import Consumer, Topics
-from ottla.api.received import Record
+from ottla.api.messages import Record
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config
 from ottla.common.errors import ErrorCode, KafkaError

@@ -1,0 +1,239 @@
+"""What the library's messages become: the pure twin of `_messages.pyx`, and its reference.
+
+A record is the library's message and nothing else, asked when somebody asks the record, and what became of one that
+was sent is filled by the library itself: what makes an object more for a record, or calls a method of the
+interpreter's for it, costs as much as the library takes for one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from itertools import repeat, takewhile
+from typing import Any, Generic
+
+from ottla.api.errors import library_error
+from ottla.api.records import RK, RV, RecordMetadata
+from ottla.common.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+Failure = tuple[ErrorCode, str]
+Waiting = list[tuple["Delivery", threading.Event]]
+
+
+class Record(Generic[RK, RV]):
+    """A record that was read. Its bytes are its own, and stay for as long as it does.
+
+    `message` is confluent-kafka's; where there are deserializers it holds what they gave. Equal are records of
+    equal messages.
+    """
+
+    __slots__ = ("message",)
+
+    message: Any
+
+    def __init__(self, message: Any) -> None:
+        self.message = message
+
+    @property
+    def key(self) -> RK | None:
+        key: RK | None = self.message.key()
+        return key
+
+    @property
+    def value(self) -> RV | None:
+        value: RV | None = self.message.value()
+        return value
+
+    @property
+    def topic(self) -> str:
+        topic: str = self.message.topic()
+        return topic
+
+    @property
+    def partition(self) -> int:
+        partition: int = self.message.partition()
+        return partition
+
+    @property
+    def offset(self) -> int:
+        offset: int = self.message.offset()
+        return offset
+
+    @property
+    def leader_epoch(self) -> int | None:
+        """Of the leader that wrote it (KIP-320)."""
+        epoch: int | None = self.message.leader_epoch()
+        return epoch
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """When it was made, or with `message.timestamp.type=LogAppendTime` appended; None where it has none."""
+        kind, timestamp = self.message.timestamp()
+        return int(timestamp) if kind else None
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        return tuple(self.message.headers() or ())
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.message == other.message) if isinstance(other, Record) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (type(self), *parts_of(self.message))
+
+    def __repr__(self) -> str:
+        return f"<Record {self.topic}-{self.partition} at {self.offset}: key {self.key!r}, value {self.value!r}>"
+
+
+def records_of(messages: list[Any]) -> list[Record[Any, Any]]:
+    """A record of each message, up to the first that is an error."""
+    if messages and any(map(type(messages[0]).error, messages)):
+        messages = list(takewhile(lambda message: message.error() is None, messages))
+    records = list(map(object.__new__, repeat(Record, len(messages))))
+    deque(map(Record.__dict__["message"].__set__, records, messages), 0)
+    return records
+
+
+def parts_of(message: Any) -> tuple[Any, ...]:
+    """What a message is made of again in another process."""
+    return (
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.headers(),
+        message.timestamp(),
+        message.leader_epoch(),
+    )
+
+
+def restored(kind: Any, *parts: Any) -> Any:
+    """A record of a message of such parts."""
+    import confluent_kafka
+
+    names = ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "leader_epoch")
+    known = {name: part for name, part in zip(names, parts, strict=True) if part is not None}
+    return kind(confluent_kafka.Message(**known))
+
+
+class Delivery:
+    """What becomes of a record that was sent: a future that is filled when its broker has answered.
+
+    `Deliveries` has classes with what all of a topic share, and slots are unset until there is something to say: to
+    make one takes nothing of the interpreter. The library calls the object itself: a method of it would be one more
+    for the garbage collector, which looks at all that are on their way.
+    """
+
+    __slots__ = ("_failure", "_offset", "_on_delivery", "_partition")
+
+    topic: str
+    _untold: Callable[[Delivery], object]
+    _waiting: Waiting
+    _tells = False
+    _on_delivery: Callable[[Delivery], object]
+
+    @property
+    def done(self) -> bool:
+        """Whether its fate is known."""
+        return hasattr(self, "_offset")
+
+    @property
+    def error(self) -> KafkaError | None:
+        """Why it failed, once it did."""
+        failure: Failure | None = getattr(self, "_failure", None)
+        return None if failure is None else KafkaError(*failure)
+
+    def result(self, timeout_s: float | None = None) -> RecordMetadata:
+        """Wait until it is delivered; for ever where no time is given, which `delivery.timeout.ms` bounds.
+
+        Raises the KafkaError that it failed with, and KafkaError REQUEST_TIMED_OUT after `timeout_s`.
+        """
+        if not self.done:
+            wait_for(self, self._waiting, timeout_s)
+        if hasattr(self, "_failure"):
+            raise KafkaError(*self._failure)
+        return RecordMetadata(self.topic, self._partition, self._offset)
+
+    def __call__(self, error: Any, message: Any) -> None:
+        """The library's delivery report; once, from whichever thread serves it."""
+        if error is not None:
+            self._failure = failure_of(error, self.topic)
+        partition, offset = message.partition(), message.offset()
+        self._partition = -1 if partition is None else partition
+        self._offset = -1 if offset is None else offset
+        if error is not None or self._tells or self._waiting:
+            self._settle()
+
+    def refuse(self, reason: Any) -> KafkaError:
+        """The library would not take it; gives its error."""
+        self._failure = failure = failure_of(reason, self.topic)
+        self._partition = self._offset = -1
+        self._settle()
+        return KafkaError(*failure)
+
+    def _settle(self) -> None:
+        told = None
+        if hasattr(self, "_on_delivery"):
+            told = self._on_delivery
+            del self._on_delivery
+        elif hasattr(self, "_failure"):
+            told = self._untold
+        tell(self, self._waiting, told)
+
+
+class Deliveries:
+    """What those of one topic of a producer share; `untold` gets those that failed and have no `on_delivery`."""
+
+    def __init__(self, topic: str, untold: Callable[[Delivery], object]) -> None:
+        shared = {"__slots__": (), "topic": topic, "_untold": staticmethod(untold), "_waiting": []}
+        self._silent: type[Delivery] = type("Delivery", (Delivery,), shared)
+        self._telling: type[Delivery] = type("Delivery", (Delivery,), {**shared, "_tells": True})
+
+    def one(self, on_delivery: Callable[[Delivery], object] | None = None) -> Delivery:
+        """Of a record."""
+        if on_delivery is None:
+            return self._silent()
+        delivery = self._telling()
+        delivery._on_delivery = on_delivery
+        return delivery
+
+    def many(self, count: int) -> list[Delivery]:
+        """Of so many records."""
+        return list(map(object.__new__, repeat(self._silent, count)))
+
+
+def failure_of(reason: Any, topic: str) -> Failure:
+    """What the library's error says of a record."""
+    error = library_error(reason, f"a record for topic {topic!r} was not delivered")
+    return error.code, error.message
+
+
+def wait_for(delivery: Delivery, waiting: Waiting, timeout_s: float | None) -> None:
+    """Until its fate is known. Raises KafkaError REQUEST_TIMED_OUT."""
+    each = (delivery, threading.Event())
+    waiting.append(each)
+    try:
+        # Looked at again only now: who fills it looks for those who wait after it has said so.
+        if not delivery.done and not each[1].wait(timeout_s):
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer of {delivery.topic!r} within {timeout_s:g} s")
+    finally:
+        waiting.remove(each)
+
+
+def tell(delivery: Delivery, waiting: Waiting, told: Callable[[Delivery], object] | None) -> None:
+    """Its fate is known: to those who wait for it, and to whom it is to be told."""
+    for waited_for, event in tuple(waiting):
+        if waited_for is delivery:
+            event.set()
+    if told is not None:
+        try:
+            told(delivery)
+        except Exception:
+            logger.exception("on_delivery of a record of topic %r failed", delivery.topic)
