@@ -48,9 +48,15 @@ class Lease:
         try:
             self.renew()
         except FileNotFoundError as error:
+            if not self.store.child(LEASE_DIRECTORY).exists():
+                raise OperatorError(
+                    f"nothing was committed: {self.store.location} was removed meanwhile, or is mounted no more; bring "
+                    "it back and run the load again"
+                ) from error
             raise OperatorError(
-                f"nothing was committed: the lease {self.location} is gone, as it is when a load stood still for more "
-                f"than {EXPIRY_S / 60:.0f} minutes and a vacuum took its files; run the load again"
+                f"nothing was committed: the lease {self.location} is gone: a vacuum takes it, and the files with it, "
+                f"of a load that stood still for more than {EXPIRY_S / 60:.0f} minutes, and so does whoever removes "
+                "what lies in the table's directory; run the load again"
             ) from error
         except OSError as error:
             raise OperatorError(

@@ -307,6 +307,13 @@ def test_a_lease_that_can_not_be_renewed_is_not_said_to_be_gone(tmp_path: Path) 
             lease.require()
 
 
+def test_a_table_that_was_removed_is_no_lease_that_was_taken(tmp_path: Path) -> None:
+    with held_lease(LocalStore(tmp_path / "table"), "one") as lease:
+        (tmp_path / "table").rename(tmp_path / "aside")
+        with pytest.raises(OperatorError, match=r"committed: .*/table was removed meanwhile, or is mounted no more; "):
+            lease.require()
+
+
 def test_an_end_that_is_no_orderly_one_leaves_the_lease(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), held_lease(LocalStore(tmp_path), "one"):
         raise KeyboardInterrupt

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import urllib.request
 from datetime import timedelta
 from functools import partial
 
@@ -80,6 +81,17 @@ def test_a_lease_that_was_taken_is_not_renewed(s3_server: S3Server) -> None:
         with pytest.raises(OperatorError, match=r"the lease s3://.* is gone"):
             lease.require()
     assert list(store.files()) == []
+
+
+def test_a_bucket_that_was_removed_is_no_lease_that_was_taken(s3_server: S3Server) -> None:
+    bucket = f"{s3_server.url}/removed"
+    urllib.request.urlopen(urllib.request.Request(bucket, method="PUT")).close()
+    told = r"the lease s3://removed/table/_leases/one can't be renewed: .*\(NoSuchBucket\); mend that"
+    with held_lease(open_store("s3://removed/table"), "one") as lease:
+        lease.store.remove(lease.path)
+        urllib.request.urlopen(urllib.request.Request(bucket, method="DELETE")).close()
+        with pytest.raises(OperatorError, match=told):
+            lease.require()
 
 
 def test_a_store_without_conditional_puts_is_refused(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,8 @@ RETRY_TIMEOUT = timedelta(seconds=30)
 TOUCH_ATTEMPTS = 5
 """How often another's change of the same object may come in between."""
 _ANSWER = re.compile(r"<Code>(\w+)</Code>.*?<Message>([^<]*)</Message>", re.DOTALL)
+_NO_BUCKET = re.compile(r"<Code>(?:NoSuchBucket|ContainerNotFound)</Code>")
+"""Where the store answers so, no object is missing but all of it."""
 _PART = re.compile(r"(?!\.{1,2}\Z)[0-9A-Za-z._=-]+")
 """Of a URL: what all libraries take for itself."""
 
@@ -301,12 +303,14 @@ def _open_client(location: str, settings: tuple[tuple[str, str], ...]) -> Any:
 
 @contextmanager
 def _told(location: str) -> Iterator[None]:
-    """Errors of obstore as OSError."""
+    """Errors of obstore as OSError; FileNotFoundError is of an object alone."""
     from obstore.exceptions import BaseError
 
     try:
         yield
     except FileNotFoundError as error:
+        if _NO_BUCKET.search(str(error)):
+            raise OSError(f"{location}: {_words(error)}") from error
         raise FileNotFoundError(f"{location} is not there") from error
     except BaseError as error:
         raise OSError(f"{location}: {_words(error)}") from error
