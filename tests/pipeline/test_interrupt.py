@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -17,6 +19,8 @@ from ottla.client.cluster import Cluster
 from ottla.testing import Broker
 
 WAIT_S = 250
+DENIAL = struct.pack(">qBii", 17, 8, 0, 0)
+"""A StreamFailure of Spark's network library."""
 
 
 def process_of(session_id: int, what: bytes, executable: str) -> int | None:
@@ -87,3 +91,26 @@ def test_an_interrupted_load_says_nothing_and_leaves_nobody(
         raise
     assert (load.returncode, output) == (128 + number, (b"", b""))
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.pipeline
+def test_ctrl_c_while_a_master_takes_nobody(ottla_broker: Broker, tmp_path: Path) -> None:
+    """It answers the command's question as a Spark does, and hangs up on Spark itself, which would try it thrice."""
+    with Cluster(ottla_broker.bootstrap_servers) as cluster:
+        cluster.create_topic("untaken")
+    environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
+    ottla = [sys.executable, "-m", "ottla"]
+    subprocess.run([*ottla, "produce", "untaken", "-q"], input=b"one\n", env=environment, check=True)
+    with socket.create_server(("127.0.0.1", 0)) as master:
+        master.settimeout(WAIT_S)
+        options = ["--table", str(tmp_path / "table"), "--master", f"spark://127.0.0.1:{master.getsockname()[1]}"]
+        load = subprocess.Popen([*ottla, "pipeline", "load", "-t", "untaken", *options], env=environment)
+        for answer in (DENIAL, DENIAL, b""):  # asked before a table is made and before Java starts, and by Spark
+            connection = master.accept()[0]
+            connection.sendall(answer)
+            connection.close()
+        load.send_signal(signal.SIGINT)
+        assert load.wait(WAIT_S) == 128 + signal.SIGINT
+        master.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody tried again
+            master.accept()

@@ -6,9 +6,12 @@ import importlib.util
 import locale
 import os
 import socket
+import socketserver
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline import session
 from ottla.pipeline.failure import JAVA_DIED
 from ottla.pipeline.session import JavaRuntime, find_java, java_version, launch_home, quick_python, require_extra
+from ottla.pipeline.spark_probe import why_no_spark
 
 from .limits import RUN_S
 
@@ -174,13 +178,49 @@ def test_what_is_no_master_is_refused_before_java_starts(master: str) -> None:
 
 @pytest.mark.parametrize("master", ["spark://{}", "sc://{}", "sc://{}/;user_id=me"])
 def test_a_cluster_that_is_not_there_is_named_at_once(master: str) -> None:
-    with socket.socket() as taken, socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
-        silent, there = (f"127.0.0.1:{one.getsockname()[1]}" for one in (taken, server))
-        with pytest.raises(OperatorError, match=f"no Spark answers at {silent}: Connection refused; name one"):
-            session.check_master(master.format(silent))
-        session.check_master(master.format(there))
-        session.check_master(f"spark://{silent},{there}")
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(OperatorError, match=f"no Spark answers at {address}: Connection refused; name one"):
+            session.check_master(master.format(address))
+
+
+@pytest.mark.parametrize("scheme", ["spark", "sc"])
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 400 Bad Request\r\n\r\n"], ids=["hangs up", "HTTP"])
+def test_what_listens_there_is_no_spark(scheme: str, answer: bytes) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), answering(answer)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_address[1]}"
+        with pytest.raises(OperatorError, match=f"no Spark answers at {address}: what listens there is no Spark; name"):
+            session.check_master(f"{scheme}://{address}")
+        server.shutdown()
+
+
+def answering(answer: bytes) -> type[socketserver.BaseRequestHandler]:
+    """Handlers that read what comes first and say this, whatever it is."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1 << 16)
+            self.request.sendall(answer)
+
+    return Handler
+
+
+@pytest.mark.parametrize("scheme", ["spark", "sc"])
+def test_what_listens_there_never_answers(scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reason = why_no_spark(scheme, "127.0.0.1", server.getsockname()[1], answer_timeout_s=0.1)
+    assert reason == "what listens there gives no answer within 0.1 s"
+
+
+def test_one_spark_of_several_is_enough() -> None:
+    denied = struct.pack(">qB", 9, 8)  # the beginning of a StreamFailure
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), answering(denied)) as server, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        session.check_master(f"spark://127.0.0.1:{taken.getsockname()[1]},127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
 
 
 def test_what_spark_connect_needs_is_named_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,6 @@ import pwd
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -47,6 +46,7 @@ from ottla.pipeline.extras import install_command, require_packages
 from ottla.pipeline.failure import spark_reason
 from ottla.pipeline.package import send_package
 from ottla.pipeline.scratch import scratch_directory, scratch_told
+from ottla.pipeline.spark_probe import why_no_spark
 
 MINIMUM_JAVA = 17
 """What Spark 4 needs."""
@@ -86,8 +86,14 @@ LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _JAVA_OPTIONS = (DEFAULT_JAVA_SETTING, "spark.driver.extraJavaOptions")
 MAX_MEMORY_DIGITS = 18
 _MEMORY_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
-MASTER_TIMEOUT_S = 5.0
 _DEFAULT_PORTS = {"spark://": 7077, "sc://": 15002}
+
+_STOPPED = "Cannot call methods on a stopped SparkContext"
+"""What a session says that began beside the end of the minute in which a master has to answer."""
+_NOT_TAKEN = (
+    "it does not take the application, as where it is another release of Spark, or asks for TLS or a secret, which "
+    "--conf spark.ssl.rpc.* and --conf spark.authenticate* give"
+)
 
 _NUMBER = r"[1-9][0-9]{0,5}"
 _LOCAL = re.compile(rf"local(?:\[(?P<threads>\*|{_NUMBER})(?:\s*,\s*(?P<attempts>{_NUMBER}))?\])?")
@@ -348,7 +354,7 @@ def with_attempts(master: str) -> str:
 
 
 def check_master(master: str) -> None:
-    """Raise OperatorError for what Spark would not take, and where no standalone master or Connect server listens.
+    """Raise OperatorError for what Spark would not take, and where no standalone master or Connect server answers.
 
     Spark itself tries for a minute and ends with an error that names neither, Connect tries for ten.
     """
@@ -358,12 +364,10 @@ def check_master(master: str) -> None:
         )
     reasons = []
     for host, port in _addresses(master):
-        try:
-            socket.create_connection((host, port), MASTER_TIMEOUT_S).close()
-        except OSError as error:
-            reasons.append(f"{host}:{port}: {error.strerror or error}")
-        else:
+        reason = why_no_spark(master.partition("://")[0], host, port)
+        if reason is None:
             return
+        reasons.append(f"{host}:{port}: {reason}")
     if reasons:
         raise OperatorError(f"no Spark answers at {'; '.join(reasons)}; name one that runs with --master")
 
@@ -533,7 +537,7 @@ def require_own_spark(environment: Mapping[str, str]) -> None:
 
 
 def _start(settings: Mapping[str, str], master: str, environment: Mapping[str, str | None]) -> Any:
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     with _environment_set(environment):
@@ -544,12 +548,31 @@ def _start(settings: Mapping[str, str], master: str, environment: Mapping[str, s
             builder = SparkSession.builder
             for key, value in settings.items():
                 builder = builder.config(key, value)
-            with uninterrupted():  # PySpark loses a JVM that is just starting, which then runs for ever
-                return builder.getOrCreate()
+            if "spark.remote" not in settings:
+                with uninterrupted():  # PySpark loses a JVM that is just starting, which then runs for ever
+                    SparkContext._ensure_initialized(conf=SparkConf().setAll(list(settings.items())))
+            return builder.getOrCreate()
         except OperatorError:
             raise
+        except KeyboardInterrupt:
+            _end_jvm()
+            raise
         except Exception as error:  # py4j, the launcher and Connect each raise their own kinds
-            raise OperatorError(f"Spark did not start with master {master!r}: {spark_reason(error)}") from error
+            reason = spark_reason(error)
+            if reason.startswith(_STOPPED):
+                reason = _NOT_TAKEN
+            raise OperatorError(f"Spark did not start with master {master!r}: {reason}") from error
+
+
+def _end_jvm() -> None:
+    """End the JVM in which a session was about to start, and with it what it holds in the scratch directory."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()
+        process.wait()
+    _forget_ended_jvm()
 
 
 def _session_settings(conf: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
