@@ -27,7 +27,8 @@ CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ra
 SETTINGS = CleanerSettings(
     threads=1, dedupe_buffer_bytes=1 << 20, load_factor=0.9, io_buffer_bytes=1 << 16, max_bytes_per_second=1e12
 )
-
+MOST_NICENESS = 19
+"""Linux gives no more, to whoever is nice already."""
 
 BROKER = """
 import subprocess, sys, time
@@ -111,7 +112,7 @@ def test_a_log_is_cleaned_by_another_process(on_site):
         assert not site.cleaner.uncleanable
         assert site.values() == [b"%d" % number for number in range(10, 20)]
         assert site.pid != os.getpid()
-        assert os.getpriority(os.PRIO_PROCESS, site.pid) == os.nice(0) + NICENESS
+        assert os.getpriority(os.PRIO_PROCESS, site.pid) == min(os.nice(0) + NICENESS, MOST_NICENESS)
         first = site.pid
         site.log.append_as_leader(batch := build_batch([RecordData(1, b"1", b"new")]), 0, len(batch), 0)
         site.log.roll()
