@@ -22,7 +22,7 @@ from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.client.failure import TopicNotFound  # noqa: E402
 from ottla.common.errors import OttlaError  # noqa: E402
 from ottla.pipeline.load import LoadSummary, Observer, load  # noqa: E402
-from ottla.pipeline.plan import Boundary, LoadPlan, PlanSettings  # noqa: E402
+from ottla.pipeline.plan import Boundary, DataLossError, LoadPlan, PlanSettings  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
@@ -125,6 +125,27 @@ def test_a_topic_that_is_deleted_while_it_is_loaded(bootstrap: str, table: Path,
     assert held(table) == before
     with pytest.raises(TopicNotFound):
         load_topic(bootstrap, topic)
+
+
+def test_records_deleted_while_they_are_loaded(bootstrap: str, table: Path, load_topic: Load) -> None:
+    """What is passed over, as was asked for, is told with its partition."""
+    topic = new_topic(bootstrap, 2)
+    produce(bootstrap, topic, numbered(range(20), 2))
+
+    class Deleting(Observer):
+        def planned(self, plan: LoadPlan) -> None:
+            with Cluster(bootstrap) as cluster:
+                cluster.delete_records({(topic, 1): 6})
+
+    with pytest.raises(DataLossError, match=rf"topic '{topic}' partition 1: offset 0 .* with --on-data-loss skip$"):
+        load_topic(bootstrap, topic, Deleting())
+    assert not list(table.rglob("*.parquet"))
+    topic = new_topic(bootstrap, 2)
+    produce(bootstrap, topic, numbered(range(20), 2))
+    summary = load_topic(bootstrap, topic, Deleting(), on_data_loss="skip")
+    assert summary.notes == [f"topic '{topic}' partition 1: 6 offsets were deleted while they were loaded"]
+    assert (summary.rows, summary.skipped_offsets) == (14, 6)
+    assert held(table) == [(p, o, b"%d" % (2 * o + p)) for p, first in ((0, 0), (1, 6)) for o in range(first, 10)]
 
 
 def test_a_compacted_topic_is_loaded_to_its_planned_end(

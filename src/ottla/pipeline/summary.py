@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
+from ottla.client.model import Position
 from ottla.pipeline.land import Landed
+from ottla.pipeline.plan import LoadPlan
 from ottla.pipeline.reading import Reading
 from ottla.pipeline.sinks.table import Committed, Table, files_from_json
 from ottla.pipeline.tasks import ManifestRow
@@ -73,9 +76,27 @@ def with_commit(
         skipped_offsets=plan.skipped_offsets + sum(row.skipped_offsets for row in landed),
         dead_letters=sum(row.dead_rows for row in landed),
         ranges=plan.readable_ranges,
-        notes=[*plan.notes, *letter_notes(landed, target), *([committed.note] if committed.note else [])],
+        notes=[
+            *plan.notes,
+            *_loss_notes(plan, landed),
+            *letter_notes(landed, target),
+            *([committed.note] if committed.note else []),
+        ],
         **own,
     )
+
+
+def _loss_notes(plan: LoadPlan, landed: Sequence[Landed]) -> list[str]:
+    """What tasks passed over, as was asked for; the plan tells of what was gone before."""
+    lost: Counter[Position] = Counter()
+    for row in landed:
+        task = plan.tasks[row.task]
+        lost[task.topic, task.partition] += row.skipped_offsets
+    return [
+        f"topic {topic!r} partition {partition}: {count:,} offsets were deleted while they were loaded"
+        for (topic, partition), count in sorted(lost.items())
+        if count
+    ]
 
 
 def letter_notes(rows: Sequence[Landed], target: Table) -> list[str]:
