@@ -138,6 +138,8 @@ def raised(line: str) -> str:
         (RuntimeError(raised("ottla.client.connection.BrokerUnreachable: no way")), OperatorError, "no way"),
         (RuntimeError(raised("ottla.common.errors.OperatorError: name another")), OperatorError, "name another"),
         (RuntimeError(raised("ottla.common.errors.KafkaError: late")), OttlaError, "the copy failed: late"),
+        (RuntimeError(raised("ottla.pipeline.plan.DataLossError: gone")), OttlaError, "the copy failed: gone"),
+        (RuntimeError(raised("ottla.client.failure.TopicReplaced: gone")), OttlaError, "the copy failed: gone"),
         (RuntimeError(raised("ValueError: odd")), OttlaError, "the copy failed: ValueError: odd"),
         (
             RuntimeError(raised("PermissionError: [Errno 13] Permission denied: '/lake/x'")),

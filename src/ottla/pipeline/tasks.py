@@ -50,7 +50,19 @@ LASTING = frozenset(
 """Refusals of the operating system that trying again at once does not mend."""
 
 _OPERATORS = frozenset(kind.__name__ for kind in (OperatorError, BrokerUnreachable))
-_OTHERS = frozenset(kind.__name__ for kind in (OttlaError, KafkaError, ConnectionLost))
+_OTHERS = frozenset(
+    kind.__name__
+    for kind in (
+        OttlaError,
+        KafkaError,
+        ConnectionLost,
+        DataLossError,
+        RecordsDeletedError,
+        DecodeError,
+        TopicNotFound,
+        TopicReplaced,
+    )
+)
 """Names of errors of ours, as the last line of a traceback has them."""
 _REFUSED = re.compile(r"\w+: \[Errno (?P<number>\d{1,4})\] .*")
 """An OSError as the last line of a traceback."""
