@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import threading
+from typing import Generic
 
 import pytest
 
@@ -20,7 +22,11 @@ from ottla import (
     SimpleConsumer,
     TransactionAborted,
 )
-from ottla.api import async_consumer
+from ottla.api import async_consumer, async_producer
+from ottla.api.asynchronous import InThread
+from ottla.api.producer import Producer
+from ottla.api.records import K, V
+from ottla.api.transaction import Transaction
 
 NUMBERS = itertools.count(1)
 WAIT_S = 90.0
@@ -179,5 +185,174 @@ def test_closed_clients_say_so(servers, topic, config):
         for use in uses:
             with pytest.raises(ClientClosed, match="is closed"):
                 await use()
+        with pytest.raises(ClientClosed, match="is closed"):
+            await producer.start()
+
+    asyncio.run(run())
+
+
+async def turns():
+    """Until whatever is cancelled has come as far as it can without anybody else."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+class Stop:
+    """Where a thread waits until it may go on."""
+
+    def __init__(self):
+        self.reached, self.passed = threading.Event(), threading.Event()
+
+    def __call__(self):
+        self.reached.set()
+        assert self.passed.wait(WAIT_S)
+
+    async def until_reached(self):
+        assert await asyncio.to_thread(self.reached.wait, WAIT_S)
+
+
+def test_a_transaction_ends_though_its_end_is_cancelled(servers, topic):
+    """It waits for its turn in the producer's thread, where the partitioner of a record holds it up."""
+    stop = Stop()
+
+    def choose(key, count):
+        if not stop.passed.is_set():
+            stop()
+        return 0
+
+    async def run():
+        config = {"transactional.id": f"aio-ends-{next(NUMBERS)}"}
+        async with AsyncProducer(servers, config, partitioner=choose) as producer:
+
+            async def send(value):
+                async with producer.transaction():
+                    await producer.send(topic, value)
+
+            sending = asyncio.ensure_future(send("aborted"))
+            await stop.until_reached()
+            for _ in range(2):
+                sending.cancel()
+                await turns()
+            assert sending.cancelled()
+            stop.passed.set()
+            await send("committed")
+        async with AsyncSimpleConsumer(servers, isolation="read_committed") as reader:
+            assert [each.value for each in (await reader.fetch(topic, 0, 0)).records] == [b"committed"]
+
+    asyncio.run(run())
+
+
+def test_a_transaction_that_begins_though_it_is_cancelled_ends():
+    stop = Stop()
+    ends = []
+
+    class SlowTransaction(Transaction):
+        def __init__(self):
+            pass
+
+        def __enter__(self):
+            stop()
+
+        def abandon(self):
+            ends.append("aborted")
+
+    async def run():
+        thread = InThread("calls")
+        entering = asyncio.ensure_future(async_producer.AsyncTransaction(SlowTransaction(), thread).__aenter__())
+        await stop.until_reached()
+        entering.cancel()
+        await turns()
+        stop.passed.set()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        thread.end()
+
+    asyncio.run(run())
+    assert ends == ["aborted"]
+
+
+def test_clients_close_though_that_is_cancelled(servers, topic, config):
+    """The consumer is one of its group no more, and the producer has sent what it had."""
+    assigning, choosing = Stop(), Stop()
+
+    def choose(key, count):
+        choosing()
+        return 0
+
+    async def run():
+        consumer = AsyncConsumer(servers, config, topics=topic, on_assign=lambda _, partitions: assigning())
+        producer = AsyncProducer(servers, {"linger.ms": 60_000}, partitioner=choose)
+        await consumer.start()
+        await producer.start()
+        for client, call, stop in (
+            (consumer, consumer.poll(WAIT_S), assigning),
+            (producer, producer.send(topic, "sent"), choosing),
+        ):
+            calling = asyncio.ensure_future(call)
+            await stop.until_reached()
+            closing = asyncio.ensure_future(client.close())
+            await turns()
+            for each in (calling, closing):
+                each.cancel()
+            await turns()
+            assert closing.cancelled()
+            stop.passed.set()
+        async with AsyncAdmin(servers) as admin, asyncio.timeout(WAIT_S):
+            while (await admin.group(config["group.id"])).members:
+                await asyncio.sleep(0.05)
+        async with AsyncSimpleConsumer(servers) as reader, asyncio.timeout(WAIT_S):
+            while not (fetched := await reader.fetch(topic, 0, 0, max_wait_ms=1000)).records:
+                pass
+        assert [each.value for each in fetched.records] == [b"sent"]
+
+    asyncio.run(run())
+
+
+def test_a_producer_that_is_made_though_its_start_is_cancelled_is_closed(servers, monkeypatch):
+    stop = Stop()
+    made = []
+
+    class LateProducer(Producer[K, V], Generic[K, V]):
+        def __init__(self, *arguments, **named):
+            stop()
+            super().__init__(*arguments, **named)
+            made.append(self)
+
+    monkeypatch.setattr(async_producer, "Producer", LateProducer)
+
+    async def run():
+        producer = AsyncProducer(servers)
+        starting = asyncio.ensure_future(producer.start())
+        await stop.until_reached()
+        starting.cancel()
+        await turns()
+        stop.passed.set()
+        assert starting.cancelled()
+        await producer.start()  # behind what was begun before
+        await producer.start()
+        await producer.close()
+
+    asyncio.run(run())
+    assert len(made) == 2
+    for each in made:
+        with pytest.raises(ClientClosed):
+            each.flush()
+
+
+def test_who_asks_a_client_that_closes_does_not_wait_for_it(servers, topic):
+    """The loop least of all: the connection is busy with a fetch that finds nothing."""
+
+    async def run():
+        reader = AsyncSimpleConsumer(servers)
+        await reader.latest(topic, 0)
+        fetching = asyncio.ensure_future(reader.fetch(topic, 0, 0, max_wait_ms=2000))
+        await turns()
+        closing = asyncio.ensure_future(reader.close())
+        await turns()
+        with pytest.raises(ClientClosed, match="this consumer is closed"):
+            await reader.latest(topic, 0)
+        assert not fetching.done()
+        await fetching
+        await closing
 
     asyncio.run(run())

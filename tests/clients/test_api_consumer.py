@@ -308,6 +308,13 @@ def test_a_closed_consumer_says_so(servers, topic, config):
             use()
 
 
+def test_a_hook_that_hears_of_the_end_may_close(servers, topic, config):
+    with Consumer(servers, config, topics=topic, on_revoke=lambda consumer, _: consumer.close()) as consumer:
+        read(consumer, 10)
+    with pytest.raises(ClientClosed):
+        consumer.poll(0)
+
+
 def test_without_a_group_there_is_nothing_to_join(servers, topic):
     with Consumer(servers) as consumer:
         for use in (lambda: consumer.subscribe(topic), consumer.commit, lambda: consumer.committed([(topic, 0)])):

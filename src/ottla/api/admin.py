@@ -29,7 +29,7 @@ from ottla.client.model import (
 class Admin(ToolClient):
     """See the module. A context manager that closes its connections. Every method raises KafkaError."""
 
-    _what = "admin client"
+    what = "admin client"
 
     def __init__(self, bootstrap_servers: str, config: Config | None = None) -> None:
         """Connects later. Raises KafkaError INVALID_CONFIG."""

@@ -165,7 +165,7 @@ class AsyncConsumer(Generic[RK, RV]):
             self._closed = True
             self._consumer.stop()
             try:
-                await self._thread.run(leave)
+                await self._thread.run_to_end(leave)
             finally:
                 self._thread.end()
 

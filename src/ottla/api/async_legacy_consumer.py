@@ -116,7 +116,7 @@ class AsyncLegacyConsumer(Generic[RK, RV]):
         if not self._closed:
             self._closed = True
             try:
-                await self._thread.run(leave)
+                await self._thread.run_to_end(leave)
             finally:
                 self._thread.end()
                 for stream in self._streams:

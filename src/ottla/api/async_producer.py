@@ -59,11 +59,27 @@ class AsyncProducer(Generic[K, V]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived: deque[tuple[Delivery, asyncio.Future[RecordMetadata]]] = deque()
         self._woken = False
+        self._closed = False
 
     async def start(self) -> None:
-        """Raises KafkaError as `Producer`."""
+        """Raises KafkaError as `Producer`; a second time it does nothing."""
+        if self._closed:
+            raise ClientClosed("producer")
         self._loop = asyncio.get_running_loop()
-        self._producer = await self._thread.run(self._make)
+        if self._producer is None:
+            try:
+                await self._thread.run(self._begin)
+            except asyncio.CancelledError:  # what is made all the same nobody would close
+                self._thread.begin(self._discard)
+                raise
+
+    def _begin(self) -> None:
+        self._producer = self._make()
+
+    def _discard(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
 
     async def __aenter__(self) -> AsyncProducer[K, V]:
         await self.start()
@@ -72,8 +88,7 @@ class AsyncProducer(Generic[K, V]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
+        if (producer := self._producer) is not None:
             await self._end(partial(producer.__exit__, kind, error, trace))
 
     async def send(
@@ -148,22 +163,22 @@ class AsyncProducer(Generic[K, V]):
 
     async def close(self) -> None:
         """`flush`, and end; a second time it does nothing."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
+        if (producer := self._producer) is not None:
             await self._end(producer.close)
 
     async def _end(self, end: Callable[[], T]) -> None:
+        self._producer, self._closed = None, True
         try:
-            await self._thread.run(end)
+            await self._thread.run_to_end(end)
         finally:
             self._thread.end()
             self._settle()
 
     def _running(self) -> Producer[K, V]:
-        if self._loop is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "use the producer by `async with`, or call its start first")
-        if self._producer is None:
+        if self._closed:
             raise ClientClosed("producer")
+        if self._producer is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "use the producer by `async with`, or call its start first")
         return self._producer
 
 
@@ -173,15 +188,28 @@ class AsyncTransaction:
     def __init__(self, transaction: Transaction, thread: InThread) -> None:
         self._transaction = transaction
         self._thread = thread
+        self._begun = False
 
     async def __aenter__(self) -> AsyncTransaction:
-        await self._thread.run(self._transaction.__enter__)
+        try:
+            await self._thread.run(self._begin)
+        except asyncio.CancelledError:  # of a block that is not entered nobody ends what was begun
+            await self._thread.run_to_end(self._undo)
+            raise
         return self
+
+    def _begin(self) -> None:
+        self._transaction.__enter__()
+        self._begun = True
+
+    def _undo(self) -> None:
+        if self._begun:
+            self._transaction.abandon()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._thread.run(partial(self._transaction.__exit__, kind, error, trace))
+        await self._thread.run_to_end(partial(self._transaction.__exit__, kind, error, trace))
 
     async def send_offsets(self, consumer: AsyncConsumer[RK, RV]) -> None:
         """Commit with this transaction what the consumer gave out so far."""

@@ -1,7 +1,7 @@
 """`AsyncAdmin` and `AsyncSimpleConsumer`: the same clients for a program with an event loop.
 
 Each does its work in a thread of its own, one call after the other, so that the loop never waits. A call that is
-cancelled goes on in that thread, and what it returns is dropped.
+cancelled while it is made goes on in that thread, and what it returns is dropped.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from ottla.api.admin import Admin
+from ottla.api.errors import ClientClosed
 from ottla.api.settings import Config
 from ottla.api.simple_consumer import READ_UNCOMMITTED, Fetched, SimpleConsumer
 from ottla.client.cluster import DEFAULT_FETCH_BYTES
@@ -39,8 +40,16 @@ class InThread:
         self._executor = ThreadPoolExecutor(1, name)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What `call` returns or raises."""
+        """What `call` returns or raises. Cancelled while it waits for its turn it is not made, later it goes on."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    async def run_to_end(self, call: Callable[[], T]) -> T:
+        """The same of a call that has to be made, as one that closes: it is, also where its caller is cancelled."""
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._executor, call))
+
+    def begin(self, call: Callable[[], object]) -> None:
+        """Have a call made that nobody waits for."""
+        self._executor.submit(call)
 
     def end(self) -> None:
         """Let the thread end after the calls that it has."""
@@ -67,12 +76,15 @@ class _Asynchronous(Generic[C]):
         """Close the connections; a second time it does nothing."""
         if not self._closed:
             self._closed = True
-            await self._thread.run(self._client.close)
-            self._thread.end()
+            try:
+                await self._thread.run_to_end(self._client.close)
+            finally:
+                self._thread.end()
 
     async def _ask(self, call: Callable[[], T]) -> T:
-        # Of a closed client the closed client itself says so.
-        return call() if self._closed else await self._thread.run(call)
+        if self._closed:
+            raise ClientClosed(self._client.what)
+        return await self._thread.run(call)
 
 
 class AsyncSimpleConsumer(_Asynchronous[SimpleConsumer]):

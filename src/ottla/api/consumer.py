@@ -128,7 +128,7 @@ class Consumer(Generic[RK, RV]):
         """When the library heard what is done with, and when it was asked for records."""
         self._pending: KafkaError | None = None
         self._stopped = False
-        self._closed = False
+        self._leaving = self._closed = False
         require_text(library.values())
         try:
             self._consumer = confluent_kafka.Consumer({**library, "on_commit": self._on_commit})
@@ -640,9 +640,9 @@ class Consumer(Generic[RK, RV]):
         self._leave(self._next, LEAVE_LIMIT_S)
 
     def _leave(self, start: int, limit_s: float) -> None:
-        if self._closed:
+        if self._closed or self._leaving:  # a hook that hears of the end may close, too
             return
-        self._stopped = True
+        self._leaving = self._stopped = True
         try:
             if self._in_group and self._owned:
                 self._call("revoke", list(self._owned))

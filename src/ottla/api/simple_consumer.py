@@ -40,7 +40,7 @@ class SimpleConsumer(ToolClient):
     LATEST_TIME = LATEST_TIMESTAMP
     EARLIEST_TIME = EARLIEST_TIMESTAMP
 
-    _what = "consumer"
+    what = "consumer"
 
     def __init__(
         self, bootstrap_servers: str, config: Config | None = None, *, isolation: str = READ_UNCOMMITTED

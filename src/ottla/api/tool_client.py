@@ -16,7 +16,8 @@ from ottla.client.cluster import Cluster
 class ToolClient:
     """A context manager that closes its connections."""
 
-    _what = "client"
+    what = "client"
+    """For messages."""
 
     def __init__(self, bootstrap_servers: str, config: Config | None) -> None:
         settings = read_tool_settings(bootstrap_servers, config)
@@ -47,5 +48,5 @@ class ToolClient:
     def _asking(self) -> Iterator[Cluster]:
         with self._lock, one_family():
             if self._closed:
-                raise ClientClosed(self._what)
+                raise ClientClosed(self.what)
             yield self._cluster

@@ -167,11 +167,15 @@ class Transaction:
         if kind is None:
             self._transactions.commit()
             return
-        with contextlib.suppress(KafkaError):  # what ended the block says more, and the coordinator's timeout aborts
-            self._transactions.abort()
+        self.abandon()
         if isinstance(error, _MustAbort):
             message = f"the transaction was aborted: {error.message}"
             raise TransactionAborted(error.code, message) from error
+
+    def abandon(self) -> None:
+        """Abort for a reason that says more than a failure of the abort; the coordinator's timeout aborts, too."""
+        with contextlib.suppress(KafkaError):
+            self._transactions.abort()
 
     def send_offsets(self, consumer: GroupPositions) -> None:
         """Commit with this transaction what the consumer gave out so far; it must not commit by itself.
