@@ -50,6 +50,18 @@ def test_same_identity_after_a_restart(ottla):
     assert second.stop() == 0
 
 
+def test_the_end_of_its_terminal_stops_a_broker_that_is_not_to_outlive_it(ottla):
+    started = ottla.start()
+    assert started.stop(signal.SIGHUP) == 0
+    assert Path(started.ready["data_dir"], ".kafka_cleanshutdown").exists()
+    nohup = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\nfrom ottla.__main__ import main\nmain()"
+    kept = ottla.start(command=("-c", nohup))
+    kept.process.send_signal(signal.SIGHUP)
+    assert kept.api_versions()
+    assert kept.stop() == 0
+    assert "SIGHUP" not in kept.log.read_text()
+
+
 def test_stops_with_clients_connected_and_requests_parked(ottla):
     started = ottla.start()
     with socket.create_connection(started.address) as idle, socket.create_connection(started.address) as half:

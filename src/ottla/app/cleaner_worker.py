@@ -63,7 +63,7 @@ def serve(connection: Connection) -> None:
 def main() -> None:
     """See the module."""
     os.nice(NICENESS)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     # The broker is gone, or has killed the round.
     with contextlib.suppress(EOFError, ConnectionError):

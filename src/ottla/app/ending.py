@@ -29,6 +29,12 @@ SIGNAL_EXIT_BASE = 128
 """Exit codes of shells for a process that a signal ended: this and the number of the signal."""
 
 
+def stopping_signals() -> list[signal.Signals]:
+    """What asks a node to stop: also that its terminal is gone, unless whoever started it has it go on (nohup)."""
+    hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGTERM, signal.SIGINT, *hangup]
+
+
 @contextlib.contextmanager
 def ending() -> Iterator[None]:
     """Turn what the block raises into a sentence and click's Exit."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from ottla import __version__
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
+from ottla.app.ending import stopping_signals
 from ottla.app.pool import ThreadPool
 from ottla.app.process_metrics import register_process_metrics
 from ottla.app.tls import tls_of_listeners
@@ -268,7 +269,7 @@ class BrokerProcess:
 
     def _watch_for_the_end(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stopping_signals():
             loop.add_signal_handler(number, self._on_signal, number)
         if self._stop_pipe is not None:
             loop.add_reader(self._stop_pipe, self._on_stop_pipe, self._stop_pipe)

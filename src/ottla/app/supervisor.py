@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 
 from ottla.app.clock import SystemClock
 from ottla.app.disk import RealDisk
+from ottla.app.ending import stopping_signals
 from ottla.app.local_cluster import LocalBroker, LocalCluster
 from ottla.common.errors import OperatorError
 from ottla.common.properties import format_properties
@@ -62,9 +63,9 @@ class Supervisor:
         self._run_dir = tempfile.TemporaryDirectory(prefix="ottla-cluster-")
 
     async def run(self) -> int:
-        """Start all, serve until SIGTERM or SIGINT, stop all; returns the exit code. Raises OperatorError."""
+        """Start all, serve until a signal, stop all; returns the exit code. Raises OperatorError."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stopping_signals():
             loop.add_signal_handler(number, self._on_signal, number)
         if self._stop_pipe is not None:
             loop.add_reader(self._stop_pipe, self._on_stop_pipe, self._stop_pipe)
