@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 import pyarrow as pa
 
 from ottla.app import main
+from ottla.cli.command import Command
 from ottla.common.errors import OperatorError
 from ottla.pipeline import cli, session
 from ottla.pipeline.cli.load import summary_text
@@ -32,6 +34,14 @@ def test_help_has_examples(command: str) -> None:
     result = CliRunner().invoke(cli.pipeline, [command, "--help"])
     assert result.exit_code == 0
     assert f"ottla pipeline {command} " in result.output.split("Examples:")[1]
+
+
+def test_a_shell_takes_examples_as_they_stand() -> None:
+    """Outside of single quotes and comments it would run what stands between backticks."""
+    for command in cli.pipeline.commands.values():
+        assert isinstance(command, Command)
+        for example in command.examples:
+            assert "`" not in re.sub("'[^']*'|#.*", "", example)
 
 
 @pytest.mark.parametrize(

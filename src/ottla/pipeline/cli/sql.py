@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         'ottla pipeline sql "select partition, count(*) from clicks group by 1" --table lake/clicks',
         'ottla pipeline sql "select cast(value as string) from records limit 5" --table lake/clicks --json',
         "ottla pipeline sql \"select count(*) from topic.clicks where timestamp > now() - interval '1' hour\"",
-        'ottla pipeline sql "select * from topic.`page-views` where partition = 0" --output views.parquet',
+        "ottla pipeline sql 'select * from topic.`page-views` where partition = 0' --output views.parquet",
         'ottla pipeline sql "select count(*) from records where partition = 0" --table lake/clicks --engine duckdb',
     ),
 )
