@@ -104,6 +104,7 @@ def test_security_is_that_of_the_tools():
         ({"event.handler": "x"}, "interceptors"),
         ({"max.block.ms": "soon"}, "max.block.ms"),
         ({"security.protocol": "ROT13"}, "ROT13"),
+        ({"group.id": None}, "group.id is None"),
     ],
 )
 def test_what_can_not_be_is_refused_by_name(config, word):

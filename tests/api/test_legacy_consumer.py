@@ -23,6 +23,7 @@ NEEDED = {"zookeeper.connect": "localhost:2181", "group.id": "g"}
         ({"auto.commit.interval.ms": 0}, "auto.commit.interval.ms is a number from 1"),
         ({"consumer.timeout.ms": "soon"}, "consumer.timeout.ms is a number from -1"),
         ({"zookeeper.session.timeout.ms": 2**31}, "zookeeper.session.timeout.ms is a number"),
+        ({"group.id": None}, "group.id is None"),
         ({"offsets.storage": "file"}, "has to be zookeeper or kafka"),
         ({"dual.commit.enabled": "maybe"}, "has to be true or false"),
     ],

@@ -303,7 +303,14 @@ def test_a_closed_consumer_says_so(servers, topic, config):
     read(consumer, 1)
     consumer.close()
     consumer.close()
-    for use in (lambda: consumer.poll(0), consumer.commit, consumer.positions, lambda: next(iter(consumer))):
+    for use in (
+        lambda: consumer.poll(0),
+        consumer.commit,
+        consumer.positions,
+        consumer.seek_to_beginning,
+        consumer.seek_to_end,
+        lambda: next(iter(consumer)),
+    ):
         with pytest.raises(ClientClosed, match="this consumer is closed"):
             use()
 
@@ -313,6 +320,60 @@ def test_a_hook_that_hears_of_the_end_may_close(servers, topic, config):
         read(consumer, 10)
     with pytest.raises(ClientClosed):
         consumer.poll(0)
+
+
+def test_a_hook_of_a_rebalance_may_stop_and_not_close(servers, topic, config):
+    heard = []
+
+    def close(consumer, _):
+        with pytest.raises(KafkaError, match="a hook can't close its consumer") as raised:
+            consumer.close()
+        heard.append(raised.value.code)
+        consumer.stop()
+
+    with Consumer(servers, config, topics=topic, on_assign=close) as consumer:
+        for _ in consumer:
+            pass
+    assert heard == [ErrorCode.INVALID_REQUEST]
+
+
+def test_a_hook_that_fails_at_the_end_is_logged_and_the_consumer_closes(servers, admin, topic, config, caplog):
+    def fail(offsets, failure):
+        raise ZeroDivisionError
+
+    config |= {"auto.commit.interval.ms": 3_600_000}
+    with Consumer(servers, config, topics=topic, on_commit=fail) as consumer:
+        read(consumer, 20)
+    assert "failed at its end" in caplog.text
+    assert sum(offsets(admin, config).values()) == 20
+    assert not admin.group(config["group.id"]).members
+
+
+def test_what_is_no_topic_is_refused(servers, config):
+    for topics in ("", [""], ["a", ""]):
+        with pytest.raises(KafkaError) as raised:
+            Consumer(servers, config, topics=topics)
+        assert raised.value.code == ErrorCode.INVALID_REQUEST
+
+
+def test_an_age_that_is_none_is_refused(servers, config):
+    with pytest.raises(KafkaError, match=r"metadata\.max\.age\.ms") as raised:
+        Consumer(servers, config | {"metadata.max.age.ms": "old"})
+    assert raised.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_more_records_than_the_library_gives_at_once_may_be_asked_for(servers, topic, config):
+    with Consumer(servers, config | {"max.poll.records": 2_000_000}, topics=topic) as consumer:
+        assert len(read(consumer, 20)) == 20
+
+
+def test_a_topic_is_deleted_by_its_name_and_not_by_its_letters(admin):
+    for name in ("xy", "x", "y"):
+        admin.create_topic(f"{name}", partitions=1, replication_factor=1)
+    admin.delete_topics("xy")
+    assert {"x", "y"} <= set(admin.topics())
+    admin.delete_topics(["x", "y"])
+    assert not {"x", "y", "xy"} & set(admin.topics())
 
 
 def test_without_a_group_there_is_nothing_to_join(servers, topic):

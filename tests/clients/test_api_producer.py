@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import itertools
 import socket
+import sys
 import threading
 
 import pytest
@@ -175,6 +176,40 @@ def test_callbacks_may_come_from_no_call_of_the_caller(servers, topic):
         assert heard.wait(WAIT_S)
 
 
+@pytest.mark.parametrize("what", ["flush", "close"])
+def test_a_callback_that_would_wait_for_itself_is_refused(servers, topic, what):
+    """Whoever waits for it is the producer's thread, or a flush."""
+    refused = []
+    by_thread = threading.Event()
+
+    def wait(delivery):
+        with pytest.raises(KafkaError, match=f"{what} waits for the callback") as raised:
+            getattr(producer, what)()
+        refused.append(raised.value.code)
+        by_thread.set()
+
+    with Producer(servers) as producer:
+        producer.send(topic, "0", on_delivery=wait)
+        assert by_thread.wait(WAIT_S)
+        producer.send(topic, "1", on_delivery=wait)
+        producer.flush()
+    assert refused == [ErrorCode.INVALID_REQUEST] * 2
+    assert len(stored(servers, topic)) == 2
+
+
+def test_a_callback_that_ends_the_program_ends_no_thread_of_the_producer(servers, topic):
+    with Producer(servers) as producer:
+        left = threading.Event()
+
+        def leave(delivery):
+            left.set()
+            sys.exit("from a callback")
+
+        producer.send(topic, "0", on_delivery=leave)
+        assert left.wait(WAIT_S)
+        assert producer.send(topic, "1").result(WAIT_S)
+
+
 def test_a_closed_producer_says_so(servers, topic):
     producer = Producer(servers)
     producer.send(topic, "v")
@@ -273,6 +308,16 @@ def test_outside_of_a_block_nothing_is_sent(topic, transactional):
     assert raised.value.code == ErrorCode.INVALID_TXN_STATE
     with transactional.transaction(), pytest.raises(KafkaError, match="open already"), transactional.transaction():
         pass
+
+
+def test_what_was_committed_is_not_committed_again(topic, transactional):
+    with transactional.transaction() as transaction:
+        transactional.send(topic, "v")
+    with pytest.raises(KafkaError, match="no open transaction") as raised:
+        transaction.__exit__(None, None, None)
+    assert raised.value.code == ErrorCode.INVALID_TXN_STATE
+    with transactional.transaction():
+        transactional.send(topic, "v")
 
 
 @pytest.mark.parametrize("known", [False, True])

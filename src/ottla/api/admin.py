@@ -59,10 +59,10 @@ class Admin(ToolClient):
                 validate_only=validate_only,
             )
 
-    def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics; every one is tried, and the error names each that failed."""
+    def delete_topics(self, names: str | Iterable[str]) -> None:
+        """Delete topics, or the one of that name; every one is tried, and the error names each that failed."""
         with self._asking() as cluster:
-            cluster.delete_topics(list(names))
+            cluster.delete_topics([names] if isinstance(names, str) else list(names))
 
     def topics(self) -> dict[str, TopicInfo]:
         """Every topic by its name."""

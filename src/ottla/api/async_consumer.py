@@ -61,7 +61,7 @@ class AsyncConsumer(Generic[RK, RV]):
 
     async def start(self) -> None:
         """Subscribe to the topics that the constructor got."""
-        if self._topics:
+        if self._topics != ():
             await self.subscribe(self._topics)
 
     async def __aenter__(self) -> AsyncConsumer[RK, RV]:

@@ -155,7 +155,7 @@ class AsyncAdmin(_Asynchronous[Admin]):
             )
         )
 
-    async def delete_topics(self, names: Iterable[str]) -> None:
+    async def delete_topics(self, names: str | Iterable[str]) -> None:
         await self._ask(partial(self._client.delete_topics, names))
 
     async def topics(self) -> dict[str, TopicInfo]:

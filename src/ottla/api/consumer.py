@@ -52,6 +52,8 @@ STORE_S = 0.1
 STAY_S = 1.0
 """How long what was fetched is given out without a call of the library: whoever calls it too seldom is taken for dead
 (`max.poll.interval.ms`)."""
+MOST_AT_ONCE = 1_000_000
+"""Records that the library gives out in one call."""
 REFRESH_MS = 300_000
 """How often a filter looks for new topics (`metadata.max.age.ms`)."""
 NO_GROUP = "ottla-without-a-group"
@@ -101,8 +103,8 @@ class Consumer(Generic[RK, RV]):
         self._cooperative = library.get("group.protocol") == "consumer" or "cooperative" in str(
             library.get("partition.assignment.strategy", "")
         )
-        self._max_poll_records = settings.own["max.poll.records"]
-        self._refresh_s = int(str(library.get("metadata.max.age.ms", REFRESH_MS))) / 1000
+        self._max_poll_records = min(settings.own["max.poll.records"], MOST_AT_ONCE)
+        self._refresh_s = settings.number("metadata.max.age.ms", REFRESH_MS) / 1000
         self._deserializers = (key_deserializer, value_deserializer)
         self._decodes = self._deserializers != (None, None)
         self._hooks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
@@ -128,13 +130,13 @@ class Consumer(Generic[RK, RV]):
         """When the library heard what is done with, and when it was asked for records."""
         self._pending: KafkaError | None = None
         self._stopped = False
-        self._leaving = self._closed = False
+        self._leaving = self._closed = self._in_hook = False
         require_text(library.values())
         try:
             self._consumer = confluent_kafka.Consumer({**library, "on_commit": self._on_commit})
         except confluent_kafka.KafkaException as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, library_error(error.args[0]).message) from error
-        if topics:
+        if topics != ():  # an empty name is none, and refused as that
             self.subscribe(topics)
 
     def __enter__(self) -> Consumer[RK, RV]:
@@ -174,7 +176,8 @@ class Consumer(Generic[RK, RV]):
         if not names:
             self._consumer.unsubscribe()
             return
-        self._consumer.subscribe(names, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        with self._asking(f"subscribing to {', '.join(map(repr, names))}"):
+            self._consumer.subscribe(names, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def _refresh_filter(self) -> None:
         if self._filter is None or time.monotonic() < self._refresh_at:
@@ -455,6 +458,7 @@ class Consumer(Generic[RK, RV]):
             self.seek(*key, self._bound(key, reset) if offset is None else offset)
 
     def _wanted(self, partitions: Iterable[Position] | None) -> list[Position]:
+        self._require_open()
         if partitions is not None:
             return list(partitions)
         return sorted(self._owned if self._assigning is None else self._assigning)
@@ -567,7 +571,8 @@ class Consumer(Generic[RK, RV]):
                 with logged(interceptor, "on_commit"):
                     interceptor.on_commit(offsets)
         if self._on_commit_hook is not None:
-            self._on_commit_hook(offsets, failure)
+            with self._hook():
+                self._on_commit_hook(offsets, failure)
         elif failure is not None:
             logger.warning("%s", failure.message)
 
@@ -611,7 +616,16 @@ class Consumer(Generic[RK, RV]):
     def _call(self, hook: str, keys: list[Position]) -> None:
         called = self._hooks[hook]
         if called is not None and not self._closed:
-            called(self, sorted(keys))
+            with self._hook():
+                called(self, sorted(keys))
+
+    @contextlib.contextmanager
+    def _hook(self) -> Iterator[None]:
+        self._in_hook = True
+        try:
+            yield
+        finally:
+            self._in_hook = False
 
     def _drop(self, keys: list[Position]) -> None:
         """Forget what was fetched of these partitions and not given out."""
@@ -642,6 +656,8 @@ class Consumer(Generic[RK, RV]):
     def _leave(self, start: int, limit_s: float) -> None:
         if self._closed or self._leaving:  # a hook that hears of the end may close, too
             return
+        if self._in_hook:  # the library leaves no group while it waits for a hook
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a hook can't close its consumer, but stop it")
         self._leaving = self._stopped = True
         try:
             if self._in_group and self._owned:
@@ -656,9 +672,15 @@ class Consumer(Generic[RK, RV]):
         if self._subscribed:
             instance_id = self._settings.library.get("group.instance.id")
             close = partial(leave_group, self._consumer, instance_id=instance_id)
-        leaving = threading.Thread(target=close, name="leaving-the-group", daemon=True)
+        leaving = threading.Thread(target=self._end, args=(close,), name="leaving-the-group", daemon=True)
         leaving.start()
         leaving.join(limit_s)
+
+    def _end(self, close: Callable[[], object]) -> None:
+        try:
+            close()
+        except Exception:  # of a hook that hears of the last commit
+            logger.exception("a hook of the consumer of group %r failed at its end", self.group_id)
 
     def _require_open(self) -> None:
         if self._closed:

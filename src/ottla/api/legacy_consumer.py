@@ -20,7 +20,7 @@ from typing import Any, Generic
 
 from ottla.api.errors import ClientClosed, UndecodableRecord, one_family
 from ottla.api.records import RK, RV, Deserializer
-from ottla.api.settings import Config
+from ottla.api.settings import Config, as_texts
 from ottla.api.topic_filter import TopicFilter
 from ottla.client.consumer import ConsumedRecord
 from ottla.client.legacy.assignment import ConsumerThread
@@ -82,7 +82,7 @@ class LegacyConsumer(Generic[RK, RV]):
         before_starting_fetchers: Callable[[str, dict[str, dict[int, ConsumerThread]]], object] | None = None,
     ) -> None:
         """Connects later. Raises KafkaError INVALID_CONFIG, also without the extra `zookeeper`."""
-        given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in config.items()}
+        given = as_texts(config)
         for name in given:
             if name not in _NUMBERS and name not in _TEXTS and name not in CLIENT_PROPERTIES:
                 known = ", ".join(sorted([*_NUMBERS, *_TEXTS]))

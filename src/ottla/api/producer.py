@@ -15,6 +15,7 @@ Built on confluent-kafka, whose threads batch by `batch.size` and `linger.ms`, c
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import threading
@@ -38,6 +39,8 @@ from ottla.client.rdkafka import require_text
 from ottla.client.zookeeper_access import access_of_client
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.files import read_file
+
+logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
 """The library's calls can't be interrupted: short ones, so that Ctrl-C and `close` are heard."""
@@ -118,6 +121,8 @@ class Producer(Generic[K, V]):
         self._closed = False
         self._sent_count = 0
         self._burst = self._flushing = False
+        self._calls_back: set[int] = set()
+        """Threads that the library may be calling back in."""
         require_text(settings.library.values())
         self._watch = None if watched is None else _begin_watch(watched, settings)
         try:
@@ -369,6 +374,7 @@ class Producer(Generic[K, V]):
         """
         if self._closed:
             raise ClientClosed("producer")
+        self._require_no_callback("flush")
         if left := self._flush(math.inf if timeout_s is None else timeout_s):
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{left} records are not delivered after {timeout_s:g} s")
         self._raise_unheard()
@@ -377,6 +383,7 @@ class Producer(Generic[K, V]):
         """`flush`, and end; a second time it does nothing. `delivery.timeout.ms` bounds how long that takes."""
         if self._closed:
             return
+        self._require_no_callback("close")
         self._closed = True
         try:
             self._flush(math.inf)
@@ -407,7 +414,7 @@ class Producer(Generic[K, V]):
         deadline = time.monotonic() + limit_s
         self._flushing = True
         try:
-            while (left := int(self._producer.flush(POLL_S))) and time.monotonic() < deadline:
+            while (left := int(self._calling_back(self._producer.flush, POLL_S))) and time.monotonic() < deadline:
                 pass
         except self._library.KafkaException as error:
             raise library_error(error.args[0]) from error
@@ -441,12 +448,31 @@ class Producer(Generic[K, V]):
                 self._burst = False
                 self._stopped.wait(BURST_S)
                 continue
-            self._hear(POLL_S)
+            try:
+                self._hear(POLL_S)
+            except SystemExit:  # it would end this thread alone, which serves all others
+                logger.exception("a callback ends the program, which it can't from the thread of the producer")
 
     def _hear(self, limit_s: float) -> None:
         """Serve delivery reports. A fatal error comes up here too, and again from whatever is asked next."""
         with contextlib.suppress(self._library.KafkaException):
-            self._producer.poll(limit_s)
+            self._calling_back(self._producer.poll, limit_s)
+
+    def _calling_back(self, call: Callable[[float], Any], limit_s: float) -> Any:
+        """Make a call of the library that calls back; one of them may make another."""
+        thread = threading.get_ident()
+        if thread in self._calls_back:
+            return call(limit_s)
+        self._calls_back.add(thread)
+        try:
+            return call(limit_s)
+        finally:
+            self._calls_back.discard(thread)
+
+    def _require_no_callback(self, what: str) -> None:
+        """It waits for all callbacks. Raises KafkaError."""
+        if threading.get_ident() in self._calls_back:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} waits for the callback that it is called in")
 
     def count_failure(self, delivery: Delivery) -> None:
         """What hears of a record where the caller gave no `on_delivery`: the next `flush` tells of it."""

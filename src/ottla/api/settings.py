@@ -68,6 +68,10 @@ class Settings:
     own: Mapping[str, int]
     """The properties of `_OWN`."""
 
+    def number(self, name: str, default: int) -> int:
+        """One of `library` that counts here, too. Raises KafkaError INVALID_CONFIG."""
+        return _number(name, self.library.get(name, default))
+
     def seconds(self, name: str) -> float:
         """One of `own` in milliseconds, as seconds."""
         return self.own[name] / 1000
@@ -80,7 +84,7 @@ def read_settings(
 
     Without `by_library` a login counts that librdkafka has not.
     """
-    given = {name: _text(value) for name, value in (config or {}).items()}
+    given = as_texts(config or {})
     for name in given:
         if name in _BY_ARGUMENT:
             raise _invalid(f"{name} is not a property here: give the argument {_BY_ARGUMENT[name]}")
@@ -129,7 +133,7 @@ def read_servers(bootstrap_servers: str | None, config: Config | None) -> tuple[
     if listed is not None:
         bootstrap_servers = ",".join(_WITH_ID.sub(r"\1", each.strip()) for each in str(listed).split(","))
     if zookeeper is not None:
-        tls = {name: _text(rest.pop(name)) for name in list(rest) if name in CLIENT_PROPERTIES}
+        tls = as_texts({name: rest.pop(name) for name in list(rest) if name in CLIENT_PROPERTIES})
         return _NOT_KNOWN_YET, ZooKeeperServers(str(zookeeper), tls), rest
     return str(bootstrap_servers), None, rest
 
@@ -143,7 +147,14 @@ def read_tool_settings(bootstrap_servers: str, config: Config | None) -> Setting
     return read_settings(bootstrap_servers, config, {}, by_library=False)
 
 
-def _text(value: object) -> str:
+def as_texts(config: Config) -> dict[str, str]:
+    """Properties as Kafka writes them. Raises KafkaError INVALID_CONFIG for a None, as of what is not set elsewhere."""
+    return {name: _text(name, value) for name, value in config.items()}
+
+
+def _text(name: str, value: object) -> str:
+    if value is None:
+        raise _invalid(f"{name} is None: give it a value, or leave it out")
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

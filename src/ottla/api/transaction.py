@@ -106,6 +106,8 @@ class Transactions(TransactionCalls):
 
     def commit(self) -> None:
         """Deliver and commit. Raises TransactionAborted."""
+        if self._state is State.IDLE:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "there is no open transaction to commit")
         if self._refused is not None:
             self._give_up(self._refused)
         self._state = State.LOST  # until its outcome is known; an interruption leaves it so

@@ -254,7 +254,7 @@ class Connection:
                     api_key, version, self._correlation_id, self._client_id, message
                 )
             except struct.error as error:
-                what = f"a number is too large for a request {API[api_key].name}: {error}"
+                what = f"a value does not fit into a request {API[api_key].name}: {error}"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, what) from error
         try:
             deadline = time.monotonic() + allowed_s

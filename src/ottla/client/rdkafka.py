@@ -53,9 +53,13 @@ def leave_group(consumer: Any, *, instance_id: str | None = None) -> None:
     if not instance_id:
         consumer.unsubscribe()
         until = time.monotonic() + GIVE_UP_LIMIT_S
-        while (consumer.consume(_DRAINED, _DRAIN_WAIT_S) or consumer.assignment()) and time.monotonic() < until:
-            pass
-    consumer.close()
+        try:
+            while (consumer.consume(_DRAINED, _DRAIN_WAIT_S) or consumer.assignment()) and time.monotonic() < until:
+                pass
+        finally:  # also where a callback raises
+            consumer.close()
+    else:
+        consumer.close()
 
 
 class LibraryOutage:
