@@ -86,3 +86,13 @@ def scripted():
     yield broker
     broker.close()
     assert not broker.errors
+
+
+@pytest.fixture
+def hangs_up():
+    """Another one, which closes every connection in place of its first answer."""
+    broker = ScriptedBroker()
+    broker.answers[ApiKey.API_VERSIONS] = lambda version, request: None
+    yield broker
+    broker.close()
+    assert not broker.errors

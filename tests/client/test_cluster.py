@@ -119,6 +119,18 @@ def fetch_answer(**data):
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=TOPIC_ID, partitions=[partition])])
 
 
+def test_one_that_hangs_up_at_once_is_told_unless_the_next_server_answers(shape, scripted, hangs_up):
+    """It may speak TLS, or have all the connections that it may have."""
+    with Cluster(f"{hangs_up.address},{scripted.address}", client_id="t", timeout_s=60) as cluster:
+        assert "t" in cluster.topics()
+    with (
+        Cluster(hangs_up.address, client_id="t", timeout_s=60) as cluster,
+        pytest.raises(BrokerUnreachable, match="before its first answer"),
+    ):
+        cluster.topics()
+    assert len(hangs_up.requests) == 2
+
+
 def test_metadata_as_values(shape, cluster):
     info = cluster.describe()
     assert (info.cluster_id, info.controller_id, [b.node_id for b in info.brokers]) == ("cluster", 1, [1])

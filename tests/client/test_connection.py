@@ -113,7 +113,7 @@ def test_a_broker_that_hangs_up(scripted):
 
 def test_one_that_hangs_up_at_once_may_speak_tls(scripted):
     scripted.answers[ApiKey.API_VERSIONS] = lambda version, request: None
-    with pytest.raises(ConnectionLost, match=r"closed the connection before its first answer.*--command-config"):
+    with pytest.raises(BrokerUnreachable, match=r"closed the connection before its first answer.*--command-config"):
         connect(scripted.port)
 
 

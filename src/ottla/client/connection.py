@@ -128,7 +128,7 @@ class Connection:
             if isinstance(error.__cause__, ssl.SSLError):  # TLS 1.3 refuses a client after its first request
                 raise _refused(self.address, error.__cause__) from error
             if tls is None and not self._versions:
-                raise ConnectionLost(
+                raise BrokerUnreachable(
                     f"{error} before its first answer; a listener that speaks TLS does so with a client that does not: "
                     "name the settings by --command-config or --profile (ottla mirror: --from-config, --to-config)"
                 ) from error
