@@ -111,3 +111,24 @@ def test_what_is_told_of_writes_and_mistakes(spark: Any, tmp_path: Path) -> None
 def test_whatever_reads_is_run(spark: Any, tmp_path: Path, statement: str) -> None:
     register_tables(spark, [table(tmp_path / "clicks")])
     assert run_sql(spark, statement).num_rows > 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        (
+            "select " + "- " * 10_000 + "1",
+            "^Spark refused the statement: it is nested too deep for Spark: take it apart",
+        ),
+        (
+            f"select {'abs(' * 450}1{')' * 450}",
+            "^Spark refused the statement: it is nested too deep for Spark: take it",
+        ),
+        (f"select {'array(' * 100}1{')' * 100}", "^the result can't be handed over: .*; make a text .* by to_json$"),
+        ("(" * 20_000 + "select 1" + ")" * 20_000, "^the statement has more than 500 parentheses open at once"),
+    ],
+    ids=["stack", "parser", "result", "parentheses"],
+)
+def test_what_is_nested_too_deep(spark: Any, statement: str, told: str) -> None:
+    with pytest.raises(OperatorError, match=told):
+        run_sql(spark, statement)

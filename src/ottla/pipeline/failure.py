@@ -30,6 +30,7 @@ JAVA_DIED = (
     "Spark's Java process ended while it was at work, as it does when memory runs out and the system kills it; leave "
     "it more memory, or run fewer tasks at once with --master local[N]"
 )
+TOO_DEEP = "it is nested too deep for Spark: take it apart, by WITH or into several statements"
 NO_ROOM = os.strerror(errno.ENOSPC)
 """As Java has it too."""
 NO_PROGRAM = "Cannot run program"
@@ -116,6 +117,8 @@ def _without_class(text: str) -> str:
 
 
 def _advised(reason: str) -> str:
+    if reason.startswith("java.lang.StackOverflowError"):
+        return TOO_DEEP
     if "JAVA_GATEWAY_EXITED" in reason:
         return (
             "Java ended before Spark began; where it said why it stands above, and what it was told is "

@@ -18,7 +18,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError, OttlaError
-from ottla.pipeline.failure import refusal, spark_reason
+from ottla.pipeline.failure import TOO_DEEP, os_reason, refusal, spark_reason
+from ottla.pipeline.nesting import require_shallow
 from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.table import FileLayout, Table
 from ottla.pipeline.topic_views import allow_pushdown
@@ -29,6 +30,7 @@ MAX_READERS = 256
 READS_ONLY = "`ottla pipeline sql` does not write, it takes queries, SHOW, DESCRIBE and EXPLAIN of a query"
 READING_COMMANDS = frozenset({"SHOW", "DESCRIBE", "DESC"})
 """First words of statements that are no queries and change nothing."""
+_TOO_COMPLEX = "FAILED_TO_PARSE_TOO_COMPLEX"
 _EXPLAIN = re.compile(r"EXPLAIN\s+(?:(?:LOGICAL|FORMATTED|EXTENDED|CODEGEN|COST)\s+)?", re.IGNORECASE)
 """Spark runs what EXECUTE IMMEDIATE gives it to explain, so what follows has to be a query."""
 _GLOB_CHARACTERS = re.compile(r"([{}\[\]*?\\])")
@@ -120,20 +122,28 @@ def _read_remote(spark: Any, layout: FileLayout, schema: pa.Schema, spark_schema
 
 def run_sql(spark: Any, statement: str, *, reads_topics: bool = False) -> Any:
     """The result as an Arrow table. Raises OperatorError with Spark's first line when the statement is wrong, and
-    without running it when it is no query; OttlaError when a task of it fails."""
+    without running it when it is no query or nested too deep; OttlaError when a task of it fails."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException, PythonException
 
     statement = statement.strip().removesuffix(";")
+    require_shallow(statement)
     try:
         _require_reading(spark, statement)
         if reads_topics:
             allow_pushdown(spark, statement)
         return spark.sql(statement).toArrow()
     except (PythonException, Py4JError, ConnectionError, EOFError) as error:  # a task failed, or Java itself is gone
-        raise OttlaError(f"the query failed: {spark_reason(error)}") from error
+        reason = spark_reason(error)
+        if reason == TOO_DEEP:
+            raise OperatorError(f"Spark refused the statement: {reason}") from error
+        raise OttlaError(f"the query failed: {reason}") from error
     except PySparkException as error:
         raise OperatorError(f"Spark refused the statement: {refusal(error)}") from error
+    except (OSError, pa.ArrowException) as error:  # columns that are nested deeper than Arrow hands over
+        raise OperatorError(
+            f"the result can't be handed over: {os_reason(error)}; make a text of what is nested, by to_json"
+        ) from error
 
 
 def _require_reading(spark: Any, statement: str) -> None:
@@ -145,6 +155,8 @@ def _require_reading(spark: Any, statement: str) -> None:
     try:
         spark.sql(f"SELECT * FROM (\n{_explained(statement)}\n)")
     except ParseException as error:
+        if error.getCondition() == _TOO_COMPLEX:
+            raise OperatorError(f"Spark refused the statement: {TOO_DEEP}") from error
         raise OperatorError(f"the statement is no query: {refusal(error)}; {READS_ONLY}") from error
     except AnalysisException:
         pass  # a query of something that is not there: running it says so with the right line

@@ -83,6 +83,7 @@ def test_a_python_function() -> None:
         ("[sources.views]", "[source.views]", "no key 'source'; did you mean sources?"),
         ("[sources.views]", '[sources."a b"]', "a view's name is of letters"),
         ("[sources.views]", "[sources.result]", "choose another"),
+        ('sql = "', 'sql = "' + "(" * 501, "[query] sql has more than 500 parentheses open"),
         ('topic = "views"', "", "needs exactly one of topic, topics and topic_pattern"),
         ('topic = "views"', 'topic = "views"\ntopics = ["a"]', "exactly one of topic, topics and topic_pattern"),
         ('topic = "views"', "topics = []", "topics: is empty"),

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from ottla.common.errors import OperatorError
 from ottla.common.files import read_file
 from ottla.common.suggestion import did_you_mean
+from ottla.pipeline.nesting import require_shallow
 from ottla.pipeline.sinks.formats import TABLE_FORMATS
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
 
@@ -181,6 +182,7 @@ def _query(section: _Section, directory: Path) -> QueryDefinition:
         raise OperatorError("[query] needs exactly one of sql and python")
     output = section.choice("output", OUTPUTS, "append")
     if sql:
+        require_shallow(sql, "[query] sql")
         return QueryDefinition(sql.strip().removesuffix(";"), output=output)
     named = _PYTHON.fullmatch(python)
     if named is None:
@@ -212,6 +214,7 @@ def _result(section: _Section, query: QueryDefinition) -> ResultDefinition:
     if catalog is not None and format_ not in (None, "iceberg"):
         section.refuse("format", "a catalog holds Iceberg tables")
     sql = section.text("sql").strip().removesuffix(";")
+    require_shallow(sql, "[result] sql")
     partition_by = section.texts("partition_by")
     return ResultDefinition(table, format_, catalog, partition_by, keys, topic, section.text("key"), sql)
 

@@ -1,0 +1,23 @@
+"""Parentheses are counted as they are open at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.nesting import MAX_NESTING, require_shallow
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["", ")" * 1000, "(1)+" * 1000, "(" * MAX_NESTING + ")" * MAX_NESTING],
+    ids=["empty", "closed", "beside one another", "the most"],
+)
+def test_what_is_not_too_deep(statement: str) -> None:
+    require_shallow(statement)
+
+
+@pytest.mark.parametrize("closed", [0, MAX_NESTING + 1])
+def test_what_is_too_deep(closed: int) -> None:
+    with pytest.raises(OperatorError, match=r"^\[query\] sql has more than 500 parentheses open at once, .* by WITH"):
+        require_shallow("(" * (MAX_NESTING + 1) + ")" * closed, "[query] sql")
