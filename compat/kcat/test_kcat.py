@@ -17,9 +17,10 @@ pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is no
 
 
 def kcat(broker: Broker, *arguments: str, stdin: str = "") -> str:
-    """What kcat printed."""
+    """What kcat printed. One that reads to the end waits for it with a fetch, half a second unless told otherwise."""
+    settings = ("-X", "fetch.wait.max.ms=50") if "-C" in arguments else ()
     result = subprocess.run(
-        ["kcat", "-b", broker.bootstrap_servers, *arguments],
+        ["kcat", "-b", broker.bootstrap_servers, *settings, *arguments],
         input=stdin,
         capture_output=True,
         text=True,
