@@ -220,6 +220,15 @@ class TestWishes:
         rejoin(world, world.settled(), "t", 3)
         world.until(lambda: world.partition("t").replicas == (3, 2))
 
+    def test_what_of_a_reassignment_is_refused_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
+        world = cluster(1, 2, 3)
+        made(world, "t", (1, 2))
+        wished = {("t", 0): (3, 2), ("t", 1): (3, 2), ("never", 0): (1, 2)}
+        world.write(Create(paths.REASSIGN_PARTITIONS, encode_reassignment(wished)))
+        world.until(lambda: not world.there(paths.REASSIGN_PARTITIONS))
+        assert world.partition("t").adding_replicas == (3,)
+        assert "refused for 2 of 3 partitions, the first is t-1: " in caplog.text
+
     def test_a_reassignment_to_a_broker_that_has_just_come(self) -> None:
         world = cluster(1, 2)
         made(world, "t", *[(1, 2)] * 10)

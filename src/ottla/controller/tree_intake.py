@@ -27,7 +27,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from ottla.common.errors import KafkaError, ProtocolError
+from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.rounds import Round
 from ottla.common.topic_partition import TopicPartition
 from ottla.controller.driver import Controller
@@ -43,6 +43,7 @@ from ottla.metadata.log import LeaderAndEpoch
 from ottla.metadata.records import versioned
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
 )
@@ -303,4 +304,22 @@ def _moving(moves: Sequence[tuple[TopicPartition, Sequence[int]]]) -> Handler:
         asked = topics.setdefault(topic, ReassignableTopic(name=topic))
         asked.partitions.append(ReassignablePartition(partition_index=number, replicas=list(replicas)))
     request = AlterPartitionReassignmentsRequest(topics=list(topics.values()))
-    return lambda image, context: handle_alter_partition_reassignments(image, request, context)
+
+    def move(image: MetadataImage, context: ControllerContext) -> ControllerResult[AlterPartitionReassignmentsResponse]:
+        result = handle_alter_partition_reassignments(image, request, context)
+        refused = [
+            f"{topic.name}-{each.partition_index}: {each.error_message or ErrorCode(each.error_code).name}"
+            for topic in result.response.responses
+            for each in topic.partitions
+            if each.error_code
+        ]
+        if refused:
+            logger.warning(
+                "a reassignment that was asked for in ZooKeeper is refused for %d of %d partitions, the first is %s",
+                len(refused),
+                len(moves),
+                refused[0],
+            )
+        return result
+
+    return move
