@@ -20,10 +20,13 @@ import pyarrow as pa  # noqa: E402
 
 from ottla.client.cluster import Cluster  # noqa: E402
 from ottla.client.failure import TopicNotFound  # noqa: E402
-from ottla.common.errors import OttlaError  # noqa: E402
+from ottla.common.errors import OperatorError, OttlaError  # noqa: E402
+from ottla.pipeline.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.load import LoadSummary, Observer, load  # noqa: E402
 from ottla.pipeline.plan import Boundary, DataLossError, LoadPlan, PlanSettings  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
+from ottla.pipeline.sinks.table import FileLayout  # noqa: E402
+from ottla.pipeline.snapshot.shape import Shape  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
 from ..cluster.nodes import eventually  # noqa: E402
@@ -102,6 +105,31 @@ def test_partitions_that_are_added_are_taken_up(bootstrap: str, table: Path, loa
     assert load_topic(bootstrap, topic).rows == 4
     assert held(table) == in_topic(bootstrap, topic)
     assert load_topic(bootstrap, topic).version is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        (Shape(2).partition_columns, "is a snapshot, which holds one row a key"),
+        (["page"], "can't be partitioned by 'page', which is no column of its rows"),
+    ],
+)
+def test_a_table_that_another_made_in_the_meantime(
+    bootstrap: str, table: Path, columns: list[str], sentence: str
+) -> None:
+    """The load had looked before."""
+    topic = new_topic(bootstrap, 1)
+    produce(bootstrap, topic, numbered(range(10), 1))
+
+    class Overtaken(DeltaTarget):
+        def ensure(self, schema: pa.Schema) -> FileLayout:
+            others = pa.schema([*SCHEMA, *((name, pa.int32()) for name in columns)])
+            DeltaTarget(table, partition_by=columns).ensure(others)
+            return super().ensure(schema)
+
+    with pytest.raises(OperatorError, match=sentence):
+        load([topic], Overtaken(table), bootstrap, lambda: nullcontext(Tasks()), PlanSettings())
+    assert not list(table.rglob("*.parquet"))
 
 
 def test_a_topic_that_is_deleted_while_it_is_loaded(bootstrap: str, table: Path, load_topic: Load) -> None:

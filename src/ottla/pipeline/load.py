@@ -30,7 +30,7 @@ from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.reading import Planner, Reading, find_reading
 from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
 from ottla.pipeline.sinks.table import Committed, DataFile, Table, TableCommit, files_from_json
-from ottla.pipeline.snapshot.shape import require_no_snapshot
+from ottla.pipeline.snapshot.shape import require_no_snapshot, require_rows
 from ottla.pipeline.summary import RunSummary, Summary, with_commit, with_plan
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.value_format import ValueFormat
@@ -126,6 +126,7 @@ def _run(
     plan = reading.plan
     layout = target.ensure(rows_schema(target, reading.decoder))
     settings = reading.land_settings(layout, target.dead_letters().layout())
+    require_rows(target, layout, settings.schema)
     with leased_files(target, settings.load_id) as lease:
         started = landing = landed_at = time.monotonic()
         rows: list[Landed] = []

@@ -48,7 +48,7 @@ from ottla.pipeline.sinks.table import (
     stored_schema,
 )
 from ottla.pipeline.sinks.writer import new_load_id
-from ottla.pipeline.snapshot.shape import require_no_snapshot
+from ottla.pipeline.snapshot.shape import require_no_snapshot, require_rows
 from ottla.pipeline.tasks import map_rows, table_directory, task_failure
 
 OWNER = "ottla-replays"
@@ -155,6 +155,7 @@ def copy_rows(
     schema = stored_schema(target.format, with_date_column(schema, columns))
     require_partition_columns(schema, columns)
     layout, load_id = target.ensure(schema), new_load_id()
+    require_rows(target, layout, schema)
     with leased_files(target, load_id) as lease:
         with open_session() as spark:
             frame = _within(read_table(spark, source), column, bounds)

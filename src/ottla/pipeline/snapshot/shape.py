@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.decode import SCHEMA
-from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.sinks.partitioning import require_partition_columns
+from ottla.pipeline.sinks.table import FileLayout, Table
 from ottla.pipeline.transform.columns import RESERVED_COLUMNS
 
 DEFAULT_BUCKETS = 16
@@ -111,6 +112,14 @@ def settled_shape(table: Table, buckets: int | None, *, history: bool) -> Shape:
             "away, or make the snapshot anew in another directory"
         )
     return found
+
+
+def require_rows(table: Table, layout: FileLayout, schema: pa.Schema) -> None:
+    """Raise OperatorError where a table, as it is now that it was made, takes no rows of `schema`: another command may
+    have made it in the meantime, as a snapshot or in other partitions."""
+    if layout.partition_columns:
+        require_no_snapshot(table)
+        require_partition_columns(schema, layout.partition_columns)
 
 
 def require_no_snapshot(table: Table) -> None:

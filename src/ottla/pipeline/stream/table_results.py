@@ -43,7 +43,7 @@ from ottla.pipeline.sinks.table import (
     stored_schema,
 )
 from ottla.pipeline.sinks.writer import new_load_id
-from ottla.pipeline.snapshot.shape import require_no_snapshot
+from ottla.pipeline.snapshot.shape import require_no_snapshot, require_rows
 from ottla.pipeline.stream.rows import arrow_schema, write_rows
 from ottla.pipeline.stream.state import StreamState, owner_id, pipeline_id
 
@@ -144,6 +144,7 @@ class TableResults:
 
     def prepare(self, frame: Any, batch: int) -> None:
         self._layout = self._table.ensure(self._schema)
+        require_rows(self._table, self._layout, self._schema)
         held = self._held()
         if held.has(batch):
             raise StaleCommitError(f"batch {batch} came into the table {self.location} in the meantime; run it again")
