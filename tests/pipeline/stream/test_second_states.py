@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.client.model import CommittedOffset
+from ottla.client.transactional_producer import TransactionalProducer
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.schema_file import EXAMPLE
 
@@ -92,3 +94,14 @@ def test_a_topic_is_that_of_a_stream_that_has_sent_nothing_yet(
     with pytest.raises(OperatorError, match=REFUSED.format(state=tmp_path / "second")):
         streams.run(text, checkpoint=tmp_path / "second")
     assert streams.run(text).rows_out == 0
+
+
+def test_one_that_was_killed_while_it_took_the_topic(
+    streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str
+) -> None:
+    """Its transaction is open for minutes; the next one ends it."""
+    target, group = make_topic(), f"ottla-sink-stream-words-{topic}-owner"
+    send([b"one"])
+    killed = TransactionalProducer(bootstrap, group)
+    killed.send_offsets(group, {(target, 0): CommittedOffset(0, -1, "7")})
+    assert streams.run(definition(topic, f'topic = "{target}"')).rows_out == 1

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -30,7 +30,7 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.sinks.epochs import ABORT_S, EpochTask, write_epoch
 from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, files_to_json
-from ottla.pipeline.sinks.topic import TopicTarget
+from ottla.pipeline.sinks.topic import LIBRARYS_END, TopicTarget
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.stores.durable import write_durably
 from ottla.pipeline.stream.rows import arrow_schema, write_rows
@@ -67,6 +67,7 @@ class TopicResults:
             of_task = re.compile(re.escape(_TASK_GROUP.format(self._stream)) + r"\d+")
             groups = [one.group_id for one in cluster.groups() if of_task.fullmatch(one.group_id)]
             sent = [one.offset for group in groups for one in cluster.group_offsets(group).values()]
+            owner = self._owner(cluster.group_offsets(self._owner_group))
         newest = max(sent, default=0) - 1
         if newest > planned:
             raise OperatorError(
@@ -74,24 +75,19 @@ class TopicResults:
                 f"none after {planned}: going on would add them again. Put the newer state back or name it with "
                 "--checkpoint; or begin anew with another name"
             )
-        if not self._is_own():
-            self._take()
-
-    def _is_own(self) -> bool:
-        """Whether the topic is this state's; false where it is nobody's. Raises OperatorError."""
-        group = _OWNER_GROUP.format(self._stream)
-        found = self._target.committed_offsets(group).get(self._owner_position)
-        owner = None if found is None else int(found.metadata)
         self._state.require_own(owner, self.location, self._name)
-        return owner is not None
+        if owner is None:
+            self._take()
 
     def _take(self) -> None:
         """Make the topic this state's, unless another does so in the same moment. Raises OperatorError, KafkaError."""
-        group = _OWNER_GROUP.format(self._stream)
-        producer = self._target.transactional_producer(group)
+        producer = self._target.transactional_producer(self._owner_group)  # which ends what a killed one left open
         try:
-            if not self._is_own():  # nobody takes it from now on without that this producer is fenced
-                producer.send_offsets(group, {self._owner_position: CommittedOffset(0, -1, str(self._state.owner))})
+            owner = self._owner(self._target.committed_offsets(self._owner_group))
+            self._state.require_own(owner, self.location, self._name)
+            if owner is None:
+                progress = {self._owner_position: CommittedOffset(0, -1, str(self._state.owner))}
+                producer.send_offsets(self._owner_group, progress)
                 producer.commit()
         except ProducerFenced as error:
             raise OperatorError(
@@ -100,6 +96,15 @@ class TopicResults:
             ) from error
         finally:
             producer.end(ABORT_S)
+
+    def _owner(self, committed: Mapping[Position, CommittedOffset]) -> int | None:
+        """Whose the topic is, by the offsets of its group."""
+        found = committed.get(self._owner_position)
+        return None if found is None else int(found.metadata.rstrip(LIBRARYS_END))
+
+    @property
+    def _owner_group(self) -> str:
+        return _OWNER_GROUP.format(self._stream)
 
     @property
     def _owner_position(self) -> Position:
