@@ -6,6 +6,7 @@ Each of these looks like a first start; it would hide what is there, or come bac
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -232,6 +233,20 @@ def test_partitions_beside_a_metadata_log_that_is_gone(used: Path) -> None:
         assert "kept-0" in sentence
     assert partitions
     assert partitions.items() <= kept(used).items()
+
+
+def test_the_directories_of_a_broker_in_another_order(used: Path) -> None:
+    """The first of them has the metadata log."""
+    second = used.parent / "second"
+    second.mkdir()
+    meta = (used / "meta.properties").read_text()
+    (second / "meta.properties").write_text(re.sub("directory.id=.*", "directory.id=JEXY6aqzQY-32P5TStzaFg", meta))
+    shutil.move(used / "kept-1", second)
+    for _ in range(2):  # the first has made an empty metadata log
+        sentence = refusal("--set", f"log.dirs={second},{used}", "--port", "0")
+        assert f"name {used} first in log.dirs" in sentence
+    with Broker(data_dir=f"{used},{second}") as broker, Cluster(broker.bootstrap_servers) as client:
+        assert all(partition.leader == 1 for partition in client.topic("kept").partitions)
 
 
 def test_directories_of_somebody_else_beside_a_first_start(tmp_path: Path) -> None:

@@ -152,10 +152,17 @@ def refuse_partitions(disk: Disk, config: BrokerConfig) -> None:
 
     Raises OSError.
     """
+    its_place = config.metadata_log_dir
+    others = [each for each in config.log_dirs if each != its_place and disk.exists(f"{each}/{METADATA_DIR}")]
     for directory in config.log_dirs:
         found = partition_directories(disk, directory)
+        if found and others:
+            raise OperatorError(
+                f"the metadata log of the partitions in {directory} ({shown(found)}) lies in {others[0]}, and that in "
+                f"{its_place} knows of nothing: name {others[0]} first in log.dirs, or by metadata.log.dir"
+            )
         if found:
-            its = "its metadata log" if directory == config.metadata_log_dir else f"in {config.metadata_log_dir}"
+            its = "its metadata log" if directory == its_place else f"in {its_place}"
             raise OperatorError(
                 f"the data directory {directory} holds partitions ({shown(found)}), and {its} {METADATA_DIR} "
                 "knows of nothing: restore that from a copy, or set log.dirs (--data-dir) to another directory"
