@@ -258,6 +258,12 @@ def hang(servers: str, name: str, partition: int = 0) -> int:
     return int(found.producer_id)
 
 
+def test_on_a_broker_that_is_not_there_nothing_is_looked_for(run):
+    result = run(txn, "hanging", "--broker", "99", "--json", exit_code=2)
+    assert "broker 99 is not there" in result.stderr
+    assert json.loads(run(txn, "hanging", "--broker", "1", "--json").stdout) == []
+
+
 def test_a_hanging_transaction_is_found_and_aborted(run, servers, name):
     run(produce, name, "-p", "0", stdin="before\n")
     producer_id = hang(servers, name)

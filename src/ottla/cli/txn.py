@@ -255,7 +255,12 @@ def hanging(
 
 
 def _searched(cluster: Cluster, topics: Selection, broker_id: int | None) -> list[Position]:
-    """The partitions that are asked for; those without a leader have nobody to ask."""
+    """The partitions that are asked for; those without a leader have nobody to ask.
+
+    Raises OperatorError for a broker that is not there: nothing that hangs on it would be a good answer.
+    """
+    if broker_id is not None and broker_id not in (each.node_id for each in cluster.describe().brokers):
+        raise OperatorError(f"broker {broker_id} is not there: `ottla cluster brokers` lists those that are")
     infos = cluster.topics()
     wanted = set(find_positions(cluster, topics)) if topics else None
     return [
