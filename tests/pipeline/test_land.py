@@ -204,6 +204,23 @@ def test_a_topic_made_again_under_a_task(cluster: MemoryCluster, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
+def test_a_topic_made_again_behind_the_last_fetch(
+    cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log is shorter than what was read, and was not cut."""
+    epoch_ends = cluster.epoch_ends
+
+    def late(*arguments: Any) -> dict[tuple[str, int], int]:
+        cluster.create("clicks", 1)
+        return epoch_ends(*arguments)
+
+    monkeypatch.setattr(cluster, "epoch_ends", late)
+    row = land(cluster, tmp_path, 0, 200)
+    assert row.error_kind == "failed"
+    assert "'clicks' was deleted and created again" in row.error
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_log_cut_back_under_a_task(cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unclean election between two fetches: what comes then has the planned offsets and is something else."""
     monkeypatch.setattr(fetching, "FETCH_BYTES", 1)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from ottla.client.failure import TopicReplaced
 from ottla.client.model import EARLIEST_TIMESTAMP, NO_OFFSET
 from ottla.common.errors import ErrorCode, KafkaError, OttlaError
+from ottla.common.ids import uuid_from_string
 from ottla.pipeline.decode import Decoded
 from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss, fetch_planned
 from ottla.pipeline.sources.source import RangePart, RecordsDeletedError, decode_part
@@ -84,12 +86,18 @@ def _after_loss(cluster: ClusterView, whole: OffsetRange, offset: int, on_data_l
 
 
 def require_whole(cluster: ClusterView, whole: OffsetRange) -> None:
-    """Raise DataLossError when the log was cut below the range's end since the plan: other records are in it then."""
+    """Raise DataLossError when the log was cut below the range's end since the plan: other records are in it then.
+
+    TopicReplaced where it is the log of another topic, which has other epochs.
+    """
     if whole.leader_epoch < 0:
         return
     key = (whole.topic, whole.partition)
     end = cluster.epoch_ends({key: whole.leader_epoch})[key]
     if NO_OFFSET < end < whole.end_offset:
+        planned, found = uuid_from_string(whole.topic_id), cluster.topic(whole.topic).topic_id
+        if found != planned:
+            raise TopicReplaced(whole.topic, planned, found)
         raise DataLossError(
             f"topic {whole.topic!r} partition {whole.partition}: the log was cut back to offset {end} while it was "
             "read; what was read is void, run it again"
