@@ -66,6 +66,11 @@ def test_the_walk_finds_them_all() -> None:
             "ottla: an argument is not valid UTF-8: b'a\\xff'\n",
         ),
         (
+            UnicodeEncodeError("utf-8", "\udcc3\udcbc", 0, 1, "surrogates not allowed"),
+            2,
+            "ottla: an argument is more than ASCII, and this locale knows no more: 'ü'; set LC_ALL to one of UTF-8\n",
+        ),
+        (
             confluent_kafka.KafkaException(confluent_kafka.KafkaError(10)),
             1,
             "ottla: Broker: Message size too large\n",

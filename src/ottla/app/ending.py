@@ -107,7 +107,15 @@ def _words(error: OSError) -> str:
 
 
 def _unicode_error_text(error: UnicodeError) -> str:
-    """Arguments and the environment come with bytes that are no UTF-8 as surrogates, which nothing can encode."""
-    if isinstance(error, UnicodeEncodeError) and any("\udc80" <= char <= "\udcff" for char in error.object):
-        return f"an argument is not valid UTF-8: {error.object.encode('utf-8', 'surrogateescape')!r}"
-    return f"a text is not valid: {error}"
+    """Arguments and the environment come with bytes that are no UTF-8 as surrogates, which nothing can encode.
+
+    In a locale that knows ASCII alone so do those of every other text.
+    """
+    if not isinstance(error, UnicodeEncodeError) or not any("\udc80" <= char <= "\udcff" for char in error.object):
+        return f"a text is not valid: {error}"
+    data = error.object.encode("utf-8", "surrogateescape")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"an argument is not valid UTF-8: {data!r}"
+    return f"an argument is more than ASCII, and this locale knows no more: {text!r}; set LC_ALL to one of UTF-8"
