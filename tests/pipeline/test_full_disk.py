@@ -6,6 +6,7 @@ Without Spark: what a load's task, its commit, compact, vacuum and status do is 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,35 @@ def test_directories_without_rights(tmp_path: Path, trouble: str) -> None:
     else:
         assert {f"{kind} {name}" for kind in KINDS for name in ("load", "compact", "new")} <= failed(found)
         assert not {f"{kind} rows" for kind in KINDS} & failed(found)
+
+
+@pytest.mark.pipeline
+def test_no_room_for_what_a_query_shuffles(tmp_path: Path) -> None:
+    """One sentence, none of Spark's own, and nothing stays; with room the same command gives its rows."""
+    pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
+    table = tmp_path / "table"
+    from ottla.pipeline.decode import SCHEMA
+    from ottla.pipeline.sinks.delta import DeltaTarget
+
+    DeltaTarget(table).ensure(SCHEMA)
+    dealt = "select /*+ REPARTITION(8) */ repeat(sha2(cast(id as string), 512), 4) as text from range(200000)"
+    statement = f"select count(distinct text) as texts from ({dealt})"
+    query = ["pipeline", "sql", statement, "--table", str(table), "--csv", "--master", "local[2]"]
+    with SmallDisk(tmp_path, 3 * MEGABYTE) as disk:
+        found = [
+            subprocess.run(
+                [disk.python, "-m", "ottla", *query],
+                env={**os.environ, "TMPDIR": str(place)},
+                capture_output=True,
+                text=True,
+                timeout=RUN_S,
+                check=False,
+            )
+            for place in (disk.path, tmp_path)
+        ]
+        assert os.listdir(disk.outside) == []
+    full, done = found
+    assert (full.returncode, full.stdout) == (2, "")
+    assert full.stderr.startswith("ottla: the query failed: No space left on device, where Spark keeps"), full.stderr
+    assert len(full.stderr.splitlines()) == 1
+    assert (done.returncode, done.stdout.split()) == (0, ["texts", "200000"]), done.stderr

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError, OttlaError
-from ottla.pipeline.failure import TOO_DEEP, os_reason, refusal, spark_reason
+from ottla.pipeline.failure import NO_ROOM, TOO_DEEP, os_reason, refusal, spark_reason
 from ottla.pipeline.nesting import require_shallow
 from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.table import FileLayout, Table
@@ -137,7 +137,8 @@ def run_sql(spark: Any, statement: str, *, reads_topics: bool = False) -> Any:
         reason = spark_reason(error)
         if reason == TOO_DEEP:
             raise OperatorError(f"Spark refused the statement: {reason}") from error
-        raise OttlaError(f"the query failed: {reason}") from error
+        kind = OperatorError if reason.startswith(NO_ROOM) else OttlaError
+        raise kind(f"the query failed: {reason}") from error
     except PySparkException as error:
         raise OperatorError(f"Spark refused the statement: {refusal(error)}") from error
     except (OSError, pa.ArrowException) as error:  # columns that are nested deeper than Arrow hands over

@@ -159,6 +159,8 @@ logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
 logger.ends.name = org.apache.spark.TaskContextImpl
 logger.ends.level = off
+logger.shuffle.name = org.apache.spark.storage.DiskBlockObjectWriter
+logger.shuffle.level = off
 logger.streams.name = org.apache.spark.sql.execution.streaming
 logger.streams.level = off
 """
