@@ -7,8 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from ottla.common.errors import ErrorCode
+from ottla.coordinator.runtime import CoordinatorState
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -67,6 +70,30 @@ def test_a_creation_waits_for_those_before_it_and_not_for_those_behind(server: S
     assert opened(server, "second") < MANY
     second.answer()
     assert opened(server, "second") == MANY
+
+
+@pytest.mark.parametrize(("key_type", "topic"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
+def test_who_asks_for_a_coordinator_waits_until_it_is_there(
+    server: Server, client: Connection, key_type: int, topic: str
+) -> None:
+    finding = FindCoordinatorRequest(coordinator_keys=["g"], key_type=key_type)
+    assert not client.send(finding, 6), "the topic is to be made first"
+    run_until_some_are_open(server, topic)
+    second = server.connect()
+    assert [coordinator.error_code for coordinator in second.ask(finding, 6).coordinators] == [0]
+    coordination = server.broker.parts.coordinations[key_type]
+    assert coordination.runtime.state(coordination.runtime.partition_for("g")) is CoordinatorState.ACTIVE
+    assert [coordinator.error_code for coordinator in client.answer().coordinators] == [0]
+
+
+def test_a_group_may_be_asked_for_as_soon_as_its_coordinator_was_named(server: Server, client: Connection) -> None:
+    finding = FindCoordinatorRequest(coordinator_keys=["g"])
+    client.send(finding, 6)
+    run_until_some_are_open(server, "__consumer_offsets")
+    second = server.connect()
+    second.ask(finding, 6)
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id="nobody")
+    assert second.ask(heartbeat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_topic_is_deleted_while_its_partitions_are_opened(server: Server, client: Connection) -> None:

@@ -62,7 +62,7 @@ class Host(NamedTuple):
 class Coordination(Generic[S]):
     """Owner of one coordinator's runtime."""
 
-    __slots__ = ("_node_id", "runtime", "topic")
+    __slots__ = ("_node_id", "_replicas", "runtime", "topic")
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class Coordination(Generic[S]):
         that have records in it."""
         self.topic = topic
         self._node_id = host.node_id
+        self._replicas = host.replicas
         machine = host.machine
         self.runtime: CoordinatorRuntime[S] = CoordinatorRuntime(
             name=topic.name,
@@ -151,8 +152,15 @@ class Coordination(Generic[S]):
         """Whether requests for keys of `partition` would be answered COORDINATOR_LOAD_IN_PROGRESS here."""
         return self.runtime.state(partition) is CoordinatorState.LOADING
 
+    def is_coming(self, partition: int, image: MetadataImage) -> bool:
+        """Whether this broker leads `partition` by `image`, and its shard is not there yet: logs are opened first."""
+        return self.runtime.state(partition) is None and self.leader_of(partition, image) == self._node_id
+
     def after_loading(self, partitions: Iterable[int], then: Callable[[], None]) -> None:
-        """Call `then()` when none of the partitions is being loaded here, or after a while."""
+        """Call `then()` when all of the partitions that come here came, and none is being loaded, or after a while."""
+        self._replicas.when_opened(lambda: self._after_loads(partitions, then))
+
+    def _after_loads(self, partitions: Iterable[int], then: Callable[[], None]) -> None:
         loading = set(filter(self.is_loading, partitions))
         left = len(loading)
         if not left:

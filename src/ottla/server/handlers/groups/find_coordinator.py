@@ -1,9 +1,9 @@
 """FindCoordinator (10): versions 0 to 6; from 4 on several keys in one request (KIP-699).
 
 A group is coordinated by the leader of its partition of `__consumer_offsets`; others likewise, on their topics. While
-that topic doesn't exist it is created first, and the channel parks until then, and for a moment while the partition is
-being loaded here: some clients give up on COORDINATOR_LOAD_IN_PROGRESS. A load that takes longer is said as
-COORDINATOR_NOT_AVAILABLE, which all of them ask again.
+that topic doesn't exist it is created first, and the channel parks until then, and for a moment while the partition
+comes here or is being loaded: some clients give up on COORDINATOR_LOAD_IN_PROGRESS, others on COORDINATOR_NOT_AVAILABLE
+for what they ask a coordinator. What takes longer is said as the latter, which all of them ask again.
 
 There are no coordinators of share groups yet; their clients give up for want of ShareGroupHeartbeat.
 """
@@ -60,7 +60,7 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
     name, image = coordination.topic.name, context.metadata.image
     if image.topic(name) is not None:
         partitions = locate()
-        if not any(map(coordination.is_loading, partitions)):
+        if not any(coordination.is_loading(each) or coordination.is_coming(each, image) for each in partitions):
             return answer(partitions)
         answer_loaded(partitions)
         return None
@@ -96,9 +96,10 @@ def _coordinator(
 ) -> Coordinator:
     if coordination.is_loading(partition):
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is loading.")
-    leader = coordination.leader_of(partition, context.metadata.image)
+    image = context.metadata.image
+    leader = coordination.leader_of(partition, image)
     broker = None if leader is None else context.metadata.broker_on(request.listener_name, leader)
-    if broker is None:
+    if broker is None or coordination.is_coming(partition, image):
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     return Coordinator(key=key, node_id=broker.node_id, host=broker.host, port=broker.port)
 
