@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from ottla.app.logging import BURST, RateLimiter
-from ottla.common.errors import KafkaError
+from ottla.common.endpoint import ListenerInfo
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import uuid_to_string
 from ottla.protocol.messages.vote import VotePartition, VoteRequest, VoteTopic
+from ottla.quorum.driver import QuorumDriver
+from ottla.sim.network import Listening
 from ottla.storage.names import METADATA_TOPIC
 
-from .driver_world import CLUSTER_ID, World, voter_of
+from .driver_world import CLUSTER_ID, PORT, ServiceDispatcher, World, voter_of
 
 ROLES = "unattached|follower|prospective|candidate|leader|resigned"
 TRANSITION = re.compile(rf"node (\d) completed transition to (({ROLES})\(epoch=(\d+).*?\))(?: from (({ROLES})\(.*\)))?")
@@ -142,6 +145,40 @@ def test_a_vote_that_is_refused_is_told_with_its_reason(said: pytest.LogCaptureF
         f"{kind} {epoch - 1} is rejected: FENCED_LEADER_EPOCH",
         f"{kind} {epoch + 1} is rejected",
     ]
+
+
+class Refusing(ServiceDispatcher):
+    """A controller that takes nothing of others, as one whose ACLs are not known yet."""
+
+    def __init__(self, driver: QuorumDriver, code: ErrorCode) -> None:
+        def refuse(_: object) -> None:
+            raise KafkaError(code)
+
+        super().__init__(driver)
+        self._now = dict.fromkeys(self._now, refuse)
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "super.users"),
+        (ErrorCode.INCONSISTENT_CLUSTER_ID, "format"),
+    ],
+)
+def test_who_takes_no_votes_at_all_is_told_with_the_way_out(
+    said: pytest.LogCaptureFixture, code: ErrorCode, hint: str
+) -> None:
+    world = World(3)
+    for node in world.nodes.values():
+        assert node.process is not None
+        assert node.driver is not None
+        refusing = Listening(node.process, Refusing(node.driver, code), ListenerInfo("CONTROLLER", "PLAINTEXT"))
+        world.network.listen((node.host, PORT), refusing)
+    world.run(8.0)
+    assert world.active() is None
+    warnings = {record.getMessage() for record in said.records if record.levelno == logging.WARNING}
+    assert len(warnings) == 3, "each node is named"
+    assert all(code.name in warning and hint in warning for warning in warnings)
 
 
 def test_what_the_disk_refuses_is_not_told(said: pytest.LogCaptureFixture) -> None:

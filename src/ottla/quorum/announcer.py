@@ -1,7 +1,8 @@
 """What people are told of a quorum: each change of role with its epoch, each vote that others ask for, other voters.
 
-One line each, at info; nothing while nothing changes. Any peer can ask for votes, and name newer epochs, as often as it
-likes: what it can cause is limited (`common.logs`). A single node elects itself at each start, which is no news.
+One line each, at info, and a warning for a voter that takes no requests at all; nothing while nothing changes. Any peer
+can ask for votes, and name newer epochs, as often as it likes: what it can cause is limited (`common.logs`). A single
+node elects itself at each start, which is no news.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ from ottla.quorum.raft import Raft
 from ottla.quorum.raft_types import ReplicaKey, Standing, Voter
 
 logger = logging.getLogger(__name__)
+
+
+_REFUSALS = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "its super.users has to name the principals of the cluster's nodes",
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "format this node's directories with the id of its cluster",
+}
+"""By the error, what to look at where a voter refuses as long as nobody changes something."""
 
 
 class Announcer:
@@ -52,6 +60,15 @@ def announce_vote(candidate: ReplicaKey, epoch: int, error: ErrorCode, *, pre_vo
         reason = "" if error is ErrorCode.NONE else f": {error.name}"
         logger.info(
             "%s request of node %d with epoch %d is rejected%s", kind, node_id, epoch, reason, extra=RATE_LIMITED
+        )
+
+
+def announce_refusal(voter_id: int, error: ErrorCode) -> None:
+    """Tell of a voter that takes no vote request of this node at all, and what to look at."""
+    hint = _REFUSALS.get(error)
+    if hint is not None:
+        logger.warning(
+            "node %d takes no vote requests of this one: %s; %s", voter_id, error.name, hint, extra=RATE_LIMITED
         )
 
 

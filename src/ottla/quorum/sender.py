@@ -12,6 +12,7 @@ from ottla.common.peer import Address
 from ottla.protocol.messages.control_records import KRaftVersionFeature
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint
 from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
+from ottla.quorum.announcer import announce_refusal
 from ottla.quorum.config import QuorumTimes
 from ottla.quorum.control import KRAFT_VERSION
 from ottla.quorum.metadata_log import ReplicaLog
@@ -108,6 +109,7 @@ class EffectSender:
                 self._act()
                 return
             answer = read_vote(response)
+            announce_refusal(asked.to.voter_id, answer.error)
             granted = answer.partition is not None and answer.partition.vote_granted
             now = self._clock.monotonic()
             self._raft.vote_answered(now, asked.to.key, asked, answer.error, answer.peer, granted=granted)
