@@ -35,6 +35,7 @@ _CLIENT = {
     "UndecodableRecord": "api.errors",
 }
 """Names of the client, and the modules below that have them."""
+__all__ = [*_CLIENT]  # noqa: PLE0604 - they are texts
 
 
 def __getattr__(name: str) -> object:
@@ -45,3 +46,8 @@ def __getattr__(name: str) -> object:
     from importlib import import_module  # by a text: nothing that imports this package imports the client
 
     return getattr(import_module(f"ottla.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    """For completion: what the client has, too."""
+    return sorted({*globals(), *_CLIENT})

@@ -17,3 +17,11 @@ def test_the_stub_lists_what_the_package_gives():
         for alias in node.names
     }
     assert listed == vars(ottla)["_CLIENT"]
+
+
+def test_completion_and_a_star_find_all_of_them():
+    found: dict[str, object] = {}
+    exec("from ottla import *", found)
+    names = set(vars(ottla)["_CLIENT"])
+    assert names <= set(found)
+    assert names < set(dir(ottla))

@@ -290,6 +290,20 @@ def test_interceptors_see_what_is_given_out_and_committed(servers, topic, config
     assert {(topic, 0): 10, (topic, 1): 10} in counting.committed
 
 
+class Forgetful(Counting):
+    """Lacks its last line."""
+
+    def on_consume(self, records):
+        super().on_consume(records)
+
+
+def test_an_interceptor_that_returns_nothing_takes_nothing_away(servers, topic, config, caplog):
+    with Consumer(servers, config, topics=topic, interceptors=[Forgetful()]) as consumer:
+        assert len(read(consumer, 20)) == 20
+    assert "on_consume of" in caplog.text
+    assert "it returned NoneType, not list" in caplog.text
+
+
 def test_an_offset_out_of_range_is_an_error_where_no_reset_is_wanted(servers, topic):
     with Consumer(servers, {"auto.offset.reset": "none"}) as consumer:
         consumer.assign({(topic, 0): 99})

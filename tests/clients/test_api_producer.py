@@ -169,6 +169,26 @@ def test_interceptors_see_records_on_their_way_out_and_back(servers, topic):
     assert len(tracing.told) == 3
 
 
+class Forgetful(Tracing):
+    """Lacks its last line."""
+
+    def on_send(self, record):
+        super().on_send(record)
+
+
+def test_an_interceptor_that_returns_nothing_takes_nothing_away(servers, topic, caplog):
+    with Producer(servers, interceptors=[Forgetful()]) as producer:
+        producer.send(topic, "a", partition=0)
+    assert [record.value for record in stored(servers, topic)] == [b"a"]
+    assert "it returned NoneType, not ProducerRecord" in caplog.text
+
+
+@pytest.mark.parametrize("value", ["one", b"one"])
+def test_one_value_is_no_batch(servers, topic, value):
+    with Producer(servers) as producer, pytest.raises(KafkaError, match="takes many values"):
+        producer.send_batch(topic, value)
+
+
 def test_callbacks_may_come_from_no_call_of_the_caller(servers, topic):
     heard = threading.Event()
     with Producer(servers) as producer:

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, Generic
 
 from ottla.api.errors import ClientClosed, UndecodableRecord, library_error
-from ottla.api.interceptors import ConsumerInterceptor, logged
+from ottla.api.interceptors import ConsumerInterceptor, logged, require
 from ottla.api.messages import Record, records_of
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config, read_settings
@@ -346,7 +346,7 @@ class Consumer(Generic[RK, RV]):
             del records[self._deserialize(messages) :]
         for interceptor in self._interceptors:
             with logged(interceptor, "on_consume"):
-                records = interceptor.on_consume(records)
+                records = require(interceptor.on_consume(records), list)
         return records
 
     def _deserialize(self, messages: list[Any]) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ottla.api.messages import Delivery, Record
 from ottla.api.records import ProducerRecord
 from ottla.client.model import Position
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class ProducerInterceptor(Protocol):
@@ -45,3 +46,10 @@ def logged(interceptor: object, method: str) -> Iterator[None]:
         yield
     except Exception:
         logger.exception("%s of %r failed", method, interceptor)
+
+
+def require(returned: Any, kind: type[T]) -> T:
+    """What a method of an interceptor returned. Raises TypeError, for `logged`: what was there before counts then."""
+    if not isinstance(returned, kind):
+        raise TypeError(f"it returned {type(returned).__name__}, not {kind.__name__}")
+    return returned

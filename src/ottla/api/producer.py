@@ -29,7 +29,7 @@ from typing import Any, Generic, cast
 
 from ottla.api.broker_watch import BrokerWatch
 from ottla.api.errors import ClientClosed, library_error, one_family
-from ottla.api.interceptors import ProducerInterceptor, logged
+from ottla.api.interceptors import ProducerInterceptor, logged, require
 from ottla.api.messages import Deliveries, Delivery
 from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
 from ottla.api.records import Bytes, Headers, K, ProducerRecord, Serializer, V
@@ -197,6 +197,8 @@ class Producer(Generic[K, V]):
 
     def send_batch(self, topic: str, values: Iterable[V | None], key: K | None = None) -> list[Delivery]:
         """Queue many values for one topic; what each of them became. As `send` with nothing else given."""
+        if isinstance(values, (bytes, str)):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "send_batch takes many values, and got one: give it a list")
         if self._interceptors:
             return [self.send(topic, value, key) for value in values]
         if self._partitioner is not None:
@@ -323,7 +325,7 @@ class Producer(Generic[K, V]):
     def _intercepted(self, record: ProducerRecord[K, V]) -> ProducerRecord[K, V]:
         for each in self._interceptors:
             with logged(each, "on_send"):
-                record = each.on_send(record)
+                record = require(each.on_send(record), ProducerRecord)
         return record
 
     def _choose(self, topic: str, key: bytes | str | None) -> int:
