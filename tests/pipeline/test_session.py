@@ -349,7 +349,7 @@ def test_java_options_of_somebody_are_left_alone() -> None:
 
 JAVA_DIES = """
 import os
-from ottla.pipeline.failure import spark_reason
+from ottla.common.errors import OttlaError
 from ottla.pipeline.session import open_session
 
 for deadly in (True, False):
@@ -358,8 +358,8 @@ for deadly in (True, False):
             if deadly:
                 os.kill(spark.sparkContext._gateway.proc.pid, 9)
             print(spark.range(3).schema.names)
-    except Exception as error:
-        print(spark_reason(error))
+    except OttlaError as error:
+        print(error)
 """
 
 

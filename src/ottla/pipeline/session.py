@@ -41,9 +41,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ottla.cli.command import uninterrupted
-from ottla.common.errors import OperatorError
+from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.extras import install_command, require_packages
-from ottla.pipeline.failure import spark_reason
+from ottla.pipeline.failure import JAVA_DIED, spark_reason
 from ottla.pipeline.package import send_package
 from ottla.pipeline.scratch import scratch_directory, scratch_told
 from ottla.pipeline.spark_probe import why_no_spark
@@ -100,6 +100,7 @@ _LOCAL = re.compile(rf"local(?:\[(?P<threads>\*|{_NUMBER})(?:\s*,\s*(?P<attempts
 _LOCAL_CLUSTER = re.compile(rf"local-cluster\[\s*{_NUMBER}\s*,\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\]")
 
 JAVA_PROBE_TIMEOUT_S = 20.0
+JVM_END_S = 5.0
 
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 SECURITY_PACKAGE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
@@ -405,10 +406,11 @@ def open_session(
 
     `conf` entries win over the defaults; on Spark Connect too, `spark.archives` and `spark.pyspark.python` are taken.
     Raises OperatorError when the extra or Java is missing, the master is none or not there, a session is open in this
-    process already, or Spark can't start.
+    process already, or Spark can't start; OttlaError where what is done with it finds Java dead.
     """
     java = require_spark(master)
     connect = java is None
+    from py4j.protocol import Py4JError
     from pyspark.logger import PySparkLogger
 
     for name in _PYTHON_LOGGERS:
@@ -432,6 +434,10 @@ def open_session(
             if not is_local(master):
                 _equip(session, scratch, archives, connect=connect)
             yield session
+        except (ConnectionError, Py4JError) as error:  # whoever expects some of py4j has told of them
+            if not _is_jvm_gone():
+                raise
+            raise OttlaError(JAVA_DIED) from error
         finally:
             _stop(session)
 
@@ -485,6 +491,20 @@ def _stop(session: Any) -> None:
         SparkContext._gateway = SparkContext._jvm = None
         SparkSession._instantiatedSession = SparkSession._activeSession = None
         SQLContext._instantiatedContext = None
+
+
+def _is_jvm_gone() -> bool:
+    """Whether the JVM of this process ended; where its connection broke, it may take a moment until it has."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        process.wait(JVM_END_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _forget_ended_jvm() -> None:
