@@ -431,6 +431,7 @@ def open_session(
         try:
             if not connect:
                 _name_python(session)
+                _silence_accumulators(session)
             if not is_local(master):
                 _equip(session, scratch, archives, connect=connect)
             yield session
@@ -610,6 +611,11 @@ def _name_python(session: Any) -> None:
     """Take the workers' Python from Spark's setting, which PySpark itself reads in `spark-submit` alone."""
     context = session.sparkContext
     context.pythonExec = context.getConf().get(PYTHON_SETTING, context.pythonExec)
+
+
+def _silence_accumulators(session: Any) -> None:
+    """The server of PySpark that hears of accumulators prints a traceback when the JVM dies, told elsewhere."""
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None
 
 
 def _launch_environment(master: str, home: Path) -> dict[str, str]:
