@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -247,6 +248,30 @@ def test_the_directories_of_a_broker_in_another_order(used: Path) -> None:
         assert f"name {used} first in log.dirs" in sentence
     with Broker(data_dir=f"{used},{second}") as broker, Cluster(broker.bootstrap_servers) as client:
         assert all(partition.leader == 1 for partition in client.topic("kept").partitions)
+
+
+def shown(broker: Broker, *arguments: str) -> Any:
+    """What a command answers as JSON, sooner than it would give up on a leader that does not."""
+    command = [sys.executable, "-m", "ottla", *arguments, "--json", "-b", broker.bootstrap_servers]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=20).stdout)
+
+
+def test_without_one_of_two_directories_commands_show_what_nobody_serves(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    with Broker(data_dir=f"{first},{second}") as broker:
+        with Cluster(broker.bootstrap_servers) as client:
+            client.create_topic("kept", 4)
+        broker.stop()
+    lost = {int(path.name.removeprefix("kept-")) for path in second.glob("kept-*")}
+    assert len(lost) == 2
+    second.rename(tmp_path / "away")
+    with Broker(data_dir=f"{first},{second}") as broker:
+        rows = {row["partition"]: row for row in shown(broker, "topic", "describe", "kept")["partitions"]}
+        for number, row in rows.items():
+            assert (row["leader"], row["end"]) == ((None, None) if number in lost else (1, 0))
+        assert shown(broker, "cluster", "describe")["without_leader"] == len(lost)
+        with Cluster(broker.bootstrap_servers) as client:
+            assert {each.index for each in client.topic("kept").partitions if each.offline_replicas} == lost
 
 
 def test_directories_of_somebody_else_beside_a_first_start(tmp_path: Path) -> None:

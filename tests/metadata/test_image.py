@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.common.config_def import ConfigResourceType
 from ottla.common.errors import InvariantError, ProtocolError
+from ottla.common.ids import ZERO_UUID
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, ConfigResource, MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion, decode_record, encode_record, versioned
@@ -135,6 +138,19 @@ def registration(broker_epoch: int = 0) -> RegisterBrokerRecord:
         fenced=True,
         log_dirs=[b"d" * 16],
     )
+
+
+def test_a_replica_is_offline_with_its_broker_and_with_its_directory() -> None:
+    image = replay(EMPTY_IMAGE, registration(), *a_topic())
+    partition = image.partition("t", 0)
+    assert partition is not None
+    assert image.offline_replicas(partition) == [1]  # the broker is fenced
+    image = replay(image, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=0, fenced=-1))
+    assert image.offline_replicas(partition) == []
+    image = replay(image, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=0, log_dirs=[b"e" * 16]))
+    assert image.offline_replicas(partition) == [1]
+    assert image.offline_replicas(replace(partition, directories=())) == []  # it is not known where it lies
+    assert image.offline_replicas(replace(partition, replicas=(1, 2), directories=(b"e" * 16, ZERO_UUID))) == [2]
 
 
 def test_broker_life() -> None:

@@ -69,7 +69,7 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
         "topics": len(topics),
         "partitions": len(partitions),
         "under_replicated": sum(len(partition.isr) < len(partition.replicas) for partition in partitions),
-        "without_leader": sum(partition.leader < 0 for partition in partitions),
+        "without_leader": sum(not partition.is_led for partition in partitions),
         "not_preferred_leader": sum(
             partition.leader >= 0 and partition.leader != partition.replicas[0] for partition in partitions
         ),

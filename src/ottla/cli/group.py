@@ -189,7 +189,7 @@ def _ends(cluster: Cluster, positions: Iterable[Position]) -> dict[Position, int
         for topic, partition in positions
         if topic in existing
         and partition < len(existing[topic].partitions)
-        and existing[topic].partitions[partition].leader >= 0
+        and existing[topic].partitions[partition].is_led
     ]
     found = cluster.list_offsets(dict.fromkeys(known, LATEST_TIMESTAMP))
     return {key: info.offset for key, info in found.items()}

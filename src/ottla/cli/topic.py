@@ -160,7 +160,7 @@ def describe(name: str, as_json: bool, bootstrap_server: str) -> None:
     partitions = [
         {
             "partition": partition.index,
-            "leader": partition.leader if partition.leader >= 0 else None,
+            "leader": partition.leader if partition.is_led else None,
             "leader_epoch": partition.leader_epoch,
             "replicas": partition.replicas,
             "isr": partition.isr,
@@ -375,8 +375,8 @@ def _replication_factor(info: TopicInfo) -> int:
 def _offset_ranges(
     cluster: Cluster, info: TopicInfo
 ) -> tuple[dict[tuple[str, int], OffsetInfo], dict[tuple[str, int], OffsetInfo]]:
-    """Start and end of each partition that has a leader."""
-    keys = [(info.name, partition.index) for partition in info.partitions if partition.leader >= 0]
+    """Start and end of each partition that has a leader with its data."""
+    keys = [(info.name, partition.index) for partition in info.partitions if partition.is_led]
     starts = cluster.list_offsets(dict.fromkeys(keys, EARLIEST_TIMESTAMP))
     ends = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP))
     return starts, ends

@@ -268,7 +268,7 @@ def _searched(cluster: Cluster, topics: Selection, broker_id: int | None) -> lis
         for name, info in infos.items()
         for partition in info.partitions
         if (wanted is None or (name, partition.index) in wanted)
-        and (partition.leader >= 0 if broker_id is None else broker_id in partition.replicas)
+        and (partition.is_led if broker_id is None else broker_id in partition.replicas)
     ]
 
 

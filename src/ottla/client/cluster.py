@@ -347,7 +347,7 @@ class Cluster:
             self._refresh([topic])
             leaders: dict[int, list[int]] = {}
             for partition in self._topics[topic].partitions:
-                if partition.leader >= 0:
+                if partition.is_led:
                     leaders.setdefault(partition.leader, []).append(partition.index)
             sizes: dict[int, int] = {}
             for leader, partitions in leaders.items():

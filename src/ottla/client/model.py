@@ -122,6 +122,11 @@ class PartitionInfo:
     isr: tuple[int, ...]
     offline_replicas: tuple[int, ...]
 
+    @property
+    def is_led(self) -> bool:
+        """Whether somebody answers for it: a leader whose data directory is lost does not."""
+        return self.leader >= 0 and self.leader not in self.offline_replicas
+
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:

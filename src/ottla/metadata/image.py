@@ -111,6 +111,10 @@ class BrokerImage:
         """Whether it may be given leaderships and new replicas."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    def has_directory(self, directory: Uuid) -> bool:
+        """Whether a replica can be used that lies there; `ZERO_UUID`, and a broker that names none, tell nothing."""
+        return directory == ZERO_UUID or not self.log_dirs or directory in self.log_dirs
+
     @property
     def all_cordoned(self) -> bool:
         """Whether it has no directory for new replicas (KIP-1066)."""
@@ -196,6 +200,15 @@ class MetadataImage:
     def partition(self, name: str, partition: int) -> PartitionImage | None:
         topic = self.topics.get(name)
         return None if topic is None else topic.partitions.get(partition)
+
+    def offline_replicas(self, partition: PartitionImage) -> list[int]:
+        """Replicas on brokers that are fenced or away, or in data directories that their brokers lack (KIP-858)."""
+        offline = []
+        for broker_id in partition.replicas:
+            broker = self.brokers.get(broker_id)
+            if broker is None or broker.fenced or not broker.has_directory(partition.directory_of(broker_id)):
+                offline.append(broker_id)
+        return offline
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
         """The topic's own settings, empty when it has none."""

@@ -99,10 +99,6 @@ class MetadataCache:
             if (endpoint := controller.endpoint(listener_name)) is not None
         ]
 
-    def alive_brokers(self) -> frozenset[int]:
-        """Ids of the brokers that are not fenced."""
-        return frozenset(broker.broker_id for broker in self._publisher.image.brokers.values() if not broker.fenced)
-
     def active_controller(self) -> int:
         """The node whose controller decides; -1 while that is not known."""
         return self._metadata_log.leader.leader_id

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.internal_topics import INTERNAL_TOPICS
-from ottla.metadata.image import NO_LEADER, PartitionImage
+from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from ottla.metadata.topic_names import unknown_name
 from ottla.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -75,7 +75,8 @@ def _append_topic(
     limit: int,
 ) -> tuple[int, int | None]:
     """Add a topic from partition `first` on; returns how many partitions came and which would be next."""
-    topic = context.metadata.image.topic(name)
+    image = context.metadata.image
+    topic = image.topic(name)
     operations = request.authorized_operations(ResourceType.TOPIC, name)
     if topic is None:
         response.topics.append(
@@ -84,7 +85,6 @@ def _append_topic(
             )
         )
         return 0, None
-    alive = context.metadata.alive_brokers()
     indexes = [index for index in topic.partitions if index >= first]
     response.topics.append(
         DescribeTopicPartitionsResponseTopic(
@@ -92,16 +92,14 @@ def _append_topic(
             topic_id=topic.topic_id,
             is_internal=name in INTERNAL_TOPICS,
             topic_authorized_operations=operations,
-            partitions=[_partition(index, topic.partitions[index], alive) for index in indexes[:limit]],
+            partitions=[_partition(image, index, topic.partitions[index]) for index in indexes[:limit]],
         )
     )
     following = indexes[limit] if len(indexes) > limit else None
     return min(len(indexes), limit), following
 
 
-def _partition(
-    index: int, partition: PartitionImage, alive: frozenset[int]
-) -> DescribeTopicPartitionsResponsePartition:
+def _partition(image: MetadataImage, index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
         partition_index=index,
@@ -111,7 +109,7 @@ def _partition(
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.eligible_leader_replicas),
         last_known_elr=list(partition.last_known_elr),
-        offline_replicas=[broker_id for broker_id in partition.replicas if broker_id not in alive],
+        offline_replicas=image.offline_replicas(partition),
     )
 
 

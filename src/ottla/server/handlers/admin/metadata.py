@@ -81,7 +81,6 @@ def _describe(
 ) -> MetadataResponse:
     """`refused`: names that who asks may not create."""
     image = context.metadata.image
-    alive = context.metadata.alive_brokers()
     listener = request.listener_name
     asks_operations = message.include_topic_authorized_operations
     response = MetadataResponse(
@@ -99,9 +98,9 @@ def _describe(
     if ask_all:
         response.topics = [
             _topic(
+                image,
                 topic,
                 request.authorized_operations(ResourceType.TOPIC, topic.name) if asks_operations else NOT_REQUESTED,
-                alive,
             )
             for topic in image.topics.values()
             if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name, told=False)
@@ -123,7 +122,7 @@ def _describe(
         if isinstance(found, ErrorCode):
             response.topics.append(_unknown(asked, found, request.api_version, operations))
         else:
-            response.topics.append(_topic(found, operations, alive))
+            response.topics.append(_topic(image, found, operations))
     return response
 
 
@@ -164,7 +163,7 @@ def _refused(asked: MetadataRequestTopic, api_version: int) -> MetadataResponseT
     return row
 
 
-def _topic(topic: TopicImage, operations: int, alive: frozenset[int]) -> MetadataResponseTopic:
+def _topic(image: MetadataImage, topic: TopicImage, operations: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -178,7 +177,7 @@ def _topic(topic: TopicImage, operations: int, alive: frozenset[int]) -> Metadat
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                offline_replicas=[broker_id for broker_id in partition.replicas if broker_id not in alive],
+                offline_replicas=image.offline_replicas(partition),
             )
             for index, partition in topic.partitions.items()
         ],
