@@ -8,6 +8,13 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid, uuid_to_string
 from ottla.common.suggestion import did_you_mean
 
+_WAYS_OUT = {
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "set delegation.token.secret.key on the brokers",
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "log in as a user for it, not anonymously and not by a token",
+    ErrorCode.SECURITY_DISABLED: "set authorizer.class.name on the brokers",
+}
+"""Of those codes that say it all."""
+
 
 class TopicNotFound(KafkaError):
     """Metadata knows no such topic; asking again would not help. Of those that are `known` one may have been meant."""
@@ -39,7 +46,9 @@ def error_words(code: int) -> str:
 
 def response_error(code: int, subject: str, message: str | None = None) -> KafkaError:
     """The exception for a code other than NONE; `message` is the broker's own, where the response has one."""
-    return KafkaError(ErrorCode.for_code(code), f"{subject}: {(message or error_words(code)).rstrip('.')}")
+    found = ErrorCode.for_code(code)
+    way_out = f"; {_WAYS_OUT[found]}" if found in _WAYS_OUT else ""
+    return KafkaError(found, f"{subject}: {(message or error_words(code)).rstrip('.')}{way_out}")
 
 
 def raise_all(failures: Sequence[KafkaError]) -> None:
