@@ -20,7 +20,6 @@ from ottla.app.ports import free_ports
 from ottla.client.connection import Connection
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import uuid_from_string
-from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumPartition,
@@ -28,8 +27,6 @@ from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumTopic,
 )
-from ottla.protocol.messages.raft_endpoints import RaftEndpoint
-from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.registry import ApiKey
 from ottla.storage.names import METADATA_TOPIC
 
@@ -73,6 +70,11 @@ class Node:
 
     def ottla(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "ottla", *arguments, "--config", str(self.config_path)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+
+    def voters(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `ottla cluster voters`, which asks this node."""
+        command = [sys.executable, "-m", "ottla", "cluster", "voters", *arguments, "-b", f"127.0.0.1:{self.port}"]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
     def format(self, *arguments: str) -> str:
@@ -208,21 +210,23 @@ def test_a_voter_that_lost_its_directory_comes_back_as_observer_and_is_voted_in(
     assert [each.replica_id for each in found.observers] == [lost.node_id]
     assert bytes(found.observers[0].replica_directory_id) == uuid_from_string(directory_id)
     until(lambda: has_caught_up(lost.quorum()))
-    old = RemoveRaftVoterRequest(
-        cluster_id=CLUSTER_ID,
-        voter_id=lost.node_id,
-        voter_directory_id=uuid_from_string(DIRECTORY_IDS[lost.node_id]),
+    node = str(lost.node_id)
+    add = ("add", node, "--listener", f"CONTROLLER://127.0.0.1:{lost.controller_port}", "--json")
+    refusals = (
+        (1, add, f"node {node} is a voter already"),
+        (2, ("remove", node, "--directory-id", directory_id), f"by --directory-id: {DIRECTORY_IDS[lost.node_id]}"),
     )
-    assert lost.request(ApiKey.REMOVE_RAFT_VOTER, old).error_code == ErrorCode.NONE
-    new = AddRaftVoterRequest(
-        cluster_id=CLUSTER_ID,
-        timeout_ms=10_000,
-        voter_id=lost.node_id,
-        voter_directory_id=uuid_from_string(directory_id),
-        listeners=[RaftEndpoint(name="CONTROLLER", host="127.0.0.1", port=lost.controller_port)],
-    )
-    answer = lost.request(ApiKey.ADD_RAFT_VOTER, new)
-    assert answer.error_code == ErrorCode.NONE, answer.error_message
+    for code, arguments, words in refusals:
+        told = lost.voters(*arguments)
+        assert (told.returncode, told.stdout) == (code, "")
+        assert words in told.stderr
+    told = lost.voters("remove", node)
+    assert told.stdout == f"Node {node} with directory {DIRECTORY_IDS[lost.node_id]} votes no more.\n", told
+    assert f"node {node} is no voter" in lost.voters("remove", node).stderr
+    # The leader knows the old directory as an observer for a while.
+    told = lost.voters(*add, "--directory-id", directory_id)
+    assert told.returncode == 0, told
+    assert json.loads(told.stdout) == {"added": lost.node_id, "directory_id": directory_id}
     after = until(lost.quorum)
     assert sorted(each.replica_id for each in after.current_voters) == [1, 2, 3]
     assert all(each.replica_directory_id != uuid_from_string(directory_id) for each in after.observers)

@@ -1,4 +1,5 @@
-"""`ottla cluster`: brokers and quorum, leader elections, moves of replicas; `ottla.cli.features` has its features.
+"""`ottla cluster`: brokers and quorum, leader elections, moves of replicas; `ottla.cli.features` has its features, and
+`ottla.cli.voters` who votes.
 
 What changes data's place is a dry run unless `--execute` is given. A move is followed to its end with its progress;
 when that is interrupted the move itself goes on, and `ottla cluster reassign --status` shows it.
@@ -10,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -28,11 +29,12 @@ from ottla.cli.command import (
 )
 from ottla.cli.features import features
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
+from ottla.cli.voters import voters
 from ottla.client.cluster import Cluster
 from ottla.client.model import ConfigOperation, Position, QuorumInfo, QuorumReplicaInfo, ResourceType
 from ottla.client.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
 from ottla.common.config_def import MAX_LONG
-from ottla.common.errors import DAMAGED_JSON, OperatorError
+from ottla.common.errors import DAMAGED_JSON, KafkaError, OperatorError
 from ottla.common.files import read_file, within
 from ottla.common.ids import uuid_to_string
 
@@ -48,6 +50,7 @@ def cluster() -> None:
 
 
 cluster.add_command(features)
+cluster.add_command(voters)
 
 
 @cluster.command(examples=("ottla cluster describe", "ottla cluster describe --json"))
@@ -271,8 +274,11 @@ def _unregister(client: Cluster, broker_id: int, left: Plan, *, live: bool, as_j
     client.unregister_broker(broker_id)
     if as_json:
         print_json({"unregistered": broker_id})
-    else:
-        click.echo(f"Broker {broker_id} is forgotten.")
+        return
+    click.echo(f"Broker {broker_id} is forgotten.")
+    with suppress(KafkaError):  # where ZooKeeper has the metadata nobody votes
+        if any(each.node_id == broker_id for each in client.quorum().voters):
+            click.echo(f"It still counts as a voter: `ottla cluster voters remove {broker_id}` ends that.")
 
 
 def read_plan(path: str) -> Plan:
