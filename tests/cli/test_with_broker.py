@@ -46,6 +46,13 @@ def ottla(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "ottla", *arguments]
 
 
+def test_topics_that_can_not_be_made_leave_out_no_other(run, name):
+    result = run(topic, "create", f"{name}-a", f"{name}-a", "no/name", f"{name}-b", "--json", exit_code=1)
+    assert [row["name"] for row in json.loads(result.stdout)] == [f"{name}-a", f"{name}-b"]
+    assert f"{name}-a" in result.stderr
+    assert "no/name" in result.stderr
+
+
 def test_the_life_of_a_topic(run, name):
     assert run(topic, "create", name, "-p", "3", "-c", "retention.ms=5000").stdout == f"Created topic {name}.\n"
     listed = {entry["name"]: entry for entry in json.loads(run(topic, "list", "--json").stdout)}

@@ -23,7 +23,7 @@ from ottla.cli.positions import METAVAR, Selection, find_positions, parse_select
 from ottla.cli.settings import names_explained
 from ottla.cli.times import parse_timestamp
 from ottla.client.cluster import Cluster
-from ottla.client.failure import TopicNotFound
+from ottla.client.failure import TopicNotFound, raise_all
 from ottla.client.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -79,11 +79,16 @@ def create(
     as_json: bool,
     bootstrap_server: str,
 ) -> None:
-    """Create one topic or several of the same shape."""
+    """Create one topic or several of the same shape; one that can't be made leaves out no other."""
     results: list[dict[str, Any]] = []
+    failures: list[KafkaError] = []
     with open_cluster(bootstrap_server) as cluster:
         for name in names:
-            created = _create(cluster, name, partitions, replication_factor, config, if_not_exists)
+            try:
+                created = _create(cluster, name, partitions, replication_factor, config, if_not_exists)
+            except KafkaError as error:
+                failures.append(error)
+                continue
             if as_json:
                 info = cluster.topic(name)
                 results.append({**_identity(info), "created": created})
@@ -91,6 +96,7 @@ def create(
                 click.echo(f"Created topic {name}." if created else f"Topic {name} exists already.")
     if as_json:
         print_json(results)
+    raise_all(failures)
 
 
 def _create(
