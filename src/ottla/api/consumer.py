@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, Generic
 
 from ottla.api.errors import ClientClosed, UndecodableRecord, library_error
+from ottla.api.forks import ended_in_children
 from ottla.api.interceptors import ConsumerInterceptor, logged, require
 from ottla.api.messages import Record, records_of
 from ottla.api.records import RK, RV, Deserializer
@@ -136,6 +137,7 @@ class Consumer(Generic[RK, RV]):
             self._consumer = confluent_kafka.Consumer({**library, "on_commit": self._on_commit})
         except confluent_kafka.KafkaException as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, library_error(error.args[0]).message) from error
+        ended_in_children(self)
         if topics != ():  # an empty name is none, and refused as that
             self.subscribe(topics)
 
@@ -652,6 +654,11 @@ class Consumer(Generic[RK, RV]):
         From a cluster that does not answer for LEAVE_LIMIT_S the member just goes: its session ends there.
         """
         self._leave(self._next, LEAVE_LIMIT_S)
+
+    def end_in_child(self) -> Any:
+        """See `forks`."""
+        self._closed = self._stopped = True
+        return self._consumer
 
     def _leave(self, start: int, limit_s: float) -> None:
         if self._closed or self._leaving:  # a hook that hears of the end may close, too

@@ -42,10 +42,12 @@ _LOCAL = {
 
 
 class ClientClosed(KafkaError):
-    """The client was closed; nothing that it is asked for can be done."""
+    """The client was closed, as it is in the child of a fork; nothing that it is asked for can be done."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(ErrorCode.INVALID_REQUEST, f"this {what} is closed; make another one")
+        super().__init__(
+            ErrorCode.INVALID_REQUEST, f"this {what} is closed, or was made before a fork; make another one"
+        )
 
 
 class TransactionAborted(KafkaError):

@@ -29,6 +29,7 @@ from typing import Any, Generic, cast
 
 from ottla.api.broker_watch import BrokerWatch
 from ottla.api.errors import ClientClosed, library_error, one_family
+from ottla.api.forks import ended_in_children
 from ottla.api.interceptors import ProducerInterceptor, logged, require
 from ottla.api.messages import Deliveries, Delivery
 from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
@@ -135,6 +136,7 @@ class Producer(Generic[K, V]):
         self._stopped = threading.Event()
         self._server = threading.Thread(target=self._serve, name="ottla-producer", daemon=True)
         self._server.start()
+        ended_in_children(self)
         self._transactions: Transactions | None = None
         if "transactional.id" in settings.library:
             self._transactions = self._begin_transactions(settings)
@@ -395,6 +397,11 @@ class Producer(Generic[K, V]):
         finally:
             self._stop()
         self._raise_unheard()
+
+    def end_in_child(self) -> Any:
+        """See `forks`."""
+        self._closed = True
+        return self._producer
 
     def _close_at_once(self) -> None:
         if self._closed:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from ottla.api.errors import ClientClosed, one_family
+from ottla.api.forks import ended_in_children
 from ottla.api.settings import Config, read_tool_settings
 from ottla.client.cluster import Cluster
 
@@ -29,6 +30,7 @@ class ToolClient:
             timeout_s=settings.seconds("default.api.timeout.ms"),
             security=settings.security,
         )
+        ended_in_children(self)
 
     def __enter__(self) -> Self:
         return self
@@ -43,6 +45,11 @@ class ToolClient:
         with self._lock:
             self._closed = True
             self._cluster.close()
+
+    def end_in_child(self) -> None:
+        """See `forks`."""
+        self._closed = True
+        self._lock = threading.Lock()  # another thread of the parent may have held it
 
     @contextmanager
     def _asking(self) -> Iterator[Cluster]:
