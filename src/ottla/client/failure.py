@@ -11,6 +11,7 @@ from ottla.common.suggestion import did_you_mean
 _WAYS_OUT = {
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "set delegation.token.secret.key on the brokers",
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "log in as a user for it, not anonymously and not by a token",
+    ErrorCode.KAFKA_STORAGE_ERROR: "its broker can't use the data directory that has it, and says in its log why",
     ErrorCode.SECURITY_DISABLED: "set authorizer.class.name on the brokers",
 }
 """Of those codes that say it all."""
