@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from ottla.common.errors import OperatorError, OttlaError
-from ottla.pipeline.failure import JAVA_DIED, os_reason, refusal, spark_reason
+from ottla.pipeline.failure import JAVA_DIED, TOO_DEEP, os_reason, refusal, spark_reason
 
 JAVA_STACK = """
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:1136)
@@ -176,5 +176,6 @@ def test_a_task_that_failed_is_whose_fault_it_was(error: Exception, kind: type[E
 
 
 def test_a_statement_on_which_spark_itself_fails() -> None:
-    text = "An error occurred while calling o1.sql.\n: java.lang.StackOverflowError\n\tat org.apache.spark.X.y(X:1)"
-    assert refusal(RuntimeError(text)) == "java.lang.StackOverflowError"
+    text = "An error occurred while calling o1.sql.\n: {}\n\tat org.apache.spark.X.y(X:1)"
+    assert refusal(RuntimeError(text.format("java.lang.AssertionError"))) == "java.lang.AssertionError"
+    assert refusal(RuntimeError(text.format("java.lang.StackOverflowError"))) == TOO_DEEP
