@@ -62,6 +62,11 @@ const [, , command, broker, topic, ...rest] = process.argv
 const clientId = command === 'group' ? rest[1] : 'compat'
 const kafka = new Kafka({ clientId, brokers: [broker], logLevel: logLevel.ERROR })
 
+// What ends by itself does so in seconds: for whoever looks why it did not, before the test gives up after 90.
+if (command !== 'group') {
+  setTimeout(() => console.error('after 60 s it waits for', process.getActiveResourcesInfo()), 60_000).unref()
+}
+
 async function input() {
   let text = ''
   for await (const chunk of process.stdin) text += chunk

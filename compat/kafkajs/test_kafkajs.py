@@ -29,16 +29,19 @@ def run(
     highest: dict[int, int] | None = None,
 ) -> list[Any]:
     """What client.mjs printed, a value a line; `highest` version of each API by its key."""
-    result = subprocess.run(
-        ["node", "client.mjs", command, broker.bootstrap_servers, *arguments],
-        cwd=home,
-        input="".join(json.dumps(record) + "\n" for record in records or []),
-        env={**os.environ, "OTTLA_COMPAT_HIGHEST": json.dumps(highest or {})},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    try:
+        result = subprocess.run(
+            ["node", "client.mjs", command, broker.bootstrap_servers, *arguments],
+            cwd=home,
+            input="".join(json.dumps(record) + "\n" for record in records or []),
+            env={**os.environ, "OTTLA_COMPAT_HIGHEST": json.dumps(highest or {})},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise AssertionError(f"{command} did not end: {error.stdout!r}, {error.stderr!r}") from error
     assert result.returncode == 0, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]
 
