@@ -24,26 +24,6 @@ import fetch
 T = TypeVar("T")
 P = ParamSpec("P")
 
-LONGEST_FIRST = (
-    "compat/java/test_zookeeper_suite.py",
-    "compat/java/test_zookeeper_clients.py",
-    "compat/java/test_zookeeper_chaos.py",
-    "compat/java/test_zookeeper_ensemble.py",
-    "compat/java/test_differential.py",
-    "compat/java/test_transactions.py",
-    "compat/java/test_zookeeper_migration.py",
-    "compat/java/test_connect.py",
-    "compat/java/test_mirror.py",
-    "compat/java/test_legacy_churn.py",
-)
-"""Files that take more than a minute each: one that came last would leave the other workers idle."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long; within a file, and for all others, the order stays."""
-    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
-
 
 def had(get: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """What `get` fetches, or a skip that says why it can't be had on this machine."""
