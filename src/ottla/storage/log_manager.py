@@ -132,14 +132,14 @@ class LogManager:
         except OSError as error:
             self._go_without(directory, error)
 
-    def _go_without(self, directory: LogDirectory, error: OSError) -> None:
+    def _go_without(self, directory: LogDirectory, error: OSError, doing: str = "opening") -> None:
         """Raises OperatorError for one without which nothing can be served."""
         if self._is_needed(directory):
             raise OperatorError(
                 f"the data directory {directory.path} can't be used: {reason_of(error, directory.path)}; set "
                 f"{self._setting(directory)} to a directory that the broker may read and write"
             ) from error
-        directory.take_offline(error, "opening")
+        directory.take_offline(error, doing)
 
     def _is_needed(self, directory: LogDirectory) -> bool:
         """Whether nothing can be served without it."""
@@ -236,12 +236,7 @@ class LogManager:
             try:
                 directory.load_logs(config_of)
             except OSError as error:
-                if self._is_needed(directory):
-                    raise OperatorError(
-                        f"the data directory {directory.path} can't be read: {error.filename or ''} "
-                        f"{error.strerror or error}"
-                    ) from error
-                directory.take_offline(error, "opening its logs")
+                self._go_without(directory, error, "opening its logs")
         epochs = {each.running.broker_epoch if each.offline is None else -1 for each in self.directories}
         self.last_broker_epoch = epochs.pop() if len(epochs) == 1 else -1
         waiting = [each.running.incarnation_id for each in self._online() if each.running.incarnation_id is not None]
