@@ -64,15 +64,15 @@ cdef void learn(object kind):
         known.kind = <PyTypeObject*>kind
 
 
-cdef inline bint is_known(object message):
-    return Py_TYPE(message) == known.kind
-
-
-cdef inline bint learnt(object message):
-    """The same, and learn of its type what there is to know."""
+cdef inline void meet(object message):
+    """Learn of its type what there is to know."""
     if Py_TYPE(message) != <PyTypeObject*>known_kind:
         learn(type(message))
-    return is_known(message)
+
+
+cdef inline object asked(object message, Getter getter, str name):
+    """What one of its methods says: by `getter`, which is that of `known`, or else by its name."""
+    return getter(message, NULL) if Py_TYPE(message) == known.kind else getattr(message, name)()
 
 
 @cython.freelist(1024)
@@ -92,23 +92,23 @@ cdef class Record:
 
     @property
     def key(self):
-        return known.key(self.message, NULL) if is_known(self.message) else self.message.key()
+        return asked(self.message, known.key, "key")
 
     @property
     def value(self):
-        return known.value(self.message, NULL) if is_known(self.message) else self.message.value()
+        return asked(self.message, known.value, "value")
 
     @property
     def topic(self):
-        return known.topic(self.message, NULL) if is_known(self.message) else self.message.topic()
+        return asked(self.message, known.topic, "topic")
 
     @property
     def partition(self):
-        return known.partition(self.message, NULL) if is_known(self.message) else self.message.partition()
+        return asked(self.message, known.partition, "partition")
 
     @property
     def offset(self):
-        return known.offset(self.message, NULL) if is_known(self.message) else self.message.offset()
+        return asked(self.message, known.offset, "offset")
 
     @property
     def leader_epoch(self):
@@ -143,7 +143,8 @@ def records_of(list messages):
     cdef list records = [None] * len(messages)
     cdef Record record
     for message in messages:
-        if (known.error(message, NULL) if learnt(message) else message.error()) is not None:
+        meet(message)
+        if asked(message, known.error, "error") is not None:
             del records[number:]
             break
         record = Record.__new__(Record)
@@ -199,8 +200,9 @@ cdef class Delivery:
         """The library's delivery report; once, from whichever thread serves it."""
         if error is not None:
             self.failure = failure_of(error, self.shared.topic)
-        partition = known.partition(message, NULL) if learnt(message) else message.partition()
-        offset = known.offset(message, NULL) if is_known(message) else message.offset()
+        meet(message)
+        partition = asked(message, known.partition, "partition")
+        offset = asked(message, known.offset, "offset")
         self.partition = -1 if partition is None else partition
         self.offset = -1 if offset is None else offset
         self.settle()

@@ -107,7 +107,6 @@ class Consumer(Generic[RK, RV]):
         self._max_poll_records = min(settings.own["max.poll.records"], MOST_AT_ONCE)
         self._refresh_s = settings.number("metadata.max.age.ms", REFRESH_MS) / 1000
         self._deserializers = (key_deserializer, value_deserializer)
-        self._decodes = self._deserializers != (None, None)
         self._hooks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
         self._on_commit_hook = on_commit
         self._interceptors = tuple(interceptors)
@@ -344,7 +343,7 @@ class Consumer(Generic[RK, RV]):
         if self._sought:
             for each in messages:
                 self._sought.pop((each.topic(), each.partition()), None)
-        if self._decodes:
+        if self._deserializers != (None, None):
             del records[self._deserialize(messages) :]
         for interceptor in self._interceptors:
             with logged(interceptor, "on_consume"):

@@ -71,6 +71,18 @@ class QueueFull(KafkaError):
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, "the queue of the producer stays full")
 
 
+class _ByTopic(dict[str, Deliveries]):
+    """What the deliveries of each topic share, made when it is first asked for."""
+
+    def __init__(self, untold: Callable[[Delivery], object]) -> None:
+        super().__init__()
+        self._untold = untold
+
+    def __missing__(self, topic: str) -> Deliveries:
+        found = self[topic] = Deliveries(topic, self._untold)
+        return found
+
+
 class Producer(Generic[K, V]):
     """See the module. A context manager that waits for what it sent.
 
@@ -115,7 +127,7 @@ class Producer(Generic[K, V]):
         self._value_serializer = value_serializer
         self._partitioner = partitioner if callable(partitioner) else None if by_library is not None else Sticky()
         self._partition_counts: dict[str, tuple[int, float]] = {}
-        self._deliveries: dict[str, Deliveries] = {}
+        self._deliveries = _ByTopic(self.count_failure)
         self._interceptors = tuple(interceptors)
         self._unheard: KafkaError | None = None
         self._unheard_count = 0
@@ -221,7 +233,7 @@ class Producer(Generic[K, V]):
         """Nothing of the interpreter runs for a record on its way out: only where the library does not take one."""
         serializer = self._value_serializer
         data = values if serializer is None else [_serialized(value, serializer) for value in values]
-        deliveries = self._deliveries_of(topic).many(len(data))
+        deliveries = self._deliveries[topic].many(len(data))
         reports = iter(deliveries)
         while True:
             begun = len(data) - length_hint(reports)
@@ -278,15 +290,14 @@ class Producer(Generic[K, V]):
         *,
         wait: bool,
     ) -> Delivery:
-        if self._closed or self._transactions is not None:
-            self._require_open()
+        self._require_open()
         if (watch := self._watch) is not None:
             watch.watch(topic)
         value_bytes = _serialized(value, self._value_serializer)
-        key_bytes = None if key is None else _serialized(key, self._key_serializer)
+        key_bytes = _serialized(key, self._key_serializer)
         if partition is None:
             partition = UNASSIGNED if self._partitioner is None else self._choose(topic, key_bytes)
-        delivery = (self._deliveries.get(topic) or self._deliveries_of(topic)).one(told)
+        delivery = self._deliveries[topic].one(told)
         listed = list(headers) if headers else None
         deadline = 0.0
         while True:
@@ -313,11 +324,6 @@ class Producer(Generic[K, V]):
                 if told is None:
                     self._served_here(1)
                 return delivery
-
-    def _deliveries_of(self, topic: str) -> Deliveries:
-        if (found := self._deliveries.get(topic)) is None:
-            found = self._deliveries[topic] = Deliveries(topic, self.count_failure)
-        return found
 
     def _refusal(self, reason: Any, topic: str) -> KafkaError:
         if self._transactions is not None:
