@@ -4,6 +4,7 @@
 #   make unit [ARGS=-x]            tests of one process without Spark or Java: under two minutes
 #   make test [JOBS=2]             all tests: properties, integration, faults, pipeline; ARGS=tests/storage for some
 #   make check                     format, lint, types, import contracts, generated documents: under a minute
+#   make licenses                  checks the licences of all installed packages against NOTICE
 #   make format                    formats the code and mends what the linter can
 #   make docs                      writes the documents that are generated: docs/configuration.md
 #   make sim [SEED=1]              one seed of the simulation: virtual time, faults; WORKLOAD=groups, cluster, compacted or transactions
@@ -93,7 +94,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test check format docs sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
+.PHONY: help demo unit test check licenses format docs sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -145,12 +146,15 @@ test: $(VENV)/.test $(if $(call tested,pipeline),$(VENV)/.pipeline) $(if $(call 
 	@$(if $(NAMED),:,echo "All tests take about 45 minutes on two idle cores, longer on a busy machine.")
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
-check: $(VENV)/.check
+check: $(VENV)/.check licenses
 	$(BIN)/ruff format --check --no-cache
 	$(BIN)/ruff check --no-cache
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
+
+licenses: $(VENV)/.check
+	@$(BIN)/pip-licenses > $(VENV)/licenses.txt && echo "$$(($$(wc -l < $(VENV)/licenses.txt) - 1)) licences are allowed or named in NOTICE"
 
 format: $(VENV)/.check
 	$(BIN)/ruff format
