@@ -625,7 +625,8 @@ def alter_replica_log_dirs(pair: Pair, versions: list[int]) -> None:
 
 
 def find_coordinator(pair: Pair, versions: list[int]) -> None:
-    """Types and keys."""
+    """Types and keys, when the topics of groups and transactions exist: Apache Kafka does not wait for them."""
+    pair.await_coordinators()
     for version in versions:
         for kind in (0, 1, 2, 3, -1):
             for keys in (["g"], [""], ["g", "h", "g"], []):
