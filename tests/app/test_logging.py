@@ -67,11 +67,13 @@ def test_what_clients_cause_is_limited_for_each_place():
     assert last.getMessage() == "closing x (90 more like this were not shown)"
 
 
-def test_closed_standard_error_is_ignored(root_logger):
+def test_closed_log_stream_prints_no_traceback(root_logger, capsys):
+    """`logging` would print one to standard error for each record."""
     stream = io.StringIO()
     configure_logging("info", "text", stream)
     stream.close()
-    logging.getLogger("ottla").info("nobody hears it")
+    logging.getLogger("ottla").info("lost")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.fixture
