@@ -46,6 +46,8 @@ def test_what_flows_together_goes_on_at_the_least_and_from_its_beginning() -> No
         maps[Route("A", "t", index, "u")] = made
     assert translate({("t", 0): 12, ("t", 1): 12}, maps).offsets == {("u", 0): 70, ("u", 1): 53}
     assert translate({("t", 0): 12}, maps).offsets == {("u", 0): 50, ("u", 1): 50}
+    in_other_order = dict(reversed(maps.items()))
+    assert translate({("t", 0): 12, ("t", 1): 12}, in_other_order).offsets == {("u", 0): 70, ("u", 1): 53}
     assert translate({("other", 0): 12}, maps) == ({}, frozenset())
 
 

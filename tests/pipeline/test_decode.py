@@ -114,6 +114,13 @@ def test_a_range_inside_one_batch() -> None:
     assert result.next_offset == 107
 
 
+def test_record_at_range_end_belongs_to_next_range() -> None:
+    """The last record of a batch may be the first of the next range."""
+    data = simple(3, base_offset=10)
+    assert offsets(decoded(data, 10, 12)) == [10, 11]
+    assert offsets(decoded(data, 12, 20)) == [12]
+
+
 def test_goes_on_after_the_last_whole_batch() -> None:
     data = simple(4) + simple(4, 4)
     result = decoded(data[:-1])

@@ -197,6 +197,27 @@ def test_only_news_enters_an_incremental_answer() -> None:
     assert not partition.accept(0, 6, 3, has_records=False)
 
 
+def test_partition_of_a_new_leader_epoch_is_news_once() -> None:
+    """A follower drops the answer to a fetch of an earlier epoch, so it has to get the same offsets again."""
+    client = Client()
+    first = client.ask(0, 0, [("t", [Asked(0, current_leader_epoch=4)])])
+    partition = first.partitions[0]
+    assert partition.accept(0, 5, 0, has_records=False)
+    client.ask(first.session_id, 1, [("t", [Asked(0, current_leader_epoch=4)])])
+    assert not partition.accept(0, 5, 0, has_records=False)
+    client.ask(first.session_id, 2, [("t", [Asked(0, current_leader_epoch=5)])])
+    assert partition.accept(0, 5, 0, has_records=False)
+    assert not partition.accept(0, 5, 0, has_records=False)
+
+
+def test_partition_is_news_when_an_error_kept_its_offsets() -> None:
+    client = Client()
+    partition = client.ask(0, 0, [("t", [Asked(0)])]).partitions[0]
+    partition.accept(0, 6, 3, has_records=False)
+    partition.accept(9, 6, 3, has_records=False)
+    assert partition.accept(0, 6, 3, has_records=False)
+
+
 def test_served_partitions_queue_up_behind_the_others() -> None:
     client = Client()
     first = client.ask(0, 0, [("t", [Asked(0), Asked(1), Asked(2)])])

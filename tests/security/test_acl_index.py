@@ -205,6 +205,17 @@ def test_an_index_decides_as_a_walk_over_all_does() -> None:
             ),
             True,
         ),
+        *(
+            (
+                (
+                    acl("team", AclOperation.WRITE, pattern=allowed_by),
+                    acl("team", AclOperation.WRITE, pattern=denied_by, permission=Permission.DENY),
+                ),
+                allowed_by == PatternType.PREFIXED and denied_by == PatternType.LITERAL,
+            )
+            for allowed_by in (PatternType.LITERAL, PatternType.PREFIXED)
+            for denied_by in (PatternType.LITERAL, PatternType.PREFIXED)
+        ),
         ((acl("*", AclOperation.WRITE), acl("t", AclOperation.WRITE, permission=Permission.DENY)), True),
         ((acl("t", AclOperation.WRITE), acl("*", AclOperation.WRITE, permission=Permission.DENY)), False),
     ],

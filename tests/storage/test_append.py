@@ -307,9 +307,25 @@ class TestProducers:
         restarted = fakes.open_manager(disk, clock, config=log.config).get_log("t", 0)
         assert restarted.producers.get(9).batches == log.producers.get(9).batches
 
-    def test_sequences_wrap(self, fakes, log, clock):
+    def test_batch_with_same_start_and_other_length_is_no_duplicate(self, fakes, log, clock):
+        append(log, self.batch(fakes, clock, 0, 2))
+        append(log, self.batch(fakes, clock, 2))
+        assert refused(log, self.batch(fakes, clock, 0, 1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert refused(log, self.batch(fakes, clock, 0, 4)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert append(log, self.batch(fakes, clock, 0, 2)).duplicate
+
+    def test_sequences_wrap_to_zero_behind_the_largest(self, fakes, log, clock):
+        append(log, self.batch(fakes, clock, 2**31 - 1))
+        append(log, self.batch(fakes, clock, 0))
+        assert log.producers.get(9).last_sequence == 0
+
+    def test_sequences_wrap_within_a_batch(self, fakes, log, clock):
         append(log, self.batch(fakes, clock, 2**31 - 2, 3))
-        append(log, self.batch(fakes, clock, 1))
+        assert log.producers.get(9).last_sequence == 0
+        assert refused(log, self.batch(fakes, clock, 2**31 - 1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert not append(log, self.batch(fakes, clock, 1)).duplicate
+        again = append(log, self.batch(fakes, clock, 2**31 - 2, 3))
+        assert (again.duplicate, again.base_offset, again.last_offset) == (True, 0, 2)
 
 
 class TestDiskTrouble:

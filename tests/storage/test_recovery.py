@@ -92,6 +92,24 @@ def test_a_missing_tail(store, caplog, cut):
     assert any(path in message and f"position {store.disk.size(path)}" in message for message in caplog.messages)
 
 
+@pytest.mark.parametrize("known_by", ["recovery point", "high watermark"])
+def test_log_that_ends_before_a_checkpoint_reports_loss(store, caplog, known_by):
+    """A broker that lost records must not vote for its log as if it had all of them (KIP-966)."""
+    store.fill(4)
+    if known_by == "recovery point":
+        store.log.flush()
+    store.log.offsets.high_watermark = 2 if known_by == "recovery point" else 8
+    directory = store.manager.directories[0]
+    directory.note_running(5)
+    store.manager.write_checkpoints()
+    path = store.active()
+    store.disk.write_bytes(path, store.disk.read_bytes(path)[: -len(store.batches[-1])])
+    with caplog.at_level(logging.WARNING):
+        assert store.reopen().log_end_offset == 6
+    assert any("ends at 6, before" in message for message in caplog.messages)
+    assert store.manager.directories[0].running.broker_epoch == -1
+
+
 @pytest.mark.parametrize("nonsense", [b"\0", b"\0" * 500, b"\xff" * 500, bytes(range(256)) * 2])
 def test_a_nonsense_tail(store, caplog, nonsense):
     store.fill(4)

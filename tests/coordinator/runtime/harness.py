@@ -46,13 +46,15 @@ class VirtualTime:
 
     def __init__(self) -> None:
         self.now_s = 1000.0
+        self.wall_clock_s = 1_700_000_000.0
+        """The wall clock at the beginning; an operator may set it, which no timer notices."""
         self.longest_callback_s = 0.0
         self._soon: deque[tuple[Handle, Callable[..., Any], tuple[Any, ...]]] = deque()
         self._later: list[tuple[float, int, Handle, Callable[..., Any], tuple[Any, ...]]] = []
         self._numbers = itertools.count()
 
     def time_ms(self) -> int:
-        return 1_700_000_000_000 + int(self.now_s * 1000)
+        return int((self.wall_clock_s + self.now_s) * 1000)
 
     def monotonic(self) -> float:
         return self.now_s

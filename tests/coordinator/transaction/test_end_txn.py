@@ -188,6 +188,14 @@ def test_used_up_epochs_end_with_a_new_producer_id(talk: Conversation, committed
     assert talk.end((77, LAST_EPOCH), committed=committed).error is MAPPING, "the next transaction has begun"
 
 
+def test_previous_producer_id_with_older_epoch_has_no_mapping(talk: Conversation) -> None:
+    at(talk, E.COMPLETE_ABORT, producer_id=88, previous=77, epoch=0, client_version=2)
+    assert talk.end((77, LAST_EPOCH - 1), committed=False).error is MAPPING
+    assert talk.end((77, LAST_EPOCH), committed=False).producer == (88, 0)
+    at(talk, E.COMPLETE_ABORT, producer_id=88, previous=77, epoch=1, client_version=2)
+    assert talk.end((77, LAST_EPOCH), committed=False).error is MAPPING
+
+
 def test_an_abort_of_nothing_at_the_last_epoch_rotates_too(talk: Conversation) -> None:
     at(talk, E.COMPLETE_COMMIT, epoch=LAST_EPOCH, client_version=2)
     assert talk.end((77, LAST_EPOCH), committed=False).producer == (FIRST_PRODUCER_ID, 0)

@@ -164,6 +164,13 @@ def test_used_up_epochs_go_on_with_a_new_producer_id_for_one_that_goes_on(talk: 
     assert talk.init(producer=(77, LAST_EPOCH)).error is ErrorCode.PRODUCER_FENCED
 
 
+def test_zombie_with_previous_producer_id_aborts_nothing(talk: Conversation) -> None:
+    """The id before is accepted with its last epoch alone: that of the producer whose epochs were used up."""
+    talk.put(known(TransactionState.ONGOING, producer_id=88, previous=77, epoch=0, start_ms=talk.time.time_ms()))
+    assert talk.init(producer=(77, LAST_EPOCH - 1)).error is ErrorCode.PRODUCER_FENCED
+    assert talk.state() == "Ongoing"
+
+
 def test_the_last_epoch_asked_for_again_is_given_again(talk: Conversation) -> None:
     talk.put(known(epoch=LAST_EPOCH - 1))
     assert talk.init(producer=(77, LAST_EPOCH - 1)).producer == (77, LAST_EPOCH)

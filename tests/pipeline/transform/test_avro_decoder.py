@@ -95,6 +95,19 @@ def test_every_type_arrives() -> None:
     assert {**row, "map": dict(row["map"])} == {name: one for name, one in value.items() if name != "either"}
 
 
+@pytest.mark.parametrize(
+    ("precision", "scale", "is_decimal"),
+    [(38, 0, True), (38, 38, True), (1, 1, True), (39, 0, False), (4, 5, False), (4, -1, False), (0, 0, False)],
+)
+def test_decimal_outside_of_its_bounds_stays_bytes(precision: int, scale: int, is_decimal: bool) -> None:
+    """Avro: a logical type that is invalid is ignored, and the underlying type is used."""
+    schema = record(("x", logical("bytes", "decimal", precision=precision, scale=scale)))
+    plain = record(("x", "bytes"))
+    [row], bad = decode(schema, written(plain, {"x": b"\x01"}))
+    assert not bad
+    assert row["x"] == (Decimal(1).scaleb(-scale) if is_decimal else b"\x01")
+
+
 SMALL = record(("id", "long"), ("name", ["null", "string"]), ("tags", {"type": "array", "items": "string"}))
 GOOD = written(SMALL, {"id": 1, "name": "a", "tags": ["x"]})
 

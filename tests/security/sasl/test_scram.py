@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from base64 import b64decode, b64encode
 
 import pytest
@@ -175,6 +177,25 @@ def test_a_last_message_that_was_changed(wanted: str, instead: str) -> None:
     changed = final_message(served, mechanism).replace(wanted, instead, 1)
     with pytest.raises(AuthenticationFailed):
         served.evaluate(changed.encode())
+    assert not served.complete
+
+
+@pytest.mark.parametrize("header", ["y,,", "n,a=eve,", "p=tls-unique,,"])
+def test_proof_over_another_channel_header_is_refused(header: str) -> None:
+    """The client signs what it says of the channel, so a right proof alone does not show that nothing was changed."""
+    mechanism = ScramMechanism.SHA_256
+    served = server(mechanism, ann=credential(mechanism, "p"))
+    client = ScramClient(mechanism, "ann", "p", Bytes())
+    challenge = served.evaluate(client.first()).decode()
+    salt, iterations = (part.partition("=")[2] for part in challenge.split(",")[1:3])
+    without_proof = f"c={b64encode(header.encode()).decode()},{challenge.split(',')[0]}"
+    salted = salted_password(mechanism, "p", b64decode(salt), int(iterations))
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    signed = f"{client._bare},{challenge},{without_proof}".encode()
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    with pytest.raises(AuthenticationFailed, match="channel"):
+        served.evaluate(f"{without_proof},p={b64encode(proof).decode()}".encode())
     assert not served.complete
 
 

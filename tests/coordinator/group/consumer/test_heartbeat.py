@@ -163,6 +163,15 @@ def test_members_that_join_together_are_assigned_together() -> None:
     assert as_dict(response.assignment) == {"foo": [0, 1]}
 
 
+def test_clock_that_went_back_does_not_delay_the_assignment() -> None:
+    world = World({"foo": 6})
+    world.set_config(group_consumer_assignment_interval_ms=1_000)
+    world.join("a")
+    world.time.wall_clock_s -= 1_800.0
+    world.join("b")
+    assert world.group.assignment_epoch == world.group.group_epoch == 3
+
+
 def test_group_max_size(world: World) -> None:
     world.set_config(group_consumer_max_size=1)
     world.join("a")
