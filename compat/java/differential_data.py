@@ -94,6 +94,43 @@ def produce_forms(pair: Pair, versions: list[int]) -> None:
             offsets(pair, f"after {case}", 5, name, index)
 
 
+def produce_times(pair: Pair, versions: list[int]) -> None:
+    """Times before 1970, and what a header says of them: what is stored, what is found by time."""
+    two = [(b"a", b"1"), (b"b", b"2")]
+    cases = {
+        "before 1970": batch(two, time=-5_000),
+        "before 1970, gzip": batch(two, time=-5_000, compress=True),
+        "long before 1970": batch(two, time=-(2**62)),
+        "the earliest time": batch(two, time=-(2**63)),
+        "a second after the earliest": batch(two, time=-(2**63) + 1_000),
+        "around -1": batch(two, time=-2),
+        "from before to after 1970": batch([(b"k", b"v")] * 3, time=-2, max_time=0),
+        "before 1970, max timestamp -1": batch(two, time=-5_000, max_time=-1),
+        "before 1970, max timestamp too low": batch(two, time=-5_000, max_time=-9_000),
+        "before 1970, max timestamp too high": batch(two, time=-5_000, max_time=-9),
+        "max timestamp before 1970": batch(two, max_time=-7),
+        "no time, max timestamp before 1970": batch(time=-1, max_time=-7),
+    }
+    version = versions[-1]
+    configs: dict[str, dict[str, str]] = {
+        "times": {},
+        "times-append": {"message.timestamp.type": "LogAppendTime"},
+        "times-compact": {"cleanup.policy": "compact"},
+        "times-zstd": {"compression.type": "zstd"},
+        "times-before": {"message.timestamp.before.max.ms": "4000000000000"},
+    }
+    for topic, settings in configs.items():
+        pair.create(topic, partitions=len(cases), configs=settings)
+        for index, (case, records) in enumerate(cases.items()):
+            pair.ask(f"{topic}: {case}", "produce", version, produce_body(topic, records, index=index))
+            if topic in ("times", "times-compact"):
+                pair.ask(f"{topic}: {case}, read", "fetch", 12, fetch_body(topic, {"partition": index}))
+            for time in (-1, -3, 0):
+                asked = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": time}]
+                body = {"replica_id": -1, "topics": [{"name": topic, "partitions": asked}]}
+                pair.ask(f"{topic}: {case}, at {time}", "list_offsets", 7, body)
+
+
 def produce_targets(pair: Pair, versions: list[int]) -> None:
     """Topics, partitions and acks."""
     names = {version: f"target-v{version}" for version in versions}

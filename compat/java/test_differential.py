@@ -56,7 +56,7 @@ TEXT = ".+"
 """Free text, in fields for people alone."""
 ROW = r"\{.*\}"
 PARTITION = r"responses\[.*\]\.partition_responses\[.*\]"
-OUT_OF_RANGE = r"Timestamp \d+ of message with offset \d+ is out of range\. .* should be within \[-?\d+, \d+\]"
+OUT_OF_RANGE = r"Timestamp -?\d+ of message with offset \d+ is out of range\. .* should be within \[-?\d+, \d+\]"
 FETCHED = r"responses\[.*\]\.partitions\[.*\]"
 MESSAGE = ".*error_message"
 CONFIGS = r"results\[.*\]\.configs"
@@ -350,6 +350,26 @@ ACCEPTED = (
         (PARTITION, row("none"), "missing"),
         (r"topics\[.*\]\.partitions\[.*\]\.offset", "[12]", "0"),
     ),
+    accepted(
+        "a record without a time is not the latest",
+        "list_offsets",
+        ".*: (around -1|no time, max timestamp before 1970), at -3",
+        (r"topics\[.*\]\.partitions\[.*\]\.(offset|leader_epoch)", "[01]", "-1"),
+    ),
+    accepted(
+        "Apache Kafka can't compress records of before 1970 again",
+        "produce",
+        "times-zstd: .*",
+        (PARTITION, row("unknown_server_error"), "missing"),
+        (PARTITION, "missing", row("none")),
+    ),
+    accepted(
+        "Apache Kafka can't compress records of before 1970 again",
+        "list_offsets",
+        "times-zstd: .*",
+        (r"topics\[.*\]\.partitions\[.*\]\.offset", "0", "[23]"),
+        (r"topics\[.*\]\.partitions\[.*\]\.(offset|timestamp|leader_epoch)", "-1", "[02]"),
+    ),
     accepted("each by its own clock", "produce", ".*", (r".*record_errors\[.*", OUT_OF_RANGE, OUT_OF_RANGE)),
     accepted(
         "found at the log",
@@ -504,6 +524,7 @@ GROUPS: dict[str, tuple[str, Callable[[Pair, list[int]], None]]] = {
         )
     },
     "produce_forms": ("produce", data.produce_forms),
+    "produce_times": ("produce", data.produce_times),
     "produce_targets": ("produce", data.produce_targets),
     "produce_configs": ("produce", data.produce_configs),
     "produce_sequences": ("produce", data.produce_sequences),

@@ -93,8 +93,6 @@ TIMESTAMP = ErrorCode.INVALID_TIMESTAMP
         pytest.param(21, ">h", b.DELETE_HORIZON_MASK, INVALID, id="delete horizon"),
         pytest.param(21, ">h", b.TIMESTAMP_TYPE_MASK, TIMESTAMP, id="timestamp type of the broker"),
         pytest.param(21, ">h", 5, INVALID, id="unknown codec"),
-        pytest.param(27, ">q", -2, TIMESTAMP, id="negative base timestamp"),
-        pytest.param(35, ">q", -2, TIMESTAMP, id="negative max timestamp"),
         pytest.param(43, ">q", 7, INVALID, id="producer id without epoch and sequence"),
         pytest.param(43, ">q", -2, INVALID, id="negative producer id"),
     ],
@@ -165,6 +163,34 @@ def test_a_missing_max_timestamp_is_taken_from_the_records(compression, claimed)
     assert buffer[5 : len(buffer) - 6] == build_batch(RECORDS, compression=compression)
     assert (buffer[:5], buffer[-6:]) == (b"front", b"behind")
     buffer.extend(b"the buffer is not pinned by a view")
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize(
+    ("times", "claimed", "stored"),
+    [
+        ((-5_000, -4_000), None, -1),
+        ((-5_000, -4_000), -9_000, -1),
+        ((-5_000, -4_000), -1, -1),
+        ((-(2**62),), None, -1),
+        ((-5_000, 7), None, 7),
+        ((-5_000, 7), -2, 7),
+        ((1_000, 1_002), -7, 1_002),
+    ],
+)
+def test_times_before_1970_are_stored(
+    times: tuple[int, ...], claimed: int | None, stored: int, compression: str
+) -> None:
+    """As Apache Kafka does, whose max timestamp counts from -1 on."""
+    batch = build_batch([RecordData(time, b"k", b"v") for time in times], compression=compression)
+    if claimed is not None:
+        struct.pack_into(">q", batch, b.MAX_TIMESTAMP_POSITION, claimed)
+        struct.pack_into(">I", batch, b.CRC_POSITION, crc32c(bytes(batch[b.ATTRIBUTES_POSITION :])))
+    header = check_batch(batch, memoryview(batch), 0, len(batch))
+    assert header[b.MAX_TIMESTAMP] == stored
+    view = b.BatchView(batch)
+    assert view.crc_matches()
+    assert [record.timestamp for record in view.records()] == list(times)
 
 
 def test_a_max_timestamp_that_cannot_be_mended():

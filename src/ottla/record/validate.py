@@ -94,8 +94,10 @@ def check_batch(
 ) -> BatchHeader:
     """Check the client's batch at `buffer[start:end]` (`view` is a memoryview of the same buffer); its header.
 
-    The batch may end before `end`. A max timestamp below the base timestamp is replaced in place by the records' own,
-    and the CRC renewed; `unpack` decompresses for that. Raises KafkaError: CORRUPT_MESSAGE (length, magic, CRC),
+    The batch may end before `end`. A max timestamp below the base timestamp, or below -1, is replaced in place by the
+    records' own, or by -1 if they are all from before 1970, and the CRC renewed; `unpack` decompresses for that.
+
+    Raises KafkaError: CORRUPT_MESSAGE (length, magic, CRC),
     UNSUPPORTED_FOR_MESSAGE_FORMAT (formats v0, v1), INVALID_TIMESTAMP, INVALID_RECORD (counts, control bit, codec,
     producer fields).
     """
@@ -105,8 +107,6 @@ def check_batch(
     )
     if count <= 0 or count != last_offset_delta + 1:
         raise InvalidRecord(f"{count} records contradict a last offset delta of {last_offset_delta}")
-    if base_timestamp < NO_TIMESTAMP or max_timestamp < NO_TIMESTAMP:
-        raise _invalid_timestamp(base_timestamp, max_timestamp)
     if attributes & _SPECIAL_ATTRIBUTES:
         _check_attributes(attributes, producer_id)
     codec_id = attributes & COMPRESSION_MASK
@@ -120,9 +120,14 @@ def check_batch(
             raise InvalidRecord(
                 f"producer epoch {producer_epoch} or sequence {base_sequence} is invalid beside a producer id"
             )
-    if max_timestamp < base_timestamp:
+    if max_timestamp < base_timestamp or max_timestamp < NO_TIMESTAMP:  # as in `lacks_max_timestamp`
         return _mend_max_timestamp(buffer, start, header, unpack)
     return header
+
+
+def lacks_max_timestamp(base_timestamp: int, max_timestamp: int) -> bool:
+    """Whether a header's max timestamp can't be that of its records, so that `check_batch` reads them for it."""
+    return max_timestamp < base_timestamp or max_timestamp < NO_TIMESTAMP
 
 
 def _invalid_timestamp(base_timestamp: int, max_timestamp: int) -> KafkaError:
@@ -138,8 +143,9 @@ def _mend_max_timestamp(buffer: bytearray, start: int, header: BatchHeader, unpa
     with memoryview(buffer) as whole, whole[start + HEADER_SIZE : end] as stored:
         with unpack(header[ATTRIBUTES] & COMPRESSION_MASK, stored) as body:
             timestamp_delta, _ = max_timestamp_of(body, 0, len(body), header[RECORDS_COUNT])
-        mended = header[BASE_TIMESTAMP] + timestamp_delta
-        if not NO_TIMESTAMP <= mended <= _INT64_MAX:
+        # Apache Kafka counts from -1 on: records that are all from before 1970 have no place in a time index.
+        mended = max(header[BASE_TIMESTAMP] + timestamp_delta, NO_TIMESTAMP)
+        if mended > _INT64_MAX:
             raise _invalid_timestamp(header[BASE_TIMESTAMP], mended)
         _INT64.pack_into(buffer, start + MAX_TIMESTAMP_POSITION, mended)
         _UINT32.pack_into(buffer, start + CRC_POSITION, crc32c(whole[start + ATTRIBUTES_POSITION : end]))

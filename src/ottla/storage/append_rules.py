@@ -37,7 +37,7 @@ from ottla.record.batch import (
 from ottla.record.checksum import crc32c
 from ottla.record.compression import CODEC_IDS, DEFAULT_MAX_BYTES, GZIP, LZ4, NONE, ZSTD, compress, decompress
 from ottla.record.errors import InvalidRecord, RecordsRefused
-from ottla.record.validate import check_batch
+from ottla.record.validate import check_batch, lacks_max_timestamp
 from ottla.record.walk import oversized_record, refused_records
 from ottla.storage.log_config import MAX_LONG, LogConfig
 from ottla.storage.off_loop import TurnTooShort
@@ -163,7 +163,9 @@ def has_doubtful_timestamps(buffer: bytearray, start: int, clock: Clock) -> bool
     if not buffer[start + _ATTRIBUTES_LOW_BYTE] & COMPRESSION_MASK:
         return False
     base_timestamp, max_timestamp = _TIMESTAMPS.unpack_from(buffer, start + BASE_TIMESTAMP_POSITION)
-    doubtful: bool = max_timestamp < base_timestamp or max_timestamp - clock.time_ms() > _DEFAULT_AFTER_MAX_MS
+    doubtful: bool = (
+        lacks_max_timestamp(base_timestamp, max_timestamp) or max_timestamp - clock.time_ms() > _DEFAULT_AFTER_MAX_MS
+    )
     return doubtful
 
 
@@ -201,7 +203,7 @@ def needs_decompression(buffer: bytearray, start: int, now_ms: int, config: LogC
     if config.compacted or narrows_record_size(config):
         return True
     base_timestamp, max_timestamp = _TIMESTAMPS.unpack_from(buffer, start + BASE_TIMESTAMP_POSITION)
-    return max_timestamp < base_timestamp or _is_late(base_timestamp, max_timestamp, now_ms, config)
+    return lacks_max_timestamp(base_timestamp, max_timestamp) or _is_late(base_timestamp, max_timestamp, now_ms, config)
 
 
 def _is_late(base_timestamp: int, max_timestamp: int, now_ms: int, config: LogConfig) -> bool:
