@@ -86,7 +86,7 @@ if TYPE_CHECKING:
 
 FLUSH_CHECK_INTERVAL_MS = 1000
 """Longest time from a roll, or from the end of a log's flush.ms, to its flush."""
-PURGE_INTERVAL_MS = 15_000
+PURGE_INTERVAL_MS = 1_000
 REOPEN_INTERVAL_MS = 5_000
 NO_BROKER_EPOCH = -1
 """A single node is trusted with its logs after whatever end: nobody has more."""
