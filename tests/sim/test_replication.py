@@ -31,6 +31,7 @@ from ottla.storage import loader
 from ottla.storage.checkpoints import Running, parse_running
 from ottla.storage.cleaner.log_cleaning import LogCleaning
 from ottla.storage.cleaner.offset_map import OffsetMap
+from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.log_config import MAX_LONG
 from ottla.storage.log_directory import LogDirectory
 from ottla.storage.names import RUNNING_FILE
@@ -371,9 +372,21 @@ def take_every_boot_for_the_same(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogDirectory, "records_lost", lambda self, partition, proved: None)
 
 
+def forget_epochs_in_the_file(patch: pytest.MonkeyPatch) -> None:
+    """An epoch that began without a record is not in the file, also when it has records and another one follows."""
+    must_be_written = LeaderEpochCache.must_be_written
+
+    def forgetful(cache: LeaderEpochCache, log_end_offset: int) -> bool:
+        known = [entry for entry in cache.entries() if entry[1] < log_end_offset][-1:]
+        return must_be_written(cache, log_end_offset) if known and known[0][0] == cache.latest_epoch else False
+
+    patch.setattr(LeaderEpochCache, "must_be_written", forgetful)
+
+
 @pytest.mark.parametrize(
     ("plant", "first", "faults_s"),
     [
+        (forget_epochs_in_the_file, 1, 120.0),
         (skip_epoch_truncation, 1, 120.0),
         (count_a_lagging_replica, 4, 120.0),
         (acknowledge_before_the_isr_has_it, 7, 120.0),

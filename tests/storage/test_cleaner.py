@@ -663,7 +663,7 @@ class Machine:
         offsets = [offset for offset, _, _ in self.partition.records()]
         assert offsets == sorted(set(offsets))
         for segment, later in itertools.pairwise(self.partition.log.segments):
-            next_offset, size = segment.find_end()
+            next_offset, size, _ = segment.find_end()
             assert (size, next_offset <= later.base_offset) == (segment.size_bytes, True), "no batch lies in two"
 
 

@@ -141,7 +141,12 @@ class TestEpochs:
         assert cache.end_offset_for(2, 10) == (2, 10)
         cache.assign(3, 10)
         assert cache.entries() == [(1, 0), (3, 10)]
-        assert cache.dirty
+        assert not cache.must_be_written(10), "an epoch without a record is dropped by a start"
+        assert cache.must_be_written(11)
+        cache.assign(4, 11)
+        assert cache.must_be_written(11), "another epoch took over before the file was asked about"
+        cache.note_written()
+        assert not cache.must_be_written(12)
 
 
 class TestSnapshots:

@@ -24,6 +24,7 @@ from ottla.common.clock import Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import Address, PeerConnection
+from ottla.metrics.registry import Counter
 from ottla.net.peer_messages import send_message
 from ottla.protocol.messages.fetch import (
     FetchPartition,
@@ -101,6 +102,7 @@ class FetcherContext(NamedTuple):
     quota: ReplicationQuota
     throttled: Callable[[Partition], bool]
     settings: FetcherSettings
+    committed_truncations: Counter
 
 
 class _Asked(NamedTuple):
@@ -115,7 +117,18 @@ class _Asked(NamedTuple):
 class _Followed:
     """One partition that is fetched here."""
 
-    __slots__ = ("asked", "gaps_allowed", "lag", "leader_epoch", "partition", "refusals", "retries", "timer")
+    __slots__ = (
+        "asked",
+        "cut_committed_to",
+        "gaps_allowed",
+        "lag",
+        "leader_epoch",
+        "partition",
+        "refusals",
+        "refuses_leader",
+        "retries",
+        "timer",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -129,6 +142,10 @@ class _Followed:
         """How often in a row the log refused what the leader sent."""
         self.gaps_allowed = False
         """The leader has had its time to look whether offsets that it leaves out are missing."""
+        self.cut_committed_to: int | None = None
+        """Where the log was truncated below its high watermark, under this leader and epoch."""
+        self.refuses_leader = False
+        """The leader asked for that again, of records that it had sent."""
         self.timer: TimerHandle | None = None
 
     @property
@@ -499,7 +516,8 @@ class ReplicaFetcher:
         log = partition.log
         own = log.epoch_end_offset(epoch)
         offset = truncation_offset((epoch, end_offset), own, log.log_end_offset, log.log_end_offset)
-        logger.info(
+        log_divergence = logger.debug if followed.refuses_leader else logger.info
+        log_divergence(
             "%r leaves the leader's log in epoch %d at %d: cut from %d to %d",
             partition,
             epoch,
@@ -513,14 +531,45 @@ class ReplicaFetcher:
 
     def _cut(self, followed: _Followed, offset: int) -> bool:
         partition = followed.partition
-        if offset < partition.high_watermark:
-            logger.warning("%r is cut to %d, below its high watermark", partition, offset)
+        if offset < partition.high_watermark and not self._may_cut_committed(followed, offset):
+            return False
         try:
             partition.truncate_to(offset)
         except KafkaError as error:
             self._failed(followed, error)
             return False
         return True
+
+    def _may_cut_committed(self, followed: _Followed, offset: int) -> bool:
+        """Whether to truncate below the high watermark, as after an unclean election: once, then never again.
+
+        A leader that asks for more contradicts itself; this replica then stays as it is until another one leads.
+        """
+        partition, before = followed.partition, followed.cut_committed_to
+        if before is None or offset < before:
+            followed.cut_committed_to = offset
+            self._context.committed_truncations.value += 1
+            logger.error(
+                "%r is truncated from %d to %d, below its high watermark %d, since the log of leader %d differs from "
+                "there on: committed records are lost unless the leader has them",
+                partition,
+                partition.log.log_end_offset,
+                offset,
+                partition.high_watermark,
+                self.leader_id,
+            )
+            return True
+        if not followed.refuses_leader:
+            followed.refuses_leader = True
+            logger.error(
+                "%r is not truncated to %d again: leader %d has sent records from there on and denies them; check its "
+                "leader-epoch-checkpoint with `ottla log scrub`",
+                partition,
+                offset,
+                self.leader_id,
+            )
+        self._retry_later(followed)
+        return False
 
     # --- a place that the leader does not have ---------------------------------------------------------------------
 

@@ -112,6 +112,7 @@ class ReplicaManager:
         "leader_quota",
         "mending",
         "moves",
+        "statistics",
     )
 
     def __init__(
@@ -160,6 +161,7 @@ class ReplicaManager:
         self._shrinking: TimerHandle | None = None
         self.leader_quota = ReplicationQuota()
         self.follower_quota = ReplicationQuota()
+        self.statistics = statistics
         self._isr_changes = IsrChanges(membership, scheduler, statistics)
         self.mending = Mending(self._mending_context(membership))
         self.moves = ReplicaMoves(self._moves_context())
@@ -174,6 +176,7 @@ class ReplicaManager:
                 quota=self.follower_quota,
                 throttled=lambda partition: self._throttled(partition, FOLLOWER_THROTTLED, node_id),
                 settings=settings.fetcher,
+                committed_truncations=statistics.committed_truncations,
             ),
             self.address_of,
         )

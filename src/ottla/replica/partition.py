@@ -612,6 +612,19 @@ class Partition:
             return found
         return None
 
+    def follower_divergence(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+        """As `diverging_epoch`, of a follower: it truncates its log by the answer, so our log is asked too.
+
+        Where our own batch before `fetch_offset` is of the same epoch both logs agree, and `leader-epoch-checkpoint`
+        lacks entries, which are added.
+        """
+        diverging = self.diverging_epoch(fetch_offset, last_fetched_epoch)
+        if diverging is None or fetch_offset > self.offsets.log_end_offset:
+            return diverging
+        if not self.log.shares_epoch(last_fetched_epoch, fetch_offset - 1):
+            return diverging
+        return self.diverging_epoch(fetch_offset, last_fetched_epoch)
+
     def epoch_end_offset(self, leader_epoch: int) -> EpochEnd:
         """The end of the largest epoch that is not above `leader_epoch` (KIP-101, KIP-279)."""
         if leader_epoch == self.state.leader_epoch:

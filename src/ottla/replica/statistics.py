@@ -8,13 +8,17 @@ _MANAGER = "kafka_server_replicamanager_"
 
 
 class ReplicationStatistics:
-    """Changes of ISRs that the leaders of this broker asked for."""
+    """Changes of ISRs that the leaders of this broker asked for, and truncations of its followers."""
 
-    __slots__ = ("failed_isr_updates", "isr_expands", "isr_shrinks")
+    __slots__ = ("committed_truncations", "failed_isr_updates", "isr_expands", "isr_shrinks")
 
     def __init__(self, registry: MetricsRegistry) -> None:
         self.isr_shrinks = registry.counter(f"{_MANAGER}isrshrinks_total", "ISRs of this broker's that became smaller.")
         self.isr_expands = registry.counter(f"{_MANAGER}isrexpands_total", "ISRs of this broker's that became larger.")
         self.failed_isr_updates = registry.counter(
             f"{_MANAGER}failedisrupdates_total", "Changes of an ISR that the controller refused."
+        )
+        self.committed_truncations = registry.counter(
+            "ottla_replica_committed_truncations_total",
+            "Followers of this broker that were truncated below their high watermark, as after an unclean election.",
         )

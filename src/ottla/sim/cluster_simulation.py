@@ -148,6 +148,7 @@ class ClusterSimulation(Simulation):
             ]
             all_settings = {**_settings(number, [f"{each}:{CONTROLLER_PORT}" for each in hosts]), **settings}
             node = SimNode(self.loop, self._rng.fork(host), self.trace, self.network, endpoints, all_settings)
+            node.may_lose_committed = self._beyond
             node.format(cluster_id, directory, voters if number <= VOTERS else ())
             self.nodes.append(node)
 

@@ -28,6 +28,7 @@ from ottla.server.broker import Broker
 from ottla.server.lifecycle import NotJoinedInTimeError
 from ottla.sim.damage import damage_files
 from ottla.sim.disk import Mount, SimDisk
+from ottla.sim.epoch_files import check_epoch_files
 from ottla.sim.loop import Process, ProcessKilled, SimClock, SimLoop
 from ottla.sim.network import Address, Listening, Network
 from ottla.sim.peer import SimPeerNetwork
@@ -87,6 +88,8 @@ class SimNode:
         """So much longer takes everything that waits for the disk."""
         self.starts = 0
         self.damaged_kinds: Counter[str] = Counter()
+        self.may_lose_committed = False
+        """More is taken from the cluster than the promises cover."""
         self.scrubbed_bytes = 0
         """Of all its lives."""
 
@@ -250,6 +253,8 @@ class SimNode:
         except ProcessKilled:
             return
         self._report_defects(broker)
+        if self._mount is not None and not (self.damaged_kinds or self.disk.failed_directory):
+            check_epoch_files(self._mount, DATA_DIR, self.host)
         process.kill()
 
     def _died(self) -> None:
@@ -288,6 +293,8 @@ class SimNode:
     def _report_defects(self, broker: Broker) -> None:
         if broker.parts.failures.count:
             raise BrokerDefect(f"{self.host} caught an exception that it did not expect; its log says which")
+        if broker.parts.replicas.statistics.committed_truncations.value and not self.may_lose_committed:
+            raise BrokerDefect(f"{self.host} cut committed records; its log says where")
         scrubber = broker.scrubber
         if scrubber is not None and scrubber.damaged and not (self.damaged_kinds or self.disk.failed_directory):
             raise BrokerDefect(f"{self.host} found damage where there is none: {scrubber.damaged}")

@@ -7,7 +7,8 @@ Invariants:
   change, on truncation and on close. An unclean start believes it up to the recovery point, and takes later epochs
   from the batches again.
 - The file needs no entry without a record: a start drops it, as the next leader begins there. So ten thousand logs that
-  took no record since the last start have nothing to write.
+  took no record since the last start have nothing to write. Whether the file lacks an entry is computed from the
+  entries and the log end, never remembered, so that no event can make it be forgotten.
 
 Left out: who writes the file and when (`flush.py`, `truncation.py`).
 """
@@ -23,7 +24,7 @@ UNDEFINED_OFFSET = -1
 class LeaderEpochCache:
     """Epoch entries of one log; two parallel lists, since most logs have one entry."""
 
-    __slots__ = ("_empty", "_epochs", "_starts", "dirty", "latest_epoch")
+    __slots__ = ("_epochs", "_starts", "_written_epoch", "dirty", "latest_epoch")
 
     def __init__(self, entries: list[tuple[int, int]]) -> None:
         """`entries` are (epoch, start offset) in rising order; ones that don't rise are dropped."""
@@ -32,9 +33,10 @@ class LeaderEpochCache:
         self.latest_epoch = UNDEFINED_EPOCH
         for epoch, start in entries:
             self.assign(epoch, start)
-        self._empty = False
-        """The last entry had no record when it was made, and is in no file."""
+        self._written_epoch = self.latest_epoch
+        """The newest epoch in the file; later ones are not in it."""
         self.dirty = False
+        """An entry that may be in the file was changed or dropped."""
 
     def entries(self) -> list[tuple[int, int]]:
         """(epoch, start offset) pairs, rising."""
@@ -50,22 +52,28 @@ class LeaderEpochCache:
         self._epochs.append(epoch)
         self._starts.append(start_offset)
         self.latest_epoch = epoch
+
+    def insert(self, epoch: int, start_offset: int) -> None:
+        """Add an entry that was missing: the batches from `start_offset` up to the next entry are of `epoch`."""
+        at = bisect_right(self._epochs, epoch)
+        self._epochs.insert(at, epoch)
+        self._starts.insert(at, start_offset)
+        self.latest_epoch = self._epochs[-1]
         self.dirty = True
 
-    def begin(self, epoch: int, log_end_offset: int) -> None:
-        """A leader begins `epoch`, before its first append: followers may ask for it, the file can do without."""
-        if epoch > self.latest_epoch:
-            dirty = self.dirty
-            self.assign(epoch, log_end_offset)
-            self.dirty = dirty
-            self._empty = True
-
     def must_be_written(self, log_end_offset: int) -> bool:
-        """Whether the file lacks something that a start would need."""
-        if self._empty and self._starts and self._starts[-1] < log_end_offset:
-            self._empty = False
-            self.dirty = True
-        return self.dirty
+        """Whether the file lacks something that a start would need: a change, or an entry that has records."""
+        if self.dirty:
+            return True
+        if self.latest_epoch == self._written_epoch:
+            return False
+        first_unwritten = bisect_right(self._epochs, self._written_epoch)
+        return first_unwritten < len(self._starts) and self._starts[first_unwritten] < log_end_offset
+
+    def note_written(self) -> None:
+        """The file is being written with all entries."""
+        self._written_epoch = self.latest_epoch
+        self.dirty = False
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) that OffsetForLeaderEpoch answers (KIP-279).

@@ -275,7 +275,8 @@ class LogFlush:
         task.refused = task.refused or refused
         if closing:
             self.changed = False
-        epochs.dirty = False
+        if epochs_changed:
+            epochs.note_written()
         self._unsynced_paths = ()
         self._folder_changed = False
         self.directory_is_new = False

@@ -18,6 +18,7 @@ Left out: reading message formats v0 and v1.
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,7 @@ from typing import NamedTuple
 from ottla.common.clock import Clock, Rng
 from ottla.common.errors import OperatorError
 from ottla.common.topic_partition import TopicPartition
+from ottla.record.batch import LEADER_EPOCH_POSITION, MAGIC_V2
 from ottla.storage import names
 from ottla.storage.aborted_transactions import rebuild_aborted
 from ottla.storage.checkpoints import CheckpointCorruption, read_epochs, read_partition_metadata
@@ -34,6 +36,7 @@ from ottla.storage.cleaner.swap import finish_swaps
 from ottla.storage.damage import Damage
 from ottla.storage.descriptors import Folder
 from ottla.storage.directories import shown
+from ottla.storage.epoch_repair import add_missing_entries
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.log import Log, StoredLog
 from ottla.storage.log_config import MAX_LONG, LogConfig
@@ -45,6 +48,8 @@ from ottla.storage.segment import Segment
 from ottla.storage.uncovered import UncoveredFields
 
 logger = logging.getLogger(__name__)
+
+_EPOCH_AND_MAGIC = struct.Struct(f">{LEADER_EPOCH_POSITION}xib")
 
 
 class LoadOptions(NamedTuple):
@@ -83,6 +88,8 @@ class _Loading:
     snapshots: list[int] = field(default_factory=list)
     doubts: list[Damage] = field(default_factory=list)
     aborted_lost: dict[Segment, None] = field(default_factory=dict)
+    last_batch: bytes = b""
+    """The beginning of the last batch's header, after a clean stop."""
     """Segments whose aborted transactions have to be found anew."""
 
 
@@ -112,7 +119,7 @@ def load_log(
     trusted = end_offset is not None
     if end_offset is None:
         _recover(loading, _gaps_end(options, listing))
-        end_offset, _ = loading.segments[-1].find_end()
+        end_offset, _, _ = loading.segments[-1].find_end()
     if end_offset < max(options.recovery_point, options.high_watermark):
         logger.warning("%s ends at %d, before what was known to be in it", folder.path, end_offset)
         loading.on_loss(proved=False)
@@ -139,11 +146,15 @@ def load_log(
         now_ms=clock.time_ms(),
         expiration_ms=options.producer_expiration_ms,
     )
+    segments = LogSegments(loading.segments)
+    epochs_added = _lacks_epochs(loading, trusted=trusted) and add_missing_entries(
+        folder.join(names.LEADER_EPOCH_CHECKPOINT), segments, loading.epochs, end_offset
+    )
     stored = StoredLog(
         partition,
         topic_id,
         folder,
-        LogSegments(loading.segments),
+        segments,
         LogOffsets(start_offset, end_offset, recovery_point),
         loading.epochs,
         producers,
@@ -152,7 +163,20 @@ def load_log(
         doubts=loading.doubts,
     )
     stored.offsets.gap_end = loading.gap_end
-    return Log(stored, options.config, options.producer_expiration_ms, clock=clock, rng=rng, events=events)
+    log = Log(stored, options.config, options.producer_expiration_ms, clock=clock, rng=rng, events=events)
+    if epochs_added:
+        log.write_epochs_soon()
+    return log
+
+
+def _lacks_epochs(loading: _Loading, *, trusted: bool) -> bool:
+    """Whether the file of leader epochs may lack an entry: after a clean stop one look at the last batch has to do."""
+    if not trusted:
+        return True
+    if len(loading.last_batch) < _EPOCH_AND_MAGIC.size:
+        return False
+    leader_epoch, magic = _EPOCH_AND_MAGIC.unpack(loading.last_batch)
+    return bool(magic == MAGIC_V2 and leader_epoch > loading.epochs.latest_epoch)
 
 
 def _gaps_end(options: LoadOptions, listing: list[str]) -> int:
@@ -252,8 +276,9 @@ def _load_epochs(loading: _Loading) -> None:
 def _clean_end(loading: _Loading) -> int | None:
     """The log end offset after a clean stop; None when the active segment doesn't end with that batch after all."""
     segment = loading.segments[-1]
-    end_offset, end = segment.find_end()
+    end_offset, end, last_position = segment.find_end()
     if end == segment.size_bytes:
+        loading.last_batch = segment.log_descriptor.file().read(_EPOCH_AND_MAGIC.size, last_position) if end else b""
         noted = loading.options.recovery_point
         if end_offset == noted or not end or not noted:
             return end_offset

@@ -31,7 +31,8 @@ from ottla.storage.cleaner.log_cleaning import LogCleaning
 from ottla.storage.damage import Damage
 from ottla.storage.deletion import delete_segments
 from ottla.storage.descriptors import Folder
-from ottla.storage.epochs import LeaderEpochCache
+from ottla.storage.epoch_repair import add_missing_entries, epoch_at
+from ottla.storage.epochs import UNDEFINED_EPOCH, LeaderEpochCache
 from ottla.storage.flush import FlushDone, FlushTask, LogFlush
 from ottla.storage.health import LogHealth
 from ottla.storage.log_config import MAX_INT, LogConfig
@@ -39,7 +40,7 @@ from ottla.storage.log_reader import LogReader
 from ottla.storage.log_segments import LogOffsets, LogSegments
 from ottla.storage.log_writer import LogWriter
 from ottla.storage.lookup import FoundRecord
-from ottla.storage.names import PARTITION_METADATA
+from ottla.storage.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from ottla.storage.off_loop import Known
 from ottla.storage.producer_state import ProducerState
 from ottla.storage.results import AppendResult, LogEvents, ReadResult
@@ -217,7 +218,7 @@ class Log:
 
     def assign_leader_epoch(self, epoch: int) -> None:
         """This replica leads `epoch` from the log end on, before its first append (followers may ask for it)."""
-        self.epochs.begin(epoch, self.offsets.log_end_offset)
+        self.epochs.assign(epoch, self.offsets.log_end_offset)
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
         """Write `partition.metadata`, for a log that has none, or a damaged one. Raises KafkaError."""
@@ -385,6 +386,40 @@ class Log:
             self._health,
             self._clock,
         )
+
+    def shares_epoch(self, leader_epoch: int, last_offset: int) -> bool:
+        """Whether the batch that ends with `last_offset` is of `leader_epoch`, which another replica has there.
+
+        Entries that the file lacks are added then. Raises KafkaError.
+        """
+        try:
+            found = epoch_at(self.segments, last_offset)
+        except OSError as error:
+            self._health.report(error, "a look at leader epochs")
+            return False
+        if found is None or (found.leader_epoch, found.last_offset) != (leader_epoch, last_offset):
+            return False
+        return self.add_missing_epochs(leader_epoch)
+
+    def add_missing_epochs(self, confirmed_epoch: int = UNDEFINED_EPOCH) -> bool:
+        """Add the entries that the log's batches have and the file lacks; True when there were any.
+
+        `confirmed_epoch` is one that another replica has for the same batch. Raises KafkaError.
+        """
+        path = self.folder.join(LEADER_EPOCH_CHECKPOINT)
+        try:
+            added = add_missing_entries(path, self.segments, self.epochs, self.offsets.log_end_offset, confirmed_epoch)
+        except OSError as error:
+            self._health.report(error, "a look at leader epochs")
+            return False
+        if added:
+            self.write_epochs_soon()
+        return added
+
+    def write_epochs_soon(self) -> None:
+        """By the next flush: the entries were changed without an append."""
+        self._flush.changed = True
+        self._health.events.flush_needed((self.topic, self.partition))
 
     def learn_epochs(self, start_offset: int, end_offset: int, entries: list[tuple[int, int]]) -> None:
         """A range of the log was fetched anew, whose batches have these (leader epoch, first offset)."""

@@ -205,6 +205,8 @@ class LogScrubber:
     def _found(self, reading: SegmentReading) -> None:
         """A segment was read, as far as it can be."""
         segment = reading.segment
+        if reading.damages and reading.log.add_missing_epochs():
+            return  # it is read again in the next round, against the entries that it has now
         if reading.is_active:
             self._active_read[reading.partition] = None
         known = self.damaged.setdefault(reading.partition, {})

@@ -578,21 +578,21 @@ class Segment:
             _, _, _, self.first_timestamp = self.outline_at(0) or _NO_BATCH
         return self.first_timestamp
 
-    def find_end(self) -> tuple[int, int]:
-        """(next offset, position) after the last whole batch, by a scan from the last index entry.
+    def find_end(self) -> tuple[int, int, int]:
+        """(next offset, position) after the last whole batch, and its position, by a scan from the last index entry.
 
         Also prepares for appending, where the segment is the active one.
         """
         next_offset = self.base_offset
         if not self.size_bytes:
-            return next_offset, 0
-        end = entry = self.offset_index.last_position()
+            return next_offset, 0, 0
+        last_position = end = entry = self.offset_index.last_position()
         for position, size, last_offset, _ in OutlineScan(self._log.file(), entry, self.size_bytes):
             next_offset = last_offset + 1
-            end = position + size
+            last_position, end = position, position + size
         self._bytes_since_entry = end - entry
         self.index_entry_count = self.offset_index.entry_count
-        return next_offset, end
+        return next_offset, end, last_position
 
     # -- changing ----------------------------------------------------------------------------------------------------
 

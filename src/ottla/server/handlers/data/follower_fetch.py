@@ -139,7 +139,7 @@ class FollowerFetch(Fetch):
                 partition.check_follower(asked.current_leader_epoch, follower.replica_id)
                 offset, diverging = asked.fetch_offset, None
                 if asked.last_fetched_epoch >= 0:
-                    diverging = partition.diverging_epoch(offset, asked.last_fetched_epoch)
+                    diverging = partition.follower_divergence(offset, asked.last_fetched_epoch)
                 if diverging is not None:
                     places.append((asked, _answer(asked, partition, None, diverging)))
                     continue

@@ -1,0 +1,38 @@
+"""After a clean stop every leader epoch of a log's batches is in its `leader-epoch-checkpoint`, from the right offset.
+
+Followers are truncated by these entries: one that is missing makes them cut records that both replicas have.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from operator import itemgetter
+
+from ottla.common.disk import Disk
+from ottla.record.batch import iter_batches
+from ottla.sim.checkers import Violation
+from ottla.storage.checkpoints import read_epochs
+from ottla.storage.names import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
+
+_PARTITION_DIRECTORY = re.compile(r"(?!__cluster_metadata).+-\d+")
+
+
+def check_epoch_files(disk: Disk, data_dir: str, host: str) -> None:
+    """Raises Violation that names the first batch that the file contradicts."""
+    for name in filter(_PARTITION_DIRECTORY.fullmatch, disk.listdir(data_dir)):
+        directory = f"{data_dir}/{name}"
+        entries = read_epochs(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
+        for file in disk.listdir(directory):
+            if not file.endswith(LOG_SUFFIX):
+                continue
+            for batch in iter_batches(disk.read_bytes(f"{directory}/{file}")):
+                at = bisect_right(entries, batch.base_offset, key=itemgetter(1))
+                if entries and not at:
+                    continue  # before the log start
+                known = entries[at - 1][0] if at else None
+                if batch.partition_leader_epoch != known:
+                    raise Violation(
+                        f"{host} stopped cleanly: the batch at {name}@{batch.base_offset} has leader epoch "
+                        f"{batch.partition_leader_epoch}, {known} by {LEADER_EPOCH_CHECKPOINT}: {entries}"
+                    )
