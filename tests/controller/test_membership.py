@@ -232,6 +232,75 @@ class TestControlledShutdown:
         world.register(1, clean=True)
         assert not world.heartbeat(1).is_fenced
 
+    def test_killed_replica_with_session_is_not_elected(self) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [1, 3])
+        world.now_ms += 1
+        assert not world.heartbeat(1, want_shut_down=True).should_shut_down
+        world.heartbeat(2)
+        assert not world.heartbeat(1, want_shut_down=True).should_shut_down
+        assert (world.partition().leader, world.partition().isr) == (1, (1, 3)), "broker 3 may be dead"
+        world.silence(3)
+        world.shut_down(1)
+        assert (world.partition().isr, world.partition().eligible_leader_replicas) == ((), (1,))
+
+    def test_leadership_moves_once_the_replica_is_heard(self) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [1, 3])
+        world.now_ms += 1
+        world.heartbeat(1, want_shut_down=True)
+        world.heartbeat(3)
+        assert not world.heartbeat(1, want_shut_down=True).should_shut_down
+        assert (world.partition().leader, world.partition().isr) == (3, (3,))
+        world.heartbeat(2)
+        world.heartbeat(3)
+        assert world.heartbeat(1, want_shut_down=True).should_shut_down
+
+    def test_live_leader_stays_while_a_follower_stops(self) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [2, 1, 3])
+        world.now_ms += 1
+        world.heartbeat(1, want_shut_down=True)
+        world.heartbeat(3)
+        world.heartbeat(1, want_shut_down=True)
+        assert (world.partition().leader, world.partition().isr) == (2, (2, 3))
+
+    def test_granted_session_of_a_new_controller_is_no_proof(self) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [1, 3])
+        world.heartbeats.reset(world.image, world.now_ms)
+        world.heartbeat(1, want_shut_down=True)
+        assert (world.partition().leader, world.partition().isr) == (1, (1, 3))
+        world.heartbeat(3)
+        world.heartbeat(1, want_shut_down=True)
+        assert world.partition().leader == 3
+
+    @pytest.mark.parametrize("min_isr", ["1", "2"])
+    @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+    def test_cluster_stop_with_a_dead_node_survives_its_disk(self, min_isr: str, order: tuple[int, int]) -> None:
+        """README: `--replace-node` after a stop within seconds of the death of a node."""
+        world = three(min_insync_replicas=min_isr)
+        world.create("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+        world.now_ms += 1
+        stopped: set[int] = set()
+        for second in range(SESSION_MS // 1000 + 3):
+            for broker_id in set(order) - stopped:
+                if world.heartbeat(broker_id, want_shut_down=True).should_shut_down:
+                    stopped.add(broker_id)
+            world.now_ms += 1000
+            world.fence_silent()
+            assert not any(part.isr == (3,) for part in world.image.topics["t"].partitions.values()), second
+        assert stopped == {1, 2}
+        for part in world.image.topics["t"].partitions.values():
+            assert part.isr == ()
+            assert {1, 2} <= set(part.eligible_leader_replicas)
+        world.register(3, log_dirs=[bytes(15) + b"\x77"])
+        world.heartbeat(3)
+        world.join(order[0], clean=True)
+        for part in world.image.topics["t"].partitions.values():
+            assert (part.leader, part.leader_recovery_state) == (order[0], RECOVERED)
+            assert (part.eligible_leader_replicas != ()) == (min_isr == "2"), "one alone may commit from here on"
+
     def test_a_fenced_broker_may_go_at_once(self) -> None:
         world = three()
         world.silence(1)

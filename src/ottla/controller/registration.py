@@ -30,7 +30,7 @@ from ottla.common.feature_levels import (
 )
 from ottla.common.ids import MIN_NODE_ID, Uuid
 from ottla.controller.directories import cordoned_directories, without_directories
-from ottla.controller.replication import Slice, check_broker_epoch, has_leaderships, isr_without, led_by_newcomer
+from ottla.controller.replication import Slice, check_broker_epoch, has_leaderships, isr_without, isr_without_stopping, led_by_newcomer
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import security_protocol_name
 from ottla.metadata.image import (
@@ -289,6 +289,8 @@ def handle_broker_heartbeat(
         moved = without_directories(image, broker, lost, context, SLICE)
         response = BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=current is _State.FENCED)
         return ControllerResult(moved.records, response, again=not moved.complete)
+    if current is _State.CONTROLLED_SHUTDOWN or (request.want_shut_down and current is _State.UNFENCED):
+        heartbeats.request_shutdown(broker, context.now_ms)
     target = _next_state(image, broker, current, request, context)
     records, state = _transition(image, broker, current, target, context)
     records += cordoned_directories(image, broker, request.cordoned_log_dirs)
@@ -336,12 +338,11 @@ def _transition(
         slice_ = fence(image, broker, context)
         return slice_.records, target if slice_.complete else current
     if target is _State.CONTROLLED_SHUTDOWN:
-        moved = isr_without(image, broker.broker_id, context, SLICE)
-        records = moved.records
+        records = isr_without_stopping(image, broker, context, SLICE).records
         if current is _State.UNFENCED:
             records = [_registration_change(broker, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN), *records]
         if records:
-            context.heartbeats.begin_shutdown(broker, context.next_offset + len(records))
+            context.heartbeats.move_leaderships(broker, context.next_offset + len(records))
         return records, target
     return [], target
 

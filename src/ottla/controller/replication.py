@@ -117,8 +117,43 @@ def isr_without(
             change.unclean_shutdown = (broker_id,)
         if is_another_process and partition.directory_of(broker_id) == OFFLINE_UUID:
             change.set_directory(broker_id, ZERO_UUID)
+        if partition.leader not in (NO_LEADER, broker_id):
+            # A leader that is shutting down leads until its own heartbeat moves that to a broker known to be alive.
+            change.acceptable = active(image, but=broker_id, also=partition.leader)
 
     return _slice(image, context, limit, concerns, change, active(image, but=broker_id))
+
+
+def isr_without_stopping(
+    image: MetadataImage, stopping: BrokerImage, context: ControllerContext, limit: int
+) -> Slice:
+    """Take a broker in controlled shutdown out of ISRs and leaderships, in favour of brokers that are known to be alive.
+
+    The sessions of the other members of an ISR prove little: a killed broker has one until it expires. So the broker
+    stays where none of them has sent a heartbeat since it requested the shutdown; the next heartbeat tries again. It
+    leaves at once where no other member can lead: its own record of the partition is the last one then.
+    """
+    broker_id = stopping.broker_id
+    may_lead = active(image, but=broker_id)
+
+    def is_alive(other: int) -> bool:
+        return context.heartbeats.is_alive_since_request(other, stopping)
+
+    def concerns(partition: PartitionImage) -> bool:
+        if broker_id not in partition.isr and partition.leader != broker_id:
+            return False
+        others = [member for member in partition.isr if may_lead(member)]
+        if not others:
+            # A leader that shuts down too could commit alone: it gives up its leadership first.
+            return partition.leader in (NO_LEADER, broker_id)
+        return any(map(is_alive, others))
+
+    def change(change: PartitionChange, partition: PartitionImage) -> None:
+        change.set_isr([member for member in partition.isr if member != broker_id])
+        if partition.leader not in (NO_LEADER, broker_id):
+            change.acceptable = active(image, but=broker_id, also=partition.leader)
+
+    return _slice(image, context, limit, concerns, change, lambda other: may_lead(other) and is_alive(other))
 
 
 def led_by_newcomer(image: MetadataImage, broker_id: int, context: ControllerContext, limit: int) -> Slice:
