@@ -301,6 +301,33 @@ class TestControlledShutdown:
             assert (part.leader, part.leader_recovery_state) == (order[0], RECOVERED)
             assert (part.eligible_leader_replicas != ()) == (min_isr == "2"), "one alone may commit from here on"
 
+    @pytest.mark.parametrize("back", [(1, 2, 3), (2, 1, 3), (3, 1, 2), (1, 3, 2)])
+    def test_restarted_cluster_elects_no_broker_it_has_not_heard(self, back: tuple[int, ...]) -> None:
+        """All stopped together, so that no controller moved leaderships; the disk of broker 3 is replaced."""
+        world = three(min_insync_replicas="1")
+        world.create("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+        world.heartbeats.reset(world.image, world.now_ms)
+        for broker_id in back:
+            if broker_id == 3:
+                world.now_ms += SESSION_MS  # an unclean registration waits for the session
+                world.fence_silent()
+                world.register(3, log_dirs=[bytes(15) + b"\x77"])
+            else:
+                world.register(broker_id, clean=True)
+            world.heartbeat(broker_id)
+        for part in world.image.topics["t"].partitions.values():
+            assert part.leader in (1, 2)
+            assert part.leader_recovery_state == RECOVERED
+
+    def test_first_heartbeat_to_a_new_controller_elects(self) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [3, 1, 2])
+        world.heartbeats.reset(world.image, world.now_ms)
+        world.register(1, clean=True)
+        assert (world.partition().leader, world.partition().isr) == (NO_LEADER, (3, 2))
+        world.heartbeat(3)
+        assert (world.partition().leader, world.partition().isr) == (3, (3, 2))
+
     def test_a_fenced_broker_may_go_at_once(self) -> None:
         world = three()
         world.silence(1)

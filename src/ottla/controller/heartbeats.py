@@ -51,9 +51,11 @@ class BrokerHeartbeats:
             if not broker.fenced
         }
 
-    def touch(self, broker_id: int, broker_epoch: int, now_ms: int, metadata_offset: int) -> None:
-        """A heartbeat came."""
-        self._contacts[broker_id] = _Contact(broker_epoch, now_ms, metadata_offset)
+    def touch(
+        self, broker_id: int, broker_epoch: int, now_ms: int, metadata_offset: int, *, heard: bool = True
+    ) -> None:
+        """A heartbeat came; `heard`: what follows from the first one to this controller is decided."""
+        self._contacts[broker_id] = _Contact(broker_epoch, now_ms, metadata_offset, heard=heard)
 
     def forget(self, broker_id: int) -> None:
         """The broker was fenced, or is gone: its session is over."""
@@ -74,6 +76,11 @@ class BrokerHeartbeats:
         """Whether its session is by a heartbeat to this controller, and not only granted by `reset`."""
         contact = self._contacts.get(broker_id)
         return contact is not None and contact.heard
+
+    def is_granted(self, broker_id: int) -> bool:
+        """Whether its session is only granted by `reset`: the broker may have been gone for any time."""
+        contact = self._contacts.get(broker_id)
+        return contact is not None and not contact.heard
 
     def stale(self, image: MetadataImage, now_ms: int) -> list[BrokerImage]:
         """Brokers that are not fenced and were silent for too long."""

@@ -218,13 +218,11 @@ class PartitionChange:
         return self._has_directory(broker_id) or broker_id in self._caught_up()
 
     def _last_known_leader(self, leader: int) -> tuple[int, ...]:
-        """The leader that a partition with an empty ISR had last: the first choice if nobody is eligible any more."""
+        """The leader that a partition without one had last: the first choice if no replica is eligible any more."""
         old = self._old
         if leader != NO_LEADER or not self._elr_enabled:
             return ()
-        if not self._isr and old.leader != NO_LEADER:
-            return (old.leader,)
-        return old.last_known_elr
+        return old.last_known_elr if old.leader == NO_LEADER else (old.leader,)
 
     # -- assignment ------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
@@ -282,8 +283,12 @@ def handle_broker_heartbeat(
     heartbeats = context.heartbeats
     caught_up = request.current_metadata_offset >= broker.broker_epoch
     current = _current_state(broker)
+    granted = heartbeats.is_granted(broker.broker_id)
+    touch = partial(
+        heartbeats.touch, broker.broker_id, broker.broker_epoch, context.now_ms, request.current_metadata_offset
+    )
     if current is not _State.FENCED:
-        heartbeats.touch(broker.broker_id, broker.broker_epoch, context.now_ms, request.current_metadata_offset)
+        touch(heard=not granted)
     lost = [item for item in broker.log_dirs if item in request.offline_log_dirs]
     if lost and len(lost) < len(broker.log_dirs):
         moved = without_directories(image, broker, lost, context, SLICE)
@@ -296,8 +301,12 @@ def handle_broker_heartbeat(
     records += cordoned_directories(image, broker, request.cordoned_log_dirs)
     if state in (_State.FENCED, _State.SHUTDOWN_NOW):
         heartbeats.forget(broker.broker_id)
+    elif granted and current is state is _State.UNFENCED:
+        led = led_by_newcomer(image, broker.broker_id, context, SLICE)
+        records += led.records
+        touch(heard=led.complete)  # the next heartbeat elects the rest
     else:
-        heartbeats.touch(broker.broker_id, broker.broker_epoch, context.now_ms, request.current_metadata_offset)
+        touch()
     response = BrokerHeartbeatResponse(
         is_caught_up=caught_up,
         is_fenced=state in (_State.FENCED, _State.SHUTDOWN_NOW),

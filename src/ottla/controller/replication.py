@@ -60,6 +60,20 @@ def active(image: MetadataImage, *, but: int | None = None, also: int | None = N
     return acceptable
 
 
+def electable(
+    image: MetadataImage, context: ControllerContext, *, but: int | None = None, also: int | None = None
+) -> Acceptable:
+    """Who may become leader by itself: as `active`, but for brokers that this controller has not heard of yet.
+
+    After the start of a whole cluster they may never come back, and have lost their disk. Where they live, their first
+    heartbeat elects them.
+    """
+    may_lead = active(image, but=but, also=also)
+    return lambda broker_id: may_lead(broker_id) and (
+        broker_id == also or not context.heartbeats.is_granted(broker_id)
+    )
+
+
 def directories_of(image: MetadataImage, broker_id: int) -> tuple[Uuid, ...]:
     """Those that a broker has, as registered; none of one that is not known."""
     broker = image.brokers.get(broker_id)
@@ -119,9 +133,12 @@ def isr_without(
             change.set_directory(broker_id, ZERO_UUID)
         if partition.leader not in (NO_LEADER, broker_id):
             # A leader that is shutting down leads until its own heartbeat moves that to a broker known to be alive.
-            change.acceptable = active(image, but=broker_id, also=partition.leader)
+            # One that this controller has not heard of would, if it is gone, remain alone in the ISR.
+            granted = context.heartbeats.is_granted(partition.leader)
+            also = None if granted else partition.leader
+            change.acceptable = electable(image, context, but=broker_id, also=also)
 
-    return _slice(image, context, limit, concerns, change, active(image, but=broker_id))
+    return _slice(image, context, limit, concerns, change, electable(image, context, but=broker_id))
 
 
 def isr_without_stopping(
@@ -162,12 +179,15 @@ def led_by_newcomer(image: MetadataImage, broker_id: int, context: ControllerCon
     def concerns(partition: PartitionImage) -> bool:
         return partition.leader == NO_LEADER and broker_id in partition.replicas
 
-    return _slice(image, context, limit, concerns, _unchanged, active(image, also=broker_id))
+    return _slice(image, context, limit, concerns, _unchanged, electable(image, context, also=broker_id))
 
 
 def led_by_anyone(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:
     """Partitions without a leader for which there is one: after a change of settings, or as a newcomer's rest."""
-    return _slice(image, context, limit, lambda partition: partition.leader == NO_LEADER, _unchanged, active(image))
+    def concerns(partition: PartitionImage) -> bool:
+        return partition.leader == NO_LEADER
+
+    return _slice(image, context, limit, concerns, _unchanged, electable(image, context))
 
 
 def _unchanged(_change: PartitionChange, _partition: PartitionImage) -> None:
