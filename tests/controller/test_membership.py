@@ -8,7 +8,8 @@ import pytest
 
 from ottla.common.errors import ErrorCode
 from ottla.controller.configs import handle_incremental_alter_configs
-from ottla.controller.elections import UNCLEAN, handle_elect_leaders
+from ottla.controller.elections import PREFERRED, UNCLEAN, handle_elect_leaders
+from ottla.controller.leaderless import LeaderlessPartitions
 from ottla.controller.registration import handle_controller_registration
 from ottla.controller.result import ControllerResult
 from ottla.metadata.image import NO_LEADER, RECOVERED, RECOVERING
@@ -309,7 +310,10 @@ class TestControlledShutdown:
         world.heartbeats.reset(world.image, world.now_ms)
         for broker_id in back:
             if broker_id == 3:
-                world.now_ms += SESSION_MS  # an unclean registration waits for the session
+                world.now_ms += SESSION_MS - 1  # an unclean registration waits for the session
+                for other in back[: back.index(3)]:
+                    world.heartbeat(other)
+                world.now_ms += 1
                 world.fence_silent()
                 world.register(3, log_dirs=[bytes(15) + b"\x77"])
             else:
@@ -450,3 +454,33 @@ def test_a_broker_on_zookeeper_registers_only_while_the_quorum_migrates() -> Non
         assert world.image.brokers[number].is_migrating_zk_broker
     world.register(1, clean=True)  # restarted as the quorum's own
     assert not world.image.brokers[1].is_migrating_zk_broker
+
+
+class TestPartitionWithoutLeader:
+    def test_replaced_disk_of_the_last_replica_is_named(self, caplog: pytest.LogCaptureFixture) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [3, 1, 2])
+        for broker_id in (1, 2, 3):
+            world.silence(broker_id)
+        world.register(3, log_dirs=[bytes(15) + b"\x77"])
+        world.heartbeat(3)
+        world.join(1, 2)
+        request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None)
+        response = world.run(lambda image, context: handle_elect_leaders(image, request, context))
+        message = response.replica_election_results[0].partition_result[0].error_message
+        assert "broker 3 had every committed record" in message
+        assert "ottla cluster elect t:0 --unclean" in message
+        partitions = LeaderlessPartitions()
+        for _ in range(5):
+            partitions.look(world.image)
+        assert caplog.text.count("t-0: No leader: broker 3 had") == 1, "not at every look"
+
+    def test_stopped_broker_with_all_records_is_named(self) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [3, 1, 2])
+        for broker_id in (1, 2, 3):
+            world.silence(broker_id)
+        world.join(1, 2)
+        request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None)
+        response = world.run(lambda image, context: handle_elect_leaders(image, request, context))
+        assert "start it" in response.replica_election_results[0].partition_result[0].error_message

@@ -31,7 +31,14 @@ from ottla.common.feature_levels import (
 )
 from ottla.common.ids import MIN_NODE_ID, Uuid
 from ottla.controller.directories import cordoned_directories, without_directories
-from ottla.controller.replication import Slice, check_broker_epoch, has_leaderships, isr_without, isr_without_stopping, led_by_newcomer
+from ottla.controller.replication import (
+    Slice,
+    check_broker_epoch,
+    has_leaderships,
+    isr_without,
+    isr_without_stopping,
+    led_by_newcomer,
+)
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import security_protocol_name
 from ottla.metadata.image import (

@@ -69,9 +69,7 @@ def electable(
     heartbeat elects them.
     """
     may_lead = active(image, but=but, also=also)
-    return lambda broker_id: may_lead(broker_id) and (
-        broker_id == also or not context.heartbeats.is_granted(broker_id)
-    )
+    return lambda broker_id: may_lead(broker_id) and (broker_id == also or not context.heartbeats.is_granted(broker_id))
 
 
 def directories_of(image: MetadataImage, broker_id: int) -> tuple[Uuid, ...]:
@@ -141,10 +139,8 @@ def isr_without(
     return _slice(image, context, limit, concerns, change, electable(image, context, but=broker_id))
 
 
-def isr_without_stopping(
-    image: MetadataImage, stopping: BrokerImage, context: ControllerContext, limit: int
-) -> Slice:
-    """Take a broker in controlled shutdown out of ISRs and leaderships, in favour of brokers that are known to be alive.
+def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: ControllerContext, limit: int) -> Slice:
+    """Take a broker in controlled shutdown out of ISRs and leaderships, in favour of brokers known to be alive.
 
     The sessions of the other members of an ISR prove little: a killed broker has one until it expires. So the broker
     stays where none of them has sent a heartbeat since it requested the shutdown; the next heartbeat tries again. It
@@ -184,6 +180,7 @@ def led_by_newcomer(image: MetadataImage, broker_id: int, context: ControllerCon
 
 def led_by_anyone(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:
     """Partitions without a leader for which there is one: after a change of settings, or as a newcomer's rest."""
+
     def concerns(partition: PartitionImage) -> bool:
         return partition.leader == NO_LEADER
 
