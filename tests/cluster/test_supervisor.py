@@ -54,9 +54,9 @@ class Supervised:
     def log(self) -> str:
         return self._log.read_text()
 
-    def ready_pid(self) -> int | None:
-        """The process of the first broker's present life, once it serves."""
-        for path in self._folder.glob("ottla-cluster-*/1.json"):
+    def ready_pid(self, node_id: int = 1) -> int | None:
+        """The process of a broker's present life, once it serves."""
+        for path in self._folder.glob(f"ottla-cluster-*/{node_id}.json"):
             with contextlib.suppress(OSError, ValueError):
                 return int(json.loads(path.read_text())["pid"])
         return None
@@ -203,6 +203,28 @@ def test_a_lost_disk_comes_back_as_an_observer_under_a_new_id(supervise: Callabl
     (data / f"broker-{lost}").rename(data.parent / "new")
     (data.parent / "lost").rename(data / f"broker-{lost}")
     assert "directory.id" in ottla("start", "--brokers", "3", "--data-dir", str(data), code=2)
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_stop_within_the_session_of_a_lost_node_keeps_leaders(supervise: Callable[..., Supervised], lost: int) -> None:
+    """The README's `--replace-node`, where the cluster stops while the dead broker still has its session."""
+    first = supervise(brokers=3)
+    servers, data = first.bootstrap_servers, first.data_dir
+    ottla("topic", "create", "t", "-b", servers, "--replication-factor", "3", "--partitions", "6")
+    producer = Producer({"bootstrap.servers": servers, "acks": "all"})
+    for number in range(60):
+        producer.produce("t", str(number), partition=number % 6)
+    assert producer.flush(TIMEOUT_S) == 0
+    pid = first.ready_pid(lost)
+    assert pid is not None
+    (data / f"broker-{lost}").rename(data.parent / "lost")
+    os.kill(pid, signal.SIGKILL)
+    first.stop()
+    second = supervise("--replace-node", str(lost), brokers=3)
+    eventually(lambda: in_sync(second.bootstrap_servers, "t") == 3, "all are in sync", TIMEOUT_S)
+    with Cluster(second.bootstrap_servers) as cluster:
+        ends = cluster.list_offsets({("t", index): LATEST_TIMESTAMP for index in range(6)})
+    assert [end.offset for end in ends.values()] == [10] * 6
 
 
 def takes(listening: socket.socket, port: int) -> bool:

@@ -8,7 +8,8 @@ import pytest
 
 from ottla.common.errors import ErrorCode
 from ottla.controller.configs import handle_incremental_alter_configs
-from ottla.controller.elections import UNCLEAN, handle_elect_leaders
+from ottla.controller.elections import PREFERRED, UNCLEAN, handle_elect_leaders
+from ottla.controller.leaderless import LeaderlessPartitions
 from ottla.controller.registration import handle_controller_registration
 from ottla.controller.result import ControllerResult
 from ottla.metadata.image import NO_LEADER, RECOVERED, RECOVERING
@@ -232,6 +233,105 @@ class TestControlledShutdown:
         world.register(1, clean=True)
         assert not world.heartbeat(1).is_fenced
 
+    def test_killed_replica_with_session_is_not_elected(self) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [1, 3])
+        world.now_ms += 1
+        assert not world.heartbeat(1, want_shut_down=True).should_shut_down
+        world.heartbeat(2)
+        assert not world.heartbeat(1, want_shut_down=True).should_shut_down
+        assert (world.partition().leader, world.partition().isr) == (1, (1, 3)), "broker 3 may be dead"
+        world.silence(3)
+        world.shut_down(1)
+        assert (world.partition().isr, world.partition().eligible_leader_replicas) == ((), (1,))
+
+    def test_leadership_moves_once_the_replica_is_heard(self) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [1, 3])
+        world.now_ms += 1
+        world.heartbeat(1, want_shut_down=True)
+        world.heartbeat(3)
+        assert not world.heartbeat(1, want_shut_down=True).should_shut_down
+        assert (world.partition().leader, world.partition().isr) == (3, (3,))
+        world.heartbeat(2)
+        world.heartbeat(3)
+        assert world.heartbeat(1, want_shut_down=True).should_shut_down
+
+    def test_live_leader_stays_while_a_follower_stops(self) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [2, 1, 3])
+        world.now_ms += 1
+        world.heartbeat(1, want_shut_down=True)
+        world.heartbeat(3)
+        world.heartbeat(1, want_shut_down=True)
+        assert (world.partition().leader, world.partition().isr) == (2, (2, 3))
+
+    def test_granted_session_of_a_new_controller_is_no_proof(self) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [1, 3])
+        world.heartbeats.reset(world.image, world.now_ms)
+        world.heartbeat(1, want_shut_down=True)
+        assert (world.partition().leader, world.partition().isr) == (1, (1, 3))
+        world.heartbeat(3)
+        world.heartbeat(1, want_shut_down=True)
+        assert world.partition().leader == 3
+
+    @pytest.mark.parametrize("min_isr", ["1", "2"])
+    @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+    def test_cluster_stop_with_a_dead_node_survives_its_disk(self, min_isr: str, order: tuple[int, int]) -> None:
+        """README: `--replace-node` after a stop within seconds of the death of a node."""
+        world = three(min_insync_replicas=min_isr)
+        world.create("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+        world.now_ms += 1
+        stopped: set[int] = set()
+        for second in range(SESSION_MS // 1000 + 3):
+            for broker_id in set(order) - stopped:
+                if world.heartbeat(broker_id, want_shut_down=True).should_shut_down:
+                    stopped.add(broker_id)
+            world.now_ms += 1000
+            world.fence_silent()
+            assert not any(part.isr == (3,) for part in world.image.topics["t"].partitions.values()), second
+        assert stopped == {1, 2}
+        for part in world.image.topics["t"].partitions.values():
+            assert part.isr == ()
+            assert {1, 2} <= set(part.eligible_leader_replicas)
+        world.register(3, log_dirs=[bytes(15) + b"\x77"])
+        world.heartbeat(3)
+        world.join(order[0], clean=True)
+        for part in world.image.topics["t"].partitions.values():
+            assert (part.leader, part.leader_recovery_state) == (order[0], RECOVERED)
+            assert (part.eligible_leader_replicas != ()) == (min_isr == "2"), "one alone may commit from here on"
+
+    @pytest.mark.parametrize("back", [(1, 2, 3), (2, 1, 3), (3, 1, 2), (1, 3, 2)])
+    def test_restarted_cluster_elects_no_broker_it_has_not_heard(self, back: tuple[int, ...]) -> None:
+        """All stopped together, so that no controller moved leaderships; the disk of broker 3 is replaced."""
+        world = three(min_insync_replicas="1")
+        world.create("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+        world.heartbeats.reset(world.image, world.now_ms)
+        for broker_id in back:
+            if broker_id == 3:
+                world.now_ms += SESSION_MS - 1  # an unclean registration waits for the session
+                for other in back[: back.index(3)]:
+                    world.heartbeat(other)
+                world.now_ms += 1
+                world.fence_silent()
+                world.register(3, log_dirs=[bytes(15) + b"\x77"])
+            else:
+                world.register(broker_id, clean=True)
+            world.heartbeat(broker_id)
+        for part in world.image.topics["t"].partitions.values():
+            assert part.leader in (1, 2)
+            assert part.leader_recovery_state == RECOVERED
+
+    def test_first_heartbeat_to_a_new_controller_elects(self) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [3, 1, 2])
+        world.heartbeats.reset(world.image, world.now_ms)
+        world.register(1, clean=True)
+        assert (world.partition().leader, world.partition().isr) == (NO_LEADER, (3, 2))
+        world.heartbeat(3)
+        assert (world.partition().leader, world.partition().isr) == (3, (3, 2))
+
     def test_a_fenced_broker_may_go_at_once(self) -> None:
         world = three()
         world.silence(1)
@@ -354,3 +454,33 @@ def test_a_broker_on_zookeeper_registers_only_while_the_quorum_migrates() -> Non
         assert world.image.brokers[number].is_migrating_zk_broker
     world.register(1, clean=True)  # restarted as the quorum's own
     assert not world.image.brokers[1].is_migrating_zk_broker
+
+
+class TestPartitionWithoutLeader:
+    def test_replaced_disk_of_the_last_replica_is_named(self, caplog: pytest.LogCaptureFixture) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [3, 1, 2])
+        for broker_id in (1, 2, 3):
+            world.silence(broker_id)
+        world.register(3, log_dirs=[bytes(15) + b"\x77"])
+        world.heartbeat(3)
+        world.join(1, 2)
+        request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None)
+        response = world.run(lambda image, context: handle_elect_leaders(image, request, context))
+        message = response.replica_election_results[0].partition_result[0].error_message
+        assert "broker 3 had every committed record" in message
+        assert "ottla cluster elect t:0 --unclean" in message
+        partitions = LeaderlessPartitions()
+        for _ in range(5):
+            partitions.look(world.image)
+        assert caplog.text.count("t-0: No leader: broker 3 had") == 1, "not at every look"
+
+    def test_stopped_broker_with_all_records_is_named(self) -> None:
+        world = three(min_insync_replicas="1")
+        world.create("t", [3, 1, 2])
+        for broker_id in (1, 2, 3):
+            world.silence(broker_id)
+        world.join(1, 2)
+        request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None)
+        response = world.run(lambda image, context: handle_elect_leaders(image, request, context))
+        assert "start it" in response.replica_election_results[0].partition_result[0].error_message

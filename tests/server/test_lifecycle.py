@@ -323,3 +323,24 @@ def test_a_heartbeat_that_is_under_way_does_not_hold_that_back(world: World) -> 
     world.time.run()
     world.heard(fenced=False)
     assert world.registered().incarnation_id == b"I" * 16
+
+
+def test_heartbeat_follows_the_shutdown_of_another_broker(world: World) -> None:
+    """The controller waits for it: twice the interval would be added to every controlled shutdown."""
+
+    def publish(offset: int, *, fenced: bool = False, changes: MetadataChanges) -> None:
+        broker = BrokerImage(2, EPOCH, b"I" * 16, (), {}, None, fenced, True, ())
+        world.publisher.publish(replace(EMPTY_IMAGE, offset=offset, brokers={2: broker}), changes)
+        world.time.run()
+
+    world.serve()
+    publish(EPOCH + 1, changes=MetadataChanges(brokers_changed=True))
+    publish(EPOCH + 2, changes=MetadataChanges())
+    assert world.heard(fenced=False).current_metadata_offset == EPOCH + 1
+    assert world.heard(fenced=False).current_metadata_offset == EPOCH + 2, "one that was under way is too old"
+    assert world.controller.asked == []
+    publish(EPOCH + 3, fenced=True, changes=MetadataChanges(brokers_changed=True))
+    publish(EPOCH + 4, changes=MetadataChanges())
+    assert world.controller.asked == []
+    world.time.run(2.0)
+    assert world.heard(fenced=False).current_metadata_offset == EPOCH + 4

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -31,7 +31,7 @@ from ottla.cli.features import features
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.voters import voters
 from ottla.client.cluster import Cluster
-from ottla.client.model import ConfigOperation, Position, QuorumInfo, QuorumReplicaInfo, ResourceType
+from ottla.client.model import ConfigOperation, PartitionInfo, Position, QuorumInfo, QuorumReplicaInfo, ResourceType
 from ottla.client.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
 from ottla.common.config_def import MAX_LONG
 from ottla.common.errors import DAMAGED_JSON, KafkaError, OperatorError
@@ -39,6 +39,8 @@ from ottla.common.files import read_file, within
 from ottla.common.ids import uuid_to_string
 
 POLL_S = 0.5
+MAX_CAUSES = 20
+"""Partitions without a leader that `describe` names, but for --json."""
 MAX_PLAN_BYTES = 64 << 20
 RATE_CONFIGS = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICA_CONFIGS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
@@ -77,13 +79,44 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
             partition.leader >= 0 and partition.leader != partition.replicas[0] for partition in partitions
         ),
     }
+    live = {broker.node_id for broker in brokers if not broker.fenced}
+    causes = [
+        {"topic": topic.name, "partition": partition.index, "cause": _cause_without_leader(topic.name, partition, live)}
+        for topic in topics
+        for partition in topic.partitions
+        if not partition.is_led
+    ]
     if as_json:
-        print_json(summary)
+        print_json({**summary, "partitions_without_leader": causes})
         return
     width = max(len(name) for name in summary) + 2
     for name, value in summary.items():
         text = ",".join(str(item) for item in value) or "none" if isinstance(value, list) else str(value)
         click.echo(f"{name.replace('_', ' ') + ':':<{width}}{text}")
+    for each in causes[:MAX_CAUSES]:
+        click.echo(f"{each['topic']}-{each['partition']} has no leader: {each['cause']}")
+    if len(causes) > MAX_CAUSES:
+        click.echo(f"{len(causes) - MAX_CAUSES} more partitions have no leader: --json lists all")
+
+
+def _cause_without_leader(topic: str, partition: PartitionInfo, live: set[int]) -> str:
+    """Why clients find no leader for the partition, and what the operator can do."""
+    if partition.leader >= 0:
+        return f"the data directory of its leader, broker {partition.leader}, is offline: restore it"
+    usable = [broker_id for broker_id in partition.replicas if broker_id in live]
+    missing = [broker_id for broker_id in partition.replicas if broker_id not in live]
+    if not usable:
+        return f"no replica is live: start broker {_ids(missing)}"
+    remedy = f"start broker {_ids(missing)}, or " if missing else ""
+    return (
+        f"no live replica is known to have every committed record: {remedy}run 'ottla cluster elect "
+        f"{topic}:{partition.index} --unclean', which loses the records that the elected replica lacks"
+    )
+
+
+def _ids(ids: Sequence[int]) -> str:
+    """Broker ids in a sentence."""
+    return ", ".join(map(str, ids))
 
 
 @cluster.command(examples=("ottla cluster brokers", "ottla cluster brokers --json | jq '.[] | select(.fenced)'"))

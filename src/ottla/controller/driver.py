@@ -30,6 +30,7 @@ from ottla.controller.directories import cordoned_directories
 from ottla.controller.elections import balance_leaders
 from ottla.controller.features import activation_records, levels_in
 from ottla.controller.heartbeats import BrokerHeartbeats
+from ottla.controller.leaderless import LeaderlessPartitions
 from ottla.controller.migration_records import migration_records
 from ottla.controller.reassignments import replicate_internal_topics
 from ottla.controller.registration import SLICE, check_directories, fence_silent
@@ -70,6 +71,7 @@ class Controller:
         "_dynamic",
         "_fencing_timer",
         "_heartbeats",
+        "_leaderless",
         "_log_dirs",
         "_metadata_log",
         "_rng",
@@ -112,6 +114,7 @@ class Controller:
         self._scheduler = scheduler
         self._statistics = ControllerStatistics(registry)
         self._heartbeats = BrokerHeartbeats(config.get_int("broker.session.timeout.ms"))
+        self._leaderless = LeaderlessPartitions()
         self._tokens = TokenIndex(token_secret(config.get_str))
         self._active = False
         self._fencing_timer: TimerHandle | None = None
@@ -196,6 +199,7 @@ class Controller:
             return
         self._statistics.new_active_controllers.value += 1
         self._heartbeats.reset(EMPTY_IMAGE if self._metadata_log.brokers_have_sessions else self.image, self._now_ms())
+        self._leaderless.reset()
         missing = self._missing_records()
         if missing:
             self.submit(lambda _image, _context: ControllerResult(missing, None), _forgotten)
@@ -296,6 +300,7 @@ class Controller:
         for broker in self._heartbeats.stale(self.image, self._now_ms()):
             self._statistics.timed_out_heartbeats.value += 1
             self._submit_fencing(broker.broker_id)
+        self._leaderless.look(self.image)
         self._arm_fencing()
 
     def _submit_fencing(self, broker_id: int) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.controller.partition_change import Election
+from ottla.controller.partition_change import Acceptable, Election
 from ottla.controller.replication import Slice, active, change_of
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionImage
@@ -76,10 +76,33 @@ def _elect(
     change.election = kind
     record = change.record()
     if record is None or (preferred and record.leader != partition.replicas[0]):
-        raise KafkaError(
-            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-        )
+        if preferred and partition.leader != NO_LEADER:
+            raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
+        code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        raise KafkaError(code, cause_without_leader(name, index, partition, active(image)))
     return versioned(record)
+
+
+def cause_without_leader(name: str, index: int, partition: PartitionImage, is_live: Acceptable) -> str:
+    """Why the partition has no leader, and what the operator can do, as one sentence."""
+    complete = partition.isr or partition.eligible_leader_replicas or partition.last_known_elr
+    waits_for = [broker_id for broker_id in complete if not is_live(broker_id)]
+    if waits_for:
+        cause = f"broker {_ids(waits_for)} may be the only one with every committed record and does not serve: start it"
+    elif complete:
+        cause = f"broker {_ids(complete)} had every committed record and serves without the data directory it was in"
+    else:
+        cause = "no replica is known to have every committed record"
+    if not any(is_live(broker_id) for broker_id in partition.replicas):
+        return f"No leader: {cause}; no replica is live (brokers {_ids(partition.replicas)})"
+    return (
+        f"No leader: {cause}; or run 'ottla cluster elect {name}:{index} --unclean', which loses the records that the "
+        "elected replica lacks"
+    )
+
+
+def _ids(broker_ids: Sequence[int]) -> str:
+    return ", ".join(map(str, broker_ids))
 
 
 # -- balance -----------------------------------------------------------------------------------------------------------

@@ -21,34 +21,47 @@ class _Contact:
         self.heard = heard
 
 
+class _Shutdown:
+    """The controlled shutdown of one incarnation, as far as this controller knows of it."""
+
+    __slots__ = ("offset", "requested_ms")
+
+    def __init__(self, requested_ms: int) -> None:
+        self.requested_ms = requested_ms
+        self.offset: int | None = None
+        """The leaderships were moved by records below this offset; None before the first move."""
+
+
 class BrokerHeartbeats:
     """Times and offsets of the last heartbeats, by broker."""
 
-    __slots__ = ("_contacts", "_shutdown_offsets", "session_timeout_ms")
+    __slots__ = ("_contacts", "_shutdowns", "session_timeout_ms")
 
     def __init__(self, session_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms
         self._contacts: dict[int, _Contact] = {}
-        self._shutdown_offsets: dict[tuple[int, int], int] = {}
+        self._shutdowns: dict[tuple[int, int], _Shutdown] = {}
 
     def reset(self, image: MetadataImage, now_ms: int) -> None:
         """Begin anew: brokers that are not fenced get a whole session to be heard of."""
-        self._shutdown_offsets.clear()
+        self._shutdowns.clear()
         self._contacts = {
             broker.broker_id: _Contact(broker.broker_epoch, now_ms, -1, heard=False)
             for broker in image.brokers.values()
             if not broker.fenced
         }
 
-    def touch(self, broker_id: int, broker_epoch: int, now_ms: int, metadata_offset: int) -> None:
-        """A heartbeat came."""
-        self._contacts[broker_id] = _Contact(broker_epoch, now_ms, metadata_offset)
+    def touch(
+        self, broker_id: int, broker_epoch: int, now_ms: int, metadata_offset: int, *, heard: bool = True
+    ) -> None:
+        """A heartbeat came; `heard`: what follows from the first one to this controller is decided."""
+        self._contacts[broker_id] = _Contact(broker_epoch, now_ms, metadata_offset, heard=heard)
 
     def forget(self, broker_id: int) -> None:
         """The broker was fenced, or is gone: its session is over."""
         self._contacts.pop(broker_id, None)
-        for key in [key for key in self._shutdown_offsets if key[0] == broker_id]:
-            del self._shutdown_offsets[key]
+        for key in [key for key in self._shutdowns if key[0] == broker_id]:
+            del self._shutdowns[key]
 
     def has_session(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
         """Whether this incarnation was heard of within the session timeout."""
@@ -63,6 +76,11 @@ class BrokerHeartbeats:
         """Whether its session is by a heartbeat to this controller, and not only granted by `reset`."""
         contact = self._contacts.get(broker_id)
         return contact is not None and contact.heard
+
+    def is_granted(self, broker_id: int) -> bool:
+        """Whether its session is only granted by `reset`: the broker may have been gone for any time."""
+        contact = self._contacts.get(broker_id)
+        return contact is not None and not contact.heard
 
     def stale(self, image: MetadataImage, now_ms: int) -> list[BrokerImage]:
         """Brokers that are not fenced and were silent for too long."""
@@ -83,19 +101,33 @@ class BrokerHeartbeats:
 
     # -- controlled shutdown -----------------------------------------------------------------------------------------
 
-    def begin_shutdown(self, broker: BrokerImage, offset: int) -> None:
-        """The leaderships of `broker` were moved by records up to `offset`, exclusive."""
-        self._shutdown_offsets[broker.broker_id, broker.broker_epoch] = offset
+    def request_shutdown(self, broker: BrokerImage, now_ms: int) -> None:
+        """The broker requests its shutdown; only the first request to this controller counts."""
+        self._shutdowns.setdefault((broker.broker_id, broker.broker_epoch), _Shutdown(now_ms))
+
+    def is_alive_since_request(self, broker_id: int, stopping: BrokerImage) -> bool:
+        """Whether `broker_id` sent a heartbeat to this controller since `stopping` requested its shutdown.
+
+        Brokers without heartbeats count as alive: on ZooKeeper their sessions are there.
+        """
+        contact = self._contacts.get(broker_id)
+        shutdown = self._shutdowns.get((stopping.broker_id, stopping.broker_epoch))
+        if contact is None or shutdown is None:
+            return contact is None
+        return contact.heard and contact.time_ms >= shutdown.requested_ms
+
+    def move_leaderships(self, broker: BrokerImage, offset: int) -> None:
+        """Records up to `offset`, exclusive, move leaderships away from `broker`, which requested its shutdown."""
+        self._shutdowns[broker.broker_id, broker.broker_epoch].offset = offset
 
     def everyone_knows(self, broker: BrokerImage, image: MetadataImage) -> bool:
         """Whether all live brokers have seen that `broker` leads nothing any more."""
-        offset = self._shutdown_offsets.get((broker.broker_id, broker.broker_epoch))
-        if offset is None:
-            # A controller before this one moved the leaderships; brokers tell offsets with their next heartbeats.
-            offset = image.offset + 1
-            self._shutdown_offsets[broker.broker_id, broker.broker_epoch] = offset
+        shutdown = self._shutdowns[broker.broker_id, broker.broker_epoch]
+        if shutdown.offset is None:
+            # A controller before this one moved the leaderships; the next heartbeats report the offsets.
+            shutdown.offset = image.offset + 1
         return all(
-            contact.metadata_offset >= offset - 1
+            contact.metadata_offset >= shutdown.offset - 1
             for other in image.brokers.values()
             if not other.fenced and (contact := self._contacts.get(other.broker_id)) is not None
         )

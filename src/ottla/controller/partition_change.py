@@ -43,7 +43,6 @@ class PartitionChange:
     """What a partition should become. Set what differs, then `record`."""
 
     __slots__ = (
-        "_acceptable",
         "_adding",
         "_assigned",
         "_bumps_on_shrink",
@@ -57,6 +56,7 @@ class PartitionChange:
         "_removing",
         "_replicas",
         "_topic_id",
+        "acceptable",
         "election",
         "leader_recovery_state",
         "unclean_shutdown",
@@ -82,7 +82,7 @@ class PartitionChange:
         self._old = old
         self._topic_id = topic_id
         self._index = index
-        self._acceptable = acceptable
+        self.acceptable = acceptable
         self._min_isr = min_isr
         self._elr_enabled = elr_enabled
         self._bumps_on_shrink = bumps_on_shrink
@@ -118,6 +118,10 @@ class PartitionChange:
             self._isr = old.isr
         self._update_elr()
         leader = self._elect()
+        if leader == NO_LEADER:
+            self._keep_elr()
+        elif len(self._isr) >= self._min_isr:
+            self._elr = ()
         record = PartitionChangeRecord(partition_id=self._index, topic_id=self._topic_id)
         shrinks = self._bumps_on_shrink and not set(old.isr) <= set(self._isr)
         if leader != old.leader or shrinks or not set(old.replicas) <= set(self._replicas):
@@ -152,8 +156,16 @@ class PartitionChange:
 
     def _update_elr(self) -> None:
         """Who left the ISR while it is below the minimum has everything that was committed, and may lead."""
-        if not self._elr_enabled or len(self._isr) >= self._min_isr:
-            self._elr = ()
+        self._elr = ()
+        if len(self._isr) < self._min_isr:
+            self._keep_elr()
+
+    def _keep_elr(self) -> None:
+        """Keep replicas that left the ISR eligible: nothing is committed without them from now on.
+
+        That is so below the minimum, and without a leader: the stop of a whole cluster keeps all members of the ISR.
+        """
+        if not self._elr_enabled:
             return
         candidates = dict.fromkeys((*self._old.eligible_leader_replicas, *self._old.isr))
         self._elr = tuple(
@@ -186,11 +198,11 @@ class PartitionChange:
         last_known = self._old.last_known_elr
         if self._elr_enabled and not self._elr and not self._isr and len(last_known) == 1:
             (broker_id,) = last_known
-            if broker_id in self._replicas and self._acceptable(broker_id) and self._has_directory(broker_id):
+            if broker_id in self._replicas and self.acceptable(broker_id) and self._has_directory(broker_id):
                 return broker_id, True
         if self.election is Election.UNCLEAN:
             for broker_id in sorted(self._replicas, key=self._has_directory, reverse=True):
-                if self._acceptable(broker_id):
+                if self.acceptable(broker_id):
                     return broker_id, True
         return NO_LEADER, False
 
@@ -201,18 +213,16 @@ class PartitionChange:
 
     def _may_lead(self, broker_id: int) -> bool:
         members = self._isr or self._elr
-        if broker_id not in members or broker_id not in self._replicas or not self._acceptable(broker_id):
+        if broker_id not in members or broker_id not in self._replicas or not self.acceptable(broker_id):
             return False
         return self._has_directory(broker_id) or broker_id in self._caught_up()
 
     def _last_known_leader(self, leader: int) -> tuple[int, ...]:
-        """The leader that a partition with an empty ISR had last: the first choice if nobody is eligible any more."""
+        """The leader that a partition without one had last: the first choice if no replica is eligible any more."""
         old = self._old
         if leader != NO_LEADER or not self._elr_enabled:
             return ()
-        if not self._isr and old.leader != NO_LEADER:
-            return (old.leader,)
-        return old.last_known_elr
+        return old.last_known_elr if old.leader == NO_LEADER else (old.leader,)
 
     # -- assignment ------------------------------------------------------------------------------------------------
 

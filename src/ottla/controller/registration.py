@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 
 from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
@@ -30,7 +31,14 @@ from ottla.common.feature_levels import (
 )
 from ottla.common.ids import MIN_NODE_ID, Uuid
 from ottla.controller.directories import cordoned_directories, without_directories
-from ottla.controller.replication import Slice, check_broker_epoch, has_leaderships, isr_without, led_by_newcomer
+from ottla.controller.replication import (
+    Slice,
+    check_broker_epoch,
+    has_leaderships,
+    isr_without,
+    isr_without_stopping,
+    led_by_newcomer,
+)
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import security_protocol_name
 from ottla.metadata.image import (
@@ -282,20 +290,30 @@ def handle_broker_heartbeat(
     heartbeats = context.heartbeats
     caught_up = request.current_metadata_offset >= broker.broker_epoch
     current = _current_state(broker)
+    granted = heartbeats.is_granted(broker.broker_id)
+    touch = partial(
+        heartbeats.touch, broker.broker_id, broker.broker_epoch, context.now_ms, request.current_metadata_offset
+    )
     if current is not _State.FENCED:
-        heartbeats.touch(broker.broker_id, broker.broker_epoch, context.now_ms, request.current_metadata_offset)
+        touch(heard=not granted)
     lost = [item for item in broker.log_dirs if item in request.offline_log_dirs]
     if lost and len(lost) < len(broker.log_dirs):
         moved = without_directories(image, broker, lost, context, SLICE)
         response = BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=current is _State.FENCED)
         return ControllerResult(moved.records, response, again=not moved.complete)
+    if current is _State.CONTROLLED_SHUTDOWN or (request.want_shut_down and current is _State.UNFENCED):
+        heartbeats.request_shutdown(broker, context.now_ms)
     target = _next_state(image, broker, current, request, context)
     records, state = _transition(image, broker, current, target, context)
     records += cordoned_directories(image, broker, request.cordoned_log_dirs)
     if state in (_State.FENCED, _State.SHUTDOWN_NOW):
         heartbeats.forget(broker.broker_id)
+    elif granted and current is state is _State.UNFENCED:
+        led = led_by_newcomer(image, broker.broker_id, context, SLICE)
+        records += led.records
+        touch(heard=led.complete)  # the next heartbeat elects the rest
     else:
-        heartbeats.touch(broker.broker_id, broker.broker_epoch, context.now_ms, request.current_metadata_offset)
+        touch()
     response = BrokerHeartbeatResponse(
         is_caught_up=caught_up,
         is_fenced=state in (_State.FENCED, _State.SHUTDOWN_NOW),
@@ -336,12 +354,11 @@ def _transition(
         slice_ = fence(image, broker, context)
         return slice_.records, target if slice_.complete else current
     if target is _State.CONTROLLED_SHUTDOWN:
-        moved = isr_without(image, broker.broker_id, context, SLICE)
-        records = moved.records
+        records = isr_without_stopping(image, broker, context, SLICE).records
         if current is _State.UNFENCED:
             records = [_registration_change(broker, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN), *records]
         if records:
-            context.heartbeats.begin_shutdown(broker, context.next_offset + len(records))
+            context.heartbeats.move_leaderships(broker, context.next_offset + len(records))
         return records, target
     return [], target
 

@@ -60,6 +60,18 @@ def active(image: MetadataImage, *, but: int | None = None, also: int | None = N
     return acceptable
 
 
+def electable(
+    image: MetadataImage, context: ControllerContext, *, but: int | None = None, also: int | None = None
+) -> Acceptable:
+    """Who may become leader by itself: as `active`, but for brokers that this controller has not heard of yet.
+
+    After the start of a whole cluster they may never come back, and have lost their disk. Where they live, their first
+    heartbeat elects them.
+    """
+    may_lead = active(image, but=but, also=also)
+    return lambda broker_id: may_lead(broker_id) and (broker_id == also or not context.heartbeats.is_granted(broker_id))
+
+
 def directories_of(image: MetadataImage, broker_id: int) -> tuple[Uuid, ...]:
     """Those that a broker has, as registered; none of one that is not known."""
     broker = image.brokers.get(broker_id)
@@ -117,8 +129,44 @@ def isr_without(
             change.unclean_shutdown = (broker_id,)
         if is_another_process and partition.directory_of(broker_id) == OFFLINE_UUID:
             change.set_directory(broker_id, ZERO_UUID)
+        if partition.leader not in (NO_LEADER, broker_id):
+            # A leader that is shutting down leads until its own heartbeat moves that to a broker known to be alive.
+            # One that this controller has not heard of would, if it is gone, remain alone in the ISR.
+            granted = context.heartbeats.is_granted(partition.leader)
+            also = None if granted else partition.leader
+            change.acceptable = electable(image, context, but=broker_id, also=also)
 
-    return _slice(image, context, limit, concerns, change, active(image, but=broker_id))
+    return _slice(image, context, limit, concerns, change, electable(image, context, but=broker_id))
+
+
+def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: ControllerContext, limit: int) -> Slice:
+    """Take a broker in controlled shutdown out of ISRs and leaderships, in favour of brokers known to be alive.
+
+    The sessions of the other members of an ISR prove little: a killed broker has one until it expires. So the broker
+    stays where none of them has sent a heartbeat since it requested the shutdown; the next heartbeat tries again. It
+    leaves at once where no other member can lead: its own record of the partition is the last one then.
+    """
+    broker_id = stopping.broker_id
+    may_lead = active(image, but=broker_id)
+
+    def is_alive(other: int) -> bool:
+        return context.heartbeats.is_alive_since_request(other, stopping)
+
+    def concerns(partition: PartitionImage) -> bool:
+        if broker_id not in partition.isr and partition.leader != broker_id:
+            return False
+        others = [member for member in partition.isr if may_lead(member)]
+        if not others:
+            # A leader that shuts down too could commit alone: it gives up its leadership first.
+            return partition.leader in (NO_LEADER, broker_id)
+        return any(map(is_alive, others))
+
+    def change(change: PartitionChange, partition: PartitionImage) -> None:
+        change.set_isr([member for member in partition.isr if member != broker_id])
+        if partition.leader not in (NO_LEADER, broker_id):
+            change.acceptable = active(image, but=broker_id, also=partition.leader)
+
+    return _slice(image, context, limit, concerns, change, lambda other: may_lead(other) and is_alive(other))
 
 
 def led_by_newcomer(image: MetadataImage, broker_id: int, context: ControllerContext, limit: int) -> Slice:
@@ -127,12 +175,16 @@ def led_by_newcomer(image: MetadataImage, broker_id: int, context: ControllerCon
     def concerns(partition: PartitionImage) -> bool:
         return partition.leader == NO_LEADER and broker_id in partition.replicas
 
-    return _slice(image, context, limit, concerns, _unchanged, active(image, also=broker_id))
+    return _slice(image, context, limit, concerns, _unchanged, electable(image, context, also=broker_id))
 
 
 def led_by_anyone(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:
     """Partitions without a leader for which there is one: after a change of settings, or as a newcomer's rest."""
-    return _slice(image, context, limit, lambda partition: partition.leader == NO_LEADER, _unchanged, active(image))
+
+    def concerns(partition: PartitionImage) -> bool:
+        return partition.leader == NO_LEADER
+
+    return _slice(image, context, limit, concerns, _unchanged, electable(image, context))
 
 
 def _unchanged(_change: PartitionChange, _partition: PartitionImage) -> None:

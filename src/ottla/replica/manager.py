@@ -142,7 +142,7 @@ class ReplicaManager:
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
         """Each topic's partitions under its name and under its id: both keys share one dictionary."""
         self._listeners: dict[str, HighWatermarkListener] = {}
-        self._unopened: dict[tuple[Uuid, int], None] = {}
+        self._unopened: dict[tuple[Uuid, int], str | None] = {}
         """Partitions that belong here but whose log could not be opened, in the order of the attempts."""
         self._lost: dict[tuple[Uuid, int], None] = {}
         """Partitions whose directory failed while this broker ran."""
@@ -580,14 +580,16 @@ class ReplicaManager:
                 directory_id=directory_id,
             )
         except KafkaError as error:
-            logger.error(
-                "%s-%d: the log can't be opened, the partition is offline: %s",
-                topic.name,
-                index,
-                error,
-                extra=RATE_LIMITED,
-            )
-            self._unopened[topic.topic_id, index] = None
+            key, reason = (topic.topic_id, index), str(error)
+            if self._unopened.get(key) != reason:
+                logger.error(
+                    "%s-%d: the log can't be opened, the partition is offline: %s",
+                    topic.name,
+                    index,
+                    reason,
+                    extra=RATE_LIMITED,
+                )
+            self._unopened[key] = reason
             self._tell_offline(topic.topic_id, index, directory_id)
             return None
         self._unopened.pop((topic.topic_id, index), None)

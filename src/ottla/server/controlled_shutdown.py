@@ -1,6 +1,7 @@
 """A broker that stops asks to be let go by heartbeats, so that the controller moves its leaderships first (KIP-143).
 
-It goes without that leave where the controller does not know it any more, or nobody answers for a while.
+The controller moves them only to brokers known to be alive. A dead broker delays the shutdown until its session ends.
+A broker stops without that where the controller does not know it any more, or does not answer for a while.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT
 from ottla.common.ids import Uuid
 from ottla.common.peer import ControllerRequests
+from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage, ZkMigrationState, metadata_level
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import REGISTERED_FEATURES
@@ -147,6 +148,7 @@ class BrokerLifecycle:
         "_done",
         "_identity",
         "_interval_s",
+        "_is_heartbeat_due",
         "_new_incarnation_id",
         "_publisher",
         "_refusal",
@@ -159,6 +161,7 @@ class BrokerLifecycle:
         "_session_timeout_s",
         "_shutdown",
         "_stage",
+        "_stopping_others",
         "_timer",
         "broker_epoch",
         "fenced",
@@ -193,6 +196,8 @@ class BrokerLifecycle:
         self._stage = _Stage.REGISTERING
         self._done: Done | None = None
         self._busy = False
+        self._is_heartbeat_due = False
+        self._stopping_others = False
         self._timer: TimerHandle | None = None
         self._shutdown: ControlledShutdown | None = None
         self._deadline_s = 0.0
@@ -214,7 +219,7 @@ class BrokerLifecycle:
         """
         self._done = caught_up
         self._deadline_s = self._clock.monotonic() + self._registration_timeout_s
-        self._publisher.register(lambda _image, _changes: self._image_published())
+        self._publisher.register(self._published)
         self._act()
 
     def serve(self, unfenced: Done) -> None:
@@ -252,6 +257,18 @@ class BrokerLifecycle:
         if done is not None:
             done(error)
 
+    def _published(self, image: MetadataImage, changes: MetadataChanges) -> None:
+        self._image_published()
+        if changes.brokers_changed:
+            self._stopping_others = any(
+                broker.in_controlled_shutdown and not broker.fenced and broker.broker_id != self._identity.node_id
+                for broker in image.brokers.values()
+            )
+        if self._stopping_others and self._stage is _Stage.RUNNING:
+            # The controller waits for heartbeats of this broker before and after it moves leaderships.
+            self._is_heartbeat_due = self._busy
+            self._act()
+
     def _image_published(self) -> None:
         image = self._publisher.image
         if self._stage is _Stage.CATCHING_UP and image.offset >= self.broker_epoch:
@@ -285,6 +302,7 @@ class BrokerLifecycle:
             if self._stage is _Stage.REGISTERING:
                 self._controller.send(self._identity.registration(), self._registered, timeout_s)
             else:
+                self._is_heartbeat_due = False
                 self._controller.send(self._heartbeat(), self._heard, timeout_s)
 
     def _cancel_timer(self) -> None:
@@ -402,7 +420,7 @@ class BrokerLifecycle:
             self._stage = _Stage.UNFENCING
             self._act(RETRY_S)
         else:
-            self._act(self._interval_s)
+            self._act(0.0 if self._is_heartbeat_due else self._interval_s)
 
     def _register_again(self, reason: str) -> None:
         """As a new incarnation: at once after long service, after a growing pause where that goes on and on."""

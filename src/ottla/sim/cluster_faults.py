@@ -25,6 +25,8 @@ BETWEEN_S = 0.5
 WINDOW_S = (0.5, 15.0)
 PAUSE_S = (0.2, 25.0)
 """Longer than a broker's session at times: then it is fenced while it believes that it leads."""
+MAX_DEAD_S = 3.0
+"""Between the death of one node and the graceful stop of all others."""
 MAX_CHANGES_TO_DEATH = 12
 MAX_SKEW_MS = 5_000
 MAX_DAMAGED_FILES = 4
@@ -64,6 +66,8 @@ class ClusterNemesis:
             self._kill_all,
             self._kill_in_disk_change,
             self._stop,
+            self._stop_all_beside_a_dead_node,
+            self._stop_all_beside_a_lost_disk,
             self._pause,
             self._fail_power,
             self._full_disk,
@@ -98,9 +102,10 @@ class ClusterNemesis:
 
     def _allowed(self, fault: Callable[[SimNode], Awaitable[None]]) -> bool:
         """Whether it stays within what is promised."""
-        if fault in (self._lose_disk, self._damage_files) and not (self._admin.voters_are_whole() and self._all_vote()):
+        takes_files = fault in (self._lose_disk, self._stop_all_beside_a_lost_disk, self._damage_files)
+        if takes_files and not (self._admin.voters_are_whole() and self._all_vote()):
             return False
-        takes_records = fault in (self._fail_power, self._lose_disk, self._damage_files)
+        takes_records = takes_files or fault == self._fail_power
         return self._beyond or not takes_records or self._all_in_sync()
 
     def _all_vote(self) -> bool:
@@ -135,6 +140,24 @@ class ClusterNemesis:
 
     async def _stop(self, node: SimNode) -> None:
         node.stop()
+
+    async def _stop_all_beside_a_dead_node(self, node: SimNode) -> None:
+        """A graceful stop of the cluster, mostly while the dead broker still has its session."""
+        node.kill()
+        await self._stop_all_but(node)
+
+    async def _stop_all_beside_a_lost_disk(self, node: SimNode) -> None:
+        """The same, where the dead broker comes back on an empty disk."""
+        node.lose_disk()
+        await self._stop_all_but(node)
+        await self._admin.repair()
+
+    async def _stop_all_but(self, dead: SimNode) -> None:
+        await asyncio.sleep(self._rng.uniform(0, MAX_DEAD_S))
+        for node in self._nodes:
+            if node is not dead:
+                node.stop()
+        await self._window()
 
     async def _pause(self, node: SimNode) -> None:
         node.pause()

@@ -1,0 +1,58 @@
+"""Partitions that stay without a leader although a replica is live: logged once each, with cause and remedy."""
+
+from __future__ import annotations
+
+import logging
+
+from ottla.controller.elections import cause_without_leader
+from ottla.controller.replication import active
+from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage
+
+logger = logging.getLogger(__name__)
+
+MAX_NAMED = 20
+"""Partitions that one look logs by name; it logs the number of the others."""
+
+Place = tuple[str, int]
+
+
+class LeaderlessPartitions:
+    """What was without a leader at the last look, and what of it was logged."""
+
+    __slots__ = ("_image", "_leaderless", "_logged")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, at the beginning of a controller's term."""
+        self._image = EMPTY_IMAGE
+        self._leaderless: set[Place] = set()
+        self._logged: set[Place] = set()
+
+    def look(self, image: MetadataImage) -> None:
+        """Log partitions that were without a leader at the last look too: an election takes less than a session."""
+        before = self._leaderless
+        if image is not self._image:
+            self._image, self._leaderless = image, _leaderless(image)
+            self._logged &= self._leaderless
+        due = sorted((self._leaderless & before) - self._logged)
+        self._logged.update(due)
+        for name, index in due[:MAX_NAMED]:
+            partition = image.topics[name].partitions[index]
+            logger.warning("%s-%d: %s", name, index, cause_without_leader(name, index, partition, active(image)))
+        if len(due) > MAX_NAMED:
+            logger.warning(
+                "%d more partitions have no leader: see 'ottla cluster describe' and 'ottla topic describe'",
+                len(due) - MAX_NAMED,
+            )
+
+
+def _leaderless(image: MetadataImage) -> set[Place]:
+    is_live = active(image)
+    return {
+        (name, index)
+        for name, topic in image.topics.items()
+        for index, partition in topic.partitions.items()
+        if partition.leader == NO_LEADER and any(map(is_live, partition.replicas))
+    }
