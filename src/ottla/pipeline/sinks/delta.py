@@ -9,7 +9,8 @@ it moves is still where its plan found it. That is checked against one snapshot,
 version right after that snapshot alone (no retries inside delta-rs), so a second loader with an older plan is refused
 however the two interleave. Commits of others in between only lead to another look. Whether a commit happened is never
 taken from an error (delta-rs raises also when the checkpoint after it fails): each carries the id of its load, by which
-it is looked up in the log.
+it is looked up in the log. A table that was rolled back behind its newest load takes no other
+(`sinks/delta_history.py`).
 
 In an object store a commit is a conditional put, which delta-rs is told to insist on; an answer that is lost may be
 followed by the commit, so that the files of such a load stay.
@@ -41,6 +42,7 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import KnownTopics
 from ottla.pipeline.sinks.delta_features import require_compactable, require_writable
+from ottla.pipeline.sinks.delta_history import NEWEST_LOAD, find_rollback
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.table import (
@@ -58,6 +60,7 @@ from ottla.pipeline.sinks.table import (
     DataFile,
     FileLayout,
     PastLoad,
+    Rollback,
     TableCommit,
     UnknownCommitError,
     check_schema,
@@ -163,6 +166,23 @@ class DeltaTarget:
         table = self._open()
         return {name: table.transaction_version(name) for name in app_ids}
 
+    def rollback(self) -> Rollback | None:
+        return self._rollback(self._open()) if self.exists() else None
+
+    def _rollback(self, table: Any) -> Rollback | None:
+        """Of the version that `table` is at."""
+        since = table.transaction_version(NEWEST_LOAD)
+        try:
+            return find_rollback(int(table.version()), since, self._read_commit, lambda: _addresses(table))
+        except (OSError, ValueError) as error:
+            raise OperatorError(f"the log of the table {self.location} can't be read: {os_reason(error)}") from error
+
+    def _read_commit(self, version: int) -> bytes | None:
+        try:
+            return self._store.read(_commit_file(version))
+        except FileNotFoundError:
+            return None
+
     def known_topics(self) -> KnownTopics:
         """From the commit metadata; old commits may have been cleaned away."""
         return _known_topics(self._open()) if self.exists() else KnownTopics()
@@ -183,10 +203,14 @@ class DeltaTarget:
             commit.check_expected({name: table.transaction_version(name) for name in commit.expected})
             known = _known_topics(table)
             commit.check_clusters(known)
-            properties = CommitProperties(
-                custom_metadata=commit.describe(known), app_transactions=moved, max_commit_retries=0
-            )
             version = int(table.version()) + 1
+            transactions = moved
+            if not commit.is_compaction:
+                commit.check_rollback(self.location, self._rollback(table))
+                transactions = [*moved, Transaction(NEWEST_LOAD, version)]
+            properties = CommitProperties(
+                custom_metadata=commit.describe(known), app_transactions=transactions, max_commit_retries=0
+            )
             error = _write(table, commit, self._removals(table, commit), properties)
             if error is None:
                 return Committed(version, self._sync_log(version))

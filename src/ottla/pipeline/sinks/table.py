@@ -47,6 +47,29 @@ class StaleCommitError(OttlaError):
     """Another load moved the same partitions since this one planned; nothing of this one was committed."""
 
 
+class RolledBackError(OperatorError):
+    """A table lacks rows of loads whose offsets it keeps; nothing was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Rows of loads are not in a table, and its offsets are those behind them (or the other way around)."""
+
+    what: str
+    """A sentence about the table, `it`."""
+    remedy: str
+    """What an operator can do, in the imperative."""
+    can_go_on: bool = True
+    """True where a load may leave it so, when an operator accepts that."""
+
+    def refusal(self, location: str, *, with_option: bool = False) -> RolledBackError:
+        """`with_option`: the command has --on-rollback."""
+        ways = [self.remedy] if self.remedy.startswith("load into") else [self.remedy, "load into another table"]
+        if with_option and self.can_go_on:
+            ways.append("leave them out with --on-rollback skip")
+        return RolledBackError(f"the table {location}: {self.what}; {', or '.join(ways)}")
+
+
 class UnknownCommitError(OttlaError):
     """Whether the commit happened can't be told now: its files have to stay, the next load finds out."""
 
@@ -132,6 +155,8 @@ class TableCommit:
     """`topic/partition` -> offsets [start, end), for people."""
     is_compaction: bool = False
     """True where the files to add hold the rows of those that go, and nothing else."""
+    accepted_rollback: Rollback | None = None
+    """What an operator leaves as it is."""
 
     @property
     def topic_clusters(self) -> dict[str, str]:
@@ -151,6 +176,11 @@ class TableCommit:
                     f"another load moved {name} from {_offset_text(offset)} to {_offset_text(found[name])} in the "
                     "meantime; nothing of this load was committed, run it again"
                 )
+
+    def check_rollback(self, location: str, found: Rollback | None) -> None:
+        """Raise RolledBackError where the newest version was rolled back, unless exactly that was accepted."""
+        if found is not None and found != self.accepted_rollback:
+            raise found.refusal(location)
 
     def check_clusters(self, known: KnownTopics) -> None:
         """Raise StaleCommitError where the newest version has a topic of the same name of another cluster."""
@@ -227,6 +257,10 @@ class Table(Protocol):
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
         """The next offset of each application id, None for one that never loaded (or without a table)."""
 
+    def rollback(self) -> Rollback | None:
+        """How rows and offsets of the newest version disagree, as after it was put back to an older one; None where
+        they do not. Raises OperatorError where that can't be told."""
+
     def known_topics(self) -> KnownTopics:
         """The topics that were loaded, as far as the table remembers."""
 
@@ -283,6 +317,13 @@ class Table(Protocol):
 
     def dead_letters(self) -> Table:
         """The table of records that this one can't hold, in a place that readers and vacuums of this one leave out."""
+
+
+def require_no_rollback(table: Table) -> None:
+    """Raise RolledBackError where rows and offsets of a table disagree."""
+    found = table.rollback()
+    if found is not None:
+        raise found.refusal(table.location)
 
 
 def stored_schema(table_format: str, schema: pa.Schema) -> pa.Schema:
