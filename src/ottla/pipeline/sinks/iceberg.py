@@ -578,7 +578,7 @@ def _rollback(table: IcebergTable) -> Rollback | None:
             return None
         if number < sequence:
             return _rolled_back(oldest, of_load)
-    if oldest is None or of_load is not None or (sequence and oldest.parent_snapshot_id is None):
+    if oldest is None or of_load is not None:
         return _rolled_back(oldest, of_load)
     return None  # what came between expired
 
