@@ -181,6 +181,21 @@ def test_a_pipe_is_refused(bootstrap: str, topic: str, tmp_path: Path, run: Call
     assert "is no file that can be read twice" in str(run(path).exception)
 
 
+def test_positions_that_another_program_set_are_refused(
+    bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]
+) -> None:
+    """Which say nothing of the rows: all of them would come a second time."""
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(b"1\n2\n")
+    assert run(path, "--push-id", f"reset-{topic}").exit_code == 0
+    with Cluster(bootstrap) as cluster:
+        cluster.commit_group_offsets(f"ottla-push-reset-{topic}", {(topic, 0): 1})
+    refused = run(path, "--push-id", f"reset-{topic}")
+    assert isinstance(refused.exception, OperatorError), refused.output
+    assert f"group 'ottla-push-reset-{topic}' were set by another program" in str(refused.exception)
+    assert len(records(bootstrap, topic, 2)) == 2
+
+
 def test_another_source_under_the_same_id_is_refused(
     bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]
 ) -> None:
