@@ -40,9 +40,7 @@ def require_kept(target: Cluster, found: Mapping[Route, Progress], producers: Ma
 def _require_no_later(target: Cluster, route: Route, index: int, end: int, producer_id: int) -> None:
     """Raise OperatorError for committed records of this route behind the last one of its progress."""
     try:
-        result = target.fetch(
-            route.target, index, end, max_bytes=LOOK_BYTES, max_wait_ms=0, isolation="read_committed"
-        )
+        result = target.fetch(route.target, index, end, max_bytes=LOOK_BYTES, max_wait_ms=0, isolation="read_committed")
     except KafkaError as error:
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
             raise
@@ -59,6 +57,5 @@ def _require_no_later(target: Cluster, route: Route, index: int, end: int, produ
 
 def _anew(route: Route) -> str:
     return (
-        f"delete topic {route.target!r} of the target (ottla topic delete {route.target}) to copy "
-        f"{route.topic!r} anew"
+        f"delete topic {route.target!r} of the target (ottla topic delete {route.target}) to copy {route.topic!r} anew"
     )

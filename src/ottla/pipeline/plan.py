@@ -39,8 +39,8 @@ from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
 from ottla.record.legacy.stored import iter_any_batches
 
 if TYPE_CHECKING:
+    from ottla.pipeline.rollback import Rollback
     from ottla.pipeline.row_bounds import RowBounds
-    from ottla.pipeline.sinks.table import Rollback
 
 DEFAULT_MAX_BYTES_PER_TASK = 256 << 20
 MIN_BYTES_PER_TASK = 8 << 20

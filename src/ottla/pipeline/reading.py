@@ -11,7 +11,8 @@ from functools import partial
 from ottla.client.cluster import Cluster
 from ottla.pipeline.land import LandSettings, OpenCluster
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
-from ottla.pipeline.sinks.table import FileLayout, Rollback, Table
+from ottla.pipeline.rollback import Rollback
+from ottla.pipeline.sinks.table import FileLayout, Table
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.sources.segments import open_source
 from ottla.pipeline.sources.source import ReadRange

@@ -18,10 +18,11 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 
 from ottla.pipeline.plan import PlanSettings  # noqa: E402
 from ottla.pipeline.reading import Reading, find_reading  # noqa: E402
+from ottla.pipeline.rollback import RolledBackError  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.parquet import LOG_DIRECTORY  # noqa: E402
-from ottla.pipeline.sinks.table import RolledBackError, Table  # noqa: E402
-from ottla.pipeline.status import statuses, table_status  # noqa: E402
+from ottla.pipeline.sinks.table import Table  # noqa: E402
+from ottla.pipeline.status import table_status  # noqa: E402
 
 from ..memory_cluster import MemoryCluster  # noqa: E402
 from .loads import TOPIC, commit, load, plan_load, topic_rows, write_files  # noqa: E402
@@ -52,12 +53,14 @@ def add_row(cluster: MemoryCluster) -> None:
 
 def read(cluster: MemoryCluster, table: Table, on_rollback: Any = "fail") -> Reading:
     settings = PlanSettings(on_rollback=on_rollback)
-    return find_reading([TOPIC], again(table), cluster.open, settings, None)
+    return find_reading([TOPIC], again(table), cluster.open, settings, None)  # type: ignore[arg-type]
 
 
 def test_restored_delta_table_is_refused(cluster: MemoryCluster, delta: Table) -> None:
     open_delta_restored(delta, load_twice(cluster, delta))
-    sentence = r"version 3 \(RESTORE\) rolled it back behind its load of version 2 with 1 row,.*restore version 2.*skip$"
+    sentence = (
+        r"version 3 \(RESTORE\) rolled it back behind its load of version 2 with 1 row,.*restore version 2.*skip$"
+    )
     with pytest.raises(RolledBackError, match=sentence):
         read(cluster, delta)
     add_row(cluster)
@@ -186,7 +189,7 @@ def test_files_of_loads_without_their_offsets_are_refused(cluster: MemoryCluster
     deltalake.convert_to_deltalake(str(tmp_path / "table"))
     table = open_table(tmp_path / "table")
     assert table.format == "delta"
-    with pytest.raises(RolledBackError, match="holds files of loads .* no offsets .* a second time") as refused:
+    with pytest.raises(RolledBackError, match=r"holds files of loads .* no offsets .* a second time") as refused:
         read(cluster, table, "skip")
     assert "--on-rollback" not in str(refused.value)
 

@@ -94,7 +94,9 @@ def test_results_that_were_put_back_are_refused(streams: Streams, send: Send, to
     newest = deltalake.DeltaTable(tmp_path / "table").version()
     shutil.move(tmp_path / "table", tmp_path / "newer")
     shutil.copytree(tmp_path / "older", tmp_path / "table")
-    with pytest.raises(OperatorError, match="says that it has the results up to batch 1, and it has them up to batch 0"):
+    with pytest.raises(
+        OperatorError, match="says that it has the results up to batch 1, and it has them up to batch 0"
+    ):
         streams.run(text)
     shutil.rmtree(tmp_path / "table")
     shutil.move(tmp_path / "newer", tmp_path / "table")
@@ -116,7 +118,7 @@ def test_result_topic_that_was_made_again_is_refused(
     with Cluster(bootstrap) as cluster:
         cluster.delete_topics([result])
         cluster.create_topic(result, 1)
-    with pytest.raises(OperatorError, match="was deleted and created again, and .* says that it has results"):
+    with pytest.raises(OperatorError, match=r"was deleted and created again, and .* says that it has results"):
         streams.run(text)
 
 

@@ -41,6 +41,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from ottla.common.errors import OperatorError
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import KnownTopics
+from ottla.pipeline.rollback import Rollback
 from ottla.pipeline.sinks.delta_features import require_compactable, require_writable
 from ottla.pipeline.sinks.delta_history import NEWEST_LOAD, find_rollback
 from ottla.pipeline.sinks.own_directory import require_own_directory
@@ -60,7 +61,6 @@ from ottla.pipeline.sinks.table import (
     DataFile,
     FileLayout,
     PastLoad,
-    Rollback,
     TableCommit,
     UnknownCommitError,
     check_schema,

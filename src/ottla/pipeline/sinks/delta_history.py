@@ -19,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.pipeline.sinks.table import LOADS_LIMIT, LOOK_UPS, PIPELINE_KEY, ROWS_KEY, Rollback
+from ottla.pipeline.rollback import Rollback
+from ottla.pipeline.sinks.table import LOADS_LIMIT, LOOK_UPS, PIPELINE_KEY, ROWS_KEY
 from ottla.pipeline.sinks.writer import file_name, load_of
 
 NEWEST_LOAD = "ottla/newest-load"
@@ -47,7 +48,7 @@ class PastCommit:
     def parse(cls, version: int, content: bytes) -> PastCommit:
         """Raises ValueError."""
         actions = [json.loads(line) for line in content.splitlines() if line.strip()]
-        info = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+        info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
         added = frozenset(_key(one["add"]) for one in actions if "add" in one)
         removed = frozenset(_key(one["remove"]) for one in actions if "remove" in one)
         return cls(version, info, added, removed)
@@ -164,7 +165,9 @@ def _rolled_back(commits: Mapping[int, PastCommit], lost: Sequence[int]) -> Roll
 
 def _without_offsets(paths: Collection[str]) -> Rollback | None:
     """Of a table whose whole log knows of no load."""
-    loaded = next((path for path in sorted(paths) if load_of(path) and not file_name(path).startswith(_COMPACTED)), None)
+    loaded = next(
+        (path for path in sorted(paths) if load_of(path) and not file_name(path).startswith(_COMPACTED)), None
+    )
     if loaded is None:
         return None
     return Rollback(

@@ -55,6 +55,7 @@ from sqlalchemy import URL
 from ottla.common.errors import OperatorError
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import KnownTopics
+from ottla.pipeline.rollback import Rollback
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rest_catalog import open_rest_catalog, words
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
@@ -72,7 +73,6 @@ from ottla.pipeline.sinks.table import (
     DataFile,
     FileLayout,
     PastLoad,
-    Rollback,
     TableCommit,
     UnknownCommitError,
     check_schema,

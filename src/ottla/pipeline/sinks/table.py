@@ -24,6 +24,7 @@ import pyarrow as pa
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import KnownTopics
+from ottla.pipeline.rollback import Rollback
 from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
 
@@ -45,29 +46,6 @@ LOAD_KEY = "ottla.load"
 
 class StaleCommitError(OttlaError):
     """Another load moved the same partitions since this one planned; nothing of this one was committed."""
-
-
-class RolledBackError(OperatorError):
-    """A table lacks rows of loads whose offsets it keeps; nothing was committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """Rows of loads are not in a table, and its offsets are those behind them (or the other way around)."""
-
-    what: str
-    """A sentence about the table, `it`."""
-    remedy: str
-    """What an operator can do, in the imperative."""
-    can_go_on: bool = True
-    """True where a load may leave it so, when an operator accepts that."""
-
-    def refusal(self, location: str, *, with_option: bool = False) -> RolledBackError:
-        """`with_option`: the command has --on-rollback."""
-        ways = [self.remedy] if self.remedy.startswith("load into") else [self.remedy, "load into another table"]
-        if with_option and self.can_go_on:
-            ways.append("leave them out with --on-rollback skip")
-        return RolledBackError(f"the table {location}: {self.what}; {', or '.join(ways)}")
 
 
 class UnknownCommitError(OttlaError):

@@ -3,9 +3,10 @@
 `spark/` is the checkpoint of Spark's query. `stream.json` holds the definition that the stream was begun with and the
 fields that its sources settled on (of a sample, where no schema was given), since state that is kept under one schema
 can't be read under another. `letters/` and `epochs/` are of the batch that runs. One process at a time has it (`lock`).
-`results.json` says what the results have for sure, so
-that results which were put back are known: a batch without rows is in no table. `owner` is a number that no other directory has, which the results are told: a stream that is begun a second time in
-another directory cuts its batches elsewhere, and by their numbers alone each would take those of the other for its own.
+`results.json` says what the results have for sure. So results that were put back are known, though a batch without rows
+leaves nothing in a table. `owner` is a number that no other directory has, which the results keep: a stream that is
+begun a second time in another directory cuts its batches elsewhere, and by their numbers alone each would take those of
+the other for its own.
 
 **Invariants:** a directory belongs to one definition, and results to one directory; one that is older or newer than the
 results, or lost its table, is refused before a record is read, as going on with it would double results or lack them.
