@@ -42,7 +42,7 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import KnownTopics
 from ottla.pipeline.rollback import Rollback
-from ottla.pipeline.sinks.delta_features import require_compactable, require_writable
+from ottla.pipeline.sinks.delta_features import MAPPING_MODE, require_compactable, require_writable
 from ottla.pipeline.sinks.delta_history import NEWEST_LOAD, find_rollback
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
@@ -223,10 +223,15 @@ class DeltaTarget:
         raise too_many_commits(self.location)
 
     def files(self) -> list[str]:
-        """Refused for a table with deletion vectors, which the plain files would ignore."""
+        """Refused for a table with deletion vectors or column mapping, which the plain files would ignore."""
         table = self._open()
-        self._require_whole_files(table)
+        self._require_plain_files(table)
         return [self._store.locate(self._data_path(address)) for address in _addresses(table)]
+
+    def data_files(self) -> list[DataFile]:
+        table = self._open()
+        self._require_plain_files(table)
+        return [self._data_file(row) for row in pa.table(table.get_add_actions()).to_pylist()]
 
     def named_files(self) -> set[str]:
         """Files that the newest version names, or any older one whose commit is still in the log.
@@ -269,9 +274,7 @@ class DeltaTarget:
         """Not by delta-rs, whose files tell no load and are not synced."""
         table = self._open()
         require_compactable(self.location, table)
-        self._require_whole_files(table)
-        files = [self._data_file(row) for row in pa.table(table.get_add_actions()).to_pylist()]
-        compact_groups(self, group_small_files(files, target_bytes), load_id, before_commit)
+        compact_groups(self, group_small_files(self.data_files(), target_bytes), load_id, before_commit)
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
         """Delta's own vacuum says which; its log forgets versions by itself."""
@@ -336,6 +339,15 @@ class DeltaTarget:
     def _check(self, table: Any, schema: pa.Schema) -> None:
         check_schema(self.location, pa.schema(table.schema()), schema)
         require_writable(self.location, table)
+
+    def _require_plain_files(self, table: Any) -> None:
+        """Raise OperatorError for a table whose files alone would not give its rows."""
+        self._require_whole_files(table)
+        if table.metadata().configuration.get(MAPPING_MODE, "none") != "none":
+            raise OperatorError(
+                f"the table {self.location} has column mapping ({MAPPING_MODE}), so that its files have other names "
+                "for its columns: write its rows into a table without it first"
+            )
 
     def _require_whole_files(self, table: Any) -> None:
         """Raise OperatorError for a table with deletion vectors."""

@@ -259,6 +259,12 @@ class IcebergTarget:
         store = self._store(table)
         return [store.locate(store.relative(_plain_location(task.file.file_path))) for task in tasks]
 
+    def data_files(self) -> list[DataFile]:
+        self.files()  # refuses what they would ignore
+        table = self._open()
+        with self._told("can't be read"):
+            return [_data_file(table, self._store(table), task.file) for task in table.scan().plan_files()]
+
     def named_files(self) -> set[str]:
         table = self._open()
         store = self._store(table)

@@ -258,6 +258,9 @@ class Table(Protocol):
         Raises OperatorError when there is no table or when its files alone would not give its rows.
         """
 
+    def data_files(self) -> list[DataFile]:
+        """The same files with the values of their partitions, without their statistics."""
+
     def named_files(self) -> set[str]:
         """Files that any version names that can still be read, by their paths in the table's store.
 
