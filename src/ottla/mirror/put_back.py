@@ -31,7 +31,7 @@ def require_kept(target: Cluster, found: Mapping[Route, Progress], producers: Ma
             if there < end:
                 raise OperatorError(
                     f"{route.target}-{index} of the target ends at offset {there}, and was written up to {end}: the "
-                    f"target lost records, which would not be copied again; {_anew(route)}"
+                    f"target lost records, which would not be copied again; {_remedy(route)}"
                 )
             if there > end:
                 _require_no_later(target, route, index, end, producers[route].producer_id)
@@ -51,11 +51,11 @@ def _require_no_later(target: Cluster, route: Route, index: int, end: int, produ
             raise OperatorError(
                 f"{route.target}-{index} of the target has records of this mirror at offset {batch.base_offset}, and "
                 f"topic {PROGRESS_TOPIC!r} knows of none from {end} on: it was put back to an older state, and they "
-                f"would come twice; {_anew(route)}"
+                f"would come twice; {_remedy(route)}"
             )
 
 
-def _anew(route: Route) -> str:
+def _remedy(route: Route) -> str:
     return (
-        f"delete topic {route.target!r} of the target (ottla topic delete {route.target}) to copy {route.topic!r} anew"
+        f"delete topic {route.target!r} of the target (ottla topic delete {route.target}) to copy {route.topic!r} again"
     )

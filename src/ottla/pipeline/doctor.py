@@ -377,7 +377,7 @@ def stored_table(url: str) -> str:
 
 def _rollback(location: Path | str, catalog_url: str | None) -> Iterator[Finding]:
     """Whether a table that is there, and that of its dead letters, hold the rows behind their offsets."""
-    if importlib.util.find_spec("pyarrow") is None:  # which another check tells
+    if importlib.util.find_spec("pyarrow") is None:  # which another check reports
         return
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.sinks.table import require_no_rollback

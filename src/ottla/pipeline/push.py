@@ -198,7 +198,7 @@ def _positions(progress: _Progress) -> dict[Position, int]:
         group = group_name(progress.push_id)
         raise OperatorError(
             f"the offsets of group {group!r} were set by another program, so which rows are in topic "
-            f"{progress.target.topic!r} can't be told: push them under a new id, or delete the group (ottla group "
+            f"{progress.target.topic!r} is unknown: push them under a new id, or delete the group (ottla group "
             f"delete {group}) to push all of them once more"
         )
     committed = progress_in(progress.topic_id, found)

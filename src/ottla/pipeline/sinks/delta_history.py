@@ -2,7 +2,7 @@
 
 RESTORE puts files and schema back, and keeps the offsets of application transactions. So the offsets of a load can
 outlive its rows, and no later load would bring those again. The transaction `NEWEST_LOAD` holds the version of the
-newest load; the log behind it tells whether the newest version is still built on that one. A RESTORE that goes forward
+newest load; the log behind it shows whether the newest version is still built on that one. A RESTORE that goes forward
 again is followed to the version that it restored. DELETE, UPDATE, MERGE and OPTIMIZE are the operator's own and
 no rollback. A commit that replaces every file of the table is one, since its rows come from elsewhere.
 
@@ -97,7 +97,7 @@ def find_rollback(
     if gone is not None and since is not None:
         return Rollback(
             f"its log lacks version {gone}, so whether it was rolled back behind its newest load (version {since}) "
-            "can't be told",
+            "is unknown",
             "compare it with its topics",
         )
     low = low if gone is None else gone
@@ -132,7 +132,7 @@ def _live_versions(commits: Mapping[int, PastCommit], newest: int, low: int) -> 
 
 
 def _restored(commits: Mapping[int, PastCommit], version: int) -> int:
-    """The version that a RESTORE brought back, -1 where that can't be told: one with the files that it left."""
+    """The version that a RESTORE brought back, -1 where that is unknown: one with the files that it left."""
     restore = commits[version]
     if restore.restored_version is not None:
         return restore.restored_version

@@ -237,7 +237,7 @@ class Table(Protocol):
 
     def rollback(self) -> Rollback | None:
         """How rows and offsets of the newest version disagree, as after it was put back to an older one; None where
-        they do not. Raises OperatorError where that can't be told."""
+        they do not. Raises OperatorError where that can't be read."""
 
     def known_topics(self) -> KnownTopics:
         """The topics that were loaded, as far as the table remembers."""

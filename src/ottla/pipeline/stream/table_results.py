@@ -123,7 +123,7 @@ class TableResults:
             raise OperatorError(
                 f"the table {self.location} was put back: {self._state.path} says that it has the results up to batch "
                 f"{kept - 1}, and it has {has}, so that going on would lack the others. Put the newer table back, or "
-                "the state of the same time; or begin anew with another name and table"
+                "the state of the same time; or begin again with another name and table"
             )
         if self._output == "complete":
             self._require_alone(held)

@@ -87,7 +87,7 @@ class TopicResults:
         if planned >= 0 and kept not in ("", topic_id):
             raise OperatorError(
                 f"the {self.location} was deleted and created again, and {self._state.path} says that it has results: "
-                "going on would lack them. Begin anew with another name, or remove that directory and the groups "
+                "going on would lack them. Begin again with another name, or remove that directory and the groups "
                 f"{_TASK_GROUP.format(self._stream)}* to fill the topic from the start"
             )
         if kept != topic_id:
