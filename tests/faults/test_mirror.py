@@ -566,6 +566,66 @@ def test_progress_that_went_between_two_runs_is_missed(servers, topic) -> None:
     assert content(target, f"eu.{topic}") == {index: rows * 2 for index, rows in copied.items()}
 
 
+def refused(source: str, target: str, topic: str) -> str:
+    done = CliRunner().invoke(cli, ["mirror", "--from", source, "--to", target, "--topics", topic, "--once"])
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+    return done.stderr
+
+
+def test_progress_that_was_put_back_is_refused(servers, topic) -> None:
+    """What the target has behind it would come twice; a topic that is made again is filled from the beginning."""
+    source, target = servers
+    with Cluster(source) as cluster:
+        cluster.create_topic(topic, PARTITIONS)
+    fill(source, topic, range(2))
+    copy(source, target, topic)
+    older = progress_of(target, topic)
+    fill(source, topic, range(2, 4))
+    copy(source, target, topic)
+    with Cluster(target) as cluster:
+        writer = BatchProducer(cluster, f"{topic}-put-back")
+        writer.initialize()
+        writer.begin([PROGRESS])
+        writer.send(PROGRESS, [BatchView(build_batch(older))])
+        writer.commit()
+    assert f"topic '{PROGRESS_TOPIC}' knows of none from" in refused(source, target, topic)
+    assert content(target, topic) == content(source, topic)
+    with Cluster(target) as cluster:
+        cluster.delete_topics([topic])
+    copy(source, target, topic)
+    assert content(target, topic) == content(source, topic)
+
+
+def progress_of(servers: str, topic: str) -> list[RecordData]:
+    """The newest record of each of its routes."""
+    with Cluster(servers) as cluster:
+        end = cluster.list_offsets({PROGRESS: LATEST_TIMESTAMP})[PROGRESS].offset
+    found = {}
+    with RecordConsumer(servers, {PROGRESS: 0}, ends={PROGRESS: end}) as consumer:
+        for records in consumer.batches():
+            for one in records:
+                if json.loads(one.key or b"")[2] == topic:
+                    found[one.key] = RecordData(TIME, one.key, one.value)
+    return list(found.values())
+
+
+def test_target_that_lost_its_end_is_refused(servers, topic) -> None:
+    source, _ = servers
+    with Cluster(source) as cluster:
+        cluster.create_topic(topic, PARTITIONS)
+    fill(source, topic, range(2))
+    with Broker() as broker:
+        copy(source, broker.bootstrap_servers, topic)
+        broker.stop()
+        for path in (broker.data_dir / f"{topic}-1").iterdir():
+            if path.suffix in (".log", ".index", ".timeindex", ".snapshot"):
+                path.unlink()
+        broker.start()
+        text = refused(source, broker.bootstrap_servers, topic)
+    assert f"{topic}-1 of the target ends at offset 0, and was written up to" in text
+    assert f"ottla topic delete {topic}" in text
+
+
 def test_partitions_that_come_are_not_taken_for_lost_progress(servers, topic) -> None:
     source, target = servers
     with Cluster(source) as cluster:

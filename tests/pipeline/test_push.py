@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ from ottla.client.transactional_producer import TransactionalProducer  # noqa: E
 from ottla.common.errors import OperatorError, OttlaError  # noqa: E402
 from ottla.pipeline.cli import pipeline  # noqa: E402
 from ottla.pipeline.push import Observe  # noqa: E402
+from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
+from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter  # noqa: E402
+from ottla.pipeline.sinks.table import Table, TableCommit  # noqa: E402
+from ottla.pipeline.sinks.writer import new_load_id  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
 from .committed import read_committed  # noqa: E402
@@ -117,6 +122,63 @@ def test_a_table_gives_its_records_back(bootstrap: str, topic: str, tmp_path: Pa
     assert {each.timestamp()[1] for each in found} == {1_700_000_000_123}
 
 
+@pytest.mark.parametrize("kind", ["delta", "parquet", "iceberg"])
+def test_partition_columns_of_a_table_are_pushed(
+    bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result], kind: str
+) -> None:
+    """Which the files of Delta and Parquet do not hold; of a file that is older than a column it is null."""
+    table = open_table(tmp_path / "table", format=kind, partition_by=["day", "n"])
+    load_rows(table, {"day": date(2026, 3, 2), "n": 7, "name": "a/b"})
+    load_rows(table, {"day": None, "n": 8, "name": "c", "later": "x"})
+    result = run(tmp_path / "table", "--key-column", "n")
+    assert result.exit_code == 0, result.output
+    found = [(key, json.loads(value)) for key, value in records(bootstrap, topic, 2)]
+    assert found == [
+        (b"7", {"day": "2026-03-02", "n": 7, "name": "a/b", "later": None}),
+        (b"8", {"day": None, "n": 8, "name": "c", "later": "x"}),
+    ]
+
+
+def load_rows(table: Table, row: dict[str, Any]) -> None:
+    kinds = {"day": pa.date32(), "n": pa.int64(), "name": pa.string(), "later": pa.string()}
+    schema = pa.schema([(name, kinds[name]) for name in row])
+    layout = table.ensure(schema) if not table.exists() else table.layout()
+    table.widen(schema)
+    load_id = new_load_id()
+    with PartitionedWriter(layout, schema, "rows", load_id) as writer:
+        writer.add(pa.RecordBatch.from_pylist([row], schema))
+        table.commit(TableCommit(load_id, writer.finish()))
+
+
+def test_table_with_column_mapping_is_refused(bootstrap: str, topic: str, tmp_path: Path, run: Any) -> None:
+    path = tmp_path / "table"
+    deltalake.write_deltalake(path, pa.table({"a": [1]}))
+    [log] = (path / "_delta_log").glob("*.json")
+    log.write_text(log.read_text().replace('"configuration":{}', '"configuration":{"delta.columnMapping.mode":"name"}'))
+    refused = run(path)
+    assert isinstance(refused.exception, OperatorError), refused.output
+    assert "has column mapping (delta.columnMapping.mode)" in str(refused.exception)
+
+
+def test_values_without_a_python_type_are_pushed_whole(
+    bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]
+) -> None:
+    columns = {
+        "at": pa.array([1_000_000_001, 2_000_000_000], pa.time64("ns")),
+        "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+        "in": pa.array([[{"m": [("k", 2)]}], []], pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.int64()))]))),
+        "id": pa.array([b"0123456789abcdef"] * 2, pa.uuid()),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    assert run(tmp_path / "rows.parquet", "--key-column", "id").exit_code == 0
+    text = "30313233-3435-3637-3839-616263646566"
+    found = [(key, json.loads(value)) for key, value in records(bootstrap, topic, 2)]
+    assert found == [
+        (text.encode(), {"at": "00:00:01.000000001", "m": {"k": 1}, "in": [{"m": {"k": 2}}], "id": text}),
+        (text.encode(), {"at": "00:00:02", "m": None, "in": [], "id": text}),
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "options", "sentence"),
     [
@@ -129,6 +191,8 @@ def test_a_table_gives_its_records_back(bootstrap: str, topic: str, tmp_path: Pa
         ),
         ("rows.jsonl", b'{"b": 1}\n', ("--key-column", "a"), "line 1 of .* has no field 'a' for the key"),
         ("rows.csv", b"a,b\n1,2\n", ("--value-column", "c"), "has no column `c`, only: a, b"),
+        ("rows.csv", b"a;b\n1;2\n", (), "names one column, 'a;b': separate cells by commas in place of ';'"),
+        ("rows.json", b'[{"a": 1}]\n', (), "is an array and the whole file: make a line of each"),
         ("rows.csv", b"", (), "rows.csv is empty, and its first line should name the columns; nothing of it is in"),
         ("rows.csv", b'a\n1\n"2\n', (), "line 3 of .*rows.csv begins a row in which a quote is never closed"),
         ("rows.csv", b"a,value,a\n1,2,3\n", (), "rows.csv has two columns of the name 'a'; rename one of them"),
@@ -179,6 +243,21 @@ def test_a_pipe_is_refused(bootstrap: str, topic: str, tmp_path: Path, run: Call
     path = tmp_path / "rows.csv"
     os.mkfifo(path)
     assert "is no file that can be read twice" in str(run(path).exception)
+
+
+def test_positions_that_another_program_set_are_refused(
+    bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]
+) -> None:
+    """Which say nothing of the rows: all of them would come a second time."""
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(b"1\n2\n")
+    assert run(path, "--push-id", f"reset-{topic}").exit_code == 0
+    with Cluster(bootstrap) as cluster:
+        cluster.commit_group_offsets(f"ottla-push-reset-{topic}", {(topic, 0): 1})
+    refused = run(path, "--push-id", f"reset-{topic}")
+    assert isinstance(refused.exception, OperatorError), refused.output
+    assert f"group 'ottla-push-reset-{topic}' were set by another program" in str(refused.exception)
+    assert len(records(bootstrap, topic, 2)) == 2
 
 
 def test_another_source_under_the_same_id_is_refused(

@@ -65,6 +65,11 @@ class BatchProducer:
         self.is_open = False
         """A transaction began, and its end is not known."""
 
+    @property
+    def producer_id(self) -> int:
+        """-1 before `initialize`."""
+        return self._producer_id
+
     def initialize(self) -> None:
         """Take the next epoch: whoever used the id before is shut out, and his transaction has ended.
 

@@ -40,6 +40,7 @@ from ottla.mirror.opening import (
     take_ids,
 )
 from ottla.mirror.progress import Run, map_record, progress_record
+from ottla.mirror.put_back import require_kept
 from ottla.mirror.routes import PROGRESS_TOPIC, Origin, Route, chosen_topics, renamed, require_two_clusters
 from ottla.mirror.translation import RouteMap, kept_map, maps_of_topic
 from ottla.record.batch import BatchView
@@ -230,6 +231,7 @@ class Session:
         self._journal = JournalReader(ends[1], target, tell)
         """What others write too, for groups where partitions flow together."""
         self._maps: dict[Route, RouteMap] = {}
+        self._target_ends: dict[Route, dict[int, int]] = {}
 
     def open(self, goals: dict[Position, int]) -> None:
         """See `opening`; `goals` gets the ends of partitions that it lacks."""
@@ -257,8 +259,10 @@ class Session:
         self._starts = starts(
             self._source, self._target, journal, routes, came_from, self._tell, with_map=self._groups is not None
         )
+        require_kept(self._target, {route: start.progress for route, start in self._starts.items()}, self._producers)
         for route, start in self._starts.items():
             progress = start.progress
+            self._target_ends[route] = dict(progress.target_ends)
             copy = PartitionCopy(route, progress.offset, start.target_count, in_step=progress.in_step)
             self._copies[route.topic, route.partition] = copy
             if progress.mapped_from is not None:
@@ -369,18 +373,21 @@ class Session:
         for write in step.writes if step is not None else ():
             batches.setdefault(write.partition, []).append(write.batch)
         producer.begin([*((route.target, partition) for partition in batches), PROGRESS])
-        bases = {
-            partition: iter(producer.send((route.target, partition), found)) for partition, found in batches.items()
+        sent = {partition: producer.send((route.target, partition), found) for partition, found in batches.items()}
+        ends = self._target_ends[route] | {
+            partition: sent[partition][-1] + found[-1].last_offset_delta + 1 for partition, found in batches.items()
         }
         kept = self._maps.get(route)
         progress = self._starts[route].progress._replace(
             offset=copy.position if step is None else step.next_offset,
             mapped_from=None if kept is None else kept.complete_from,
+            target_ends=tuple(sorted(ends.items())),
         )
         now_ms = int(time.time() * 1000)
         records = [progress_record(route, progress, now_ms)]
         runs: tuple[Run, ...] = ()
         if kept is not None and step is not None:
+            bases = {partition: iter(found) for partition, found in sent.items()}
             runs = step.runs([next(bases[write.partition]) for write in step.writes])
             records.append(map_record(route, step.first_offset, runs, now_ms))
         records += [map_record(route, first, None, now_ms) for first in forgotten]
@@ -393,6 +400,7 @@ class Session:
         )
         self._progress_topic.written(offset)
         producer.commit()
+        self._target_ends[route] = ends
         if kept is not None and step is not None:
             kept.add(step.first_offset, runs)
 

@@ -264,6 +264,7 @@ def starts(
             in_step,
             came_from[route.topic],
             mapped_from,
+            () if progress is None else progress.target_ends,
         )
         goes_on = progress is not None and mapped_from is not None and progress.mapped_from == mapped_from
         stale = [] if goes_on else sorted(journal.runs.get(route, {}))

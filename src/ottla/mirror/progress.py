@@ -50,6 +50,8 @@ class Progress(NamedTuple):
     """Where the records come from, the route's own source included."""
     mapped_from: int | None = None
     """The source offset from which on the runs are kept; None where they are not."""
+    target_ends: tuple[tuple[int, int], ...] = ()
+    """(partition, offset behind the last record that was written there) of the target; none of earlier releases."""
 
 
 class Journal:
@@ -87,6 +89,7 @@ class Journal:
             bool(content["in_step"]),
             frozenset(Origin(str(cluster), str(topic)) for cluster, topic in content["origins"]),
             None if content["mapped_from"] is None else int(content["mapped_from"]),
+            tuple((int(partition), int(end)) for partition, end in content.get("target_ends", ())),
         )
 
     def _replay_map(self, route: Route, first: int, content: Any) -> None:
@@ -113,6 +116,7 @@ def progress_record(route: Route, progress: Progress, timestamp_ms: int) -> Reco
         "in_step": progress.in_step,
         "origins": sorted(progress.origins),
         "mapped_from": progress.mapped_from,
+        "target_ends": progress.target_ends,
     }
     return RecordData(timestamp_ms, _json([_PROGRESS, *route]), _json(content))
 

@@ -9,6 +9,7 @@ Left out: how fast any of it is.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import shlex
 import shutil
@@ -116,6 +117,8 @@ def examine(subject: Subject) -> Iterator[Finding]:
         yield from _one("table", lambda: table(location))
     elif location is not None:
         yield from _one("table", lambda: stored_table(location))
+    if location is not None:
+        yield from _rollback(location, catalog_url)
     if registry_url is not None:
         yield from _one("registry", lambda: registry(registry_url, subject.registry_ca))
     if needed:
@@ -370,6 +373,25 @@ def stored_table(url: str) -> str:
             "may read, write and delete in it"
         ) from error
     return f"{store.location} {there}, files can be written and removed, and of two writers one creates a file"
+
+
+def _rollback(location: Path | str, catalog_url: str | None) -> Iterator[Finding]:
+    """Whether a table that is there, and that of its dead letters, hold the rows behind their offsets."""
+    if importlib.util.find_spec("pyarrow") is None:  # which another check reports
+        return
+    from ottla.pipeline.sinks.open_table import open_table
+    from ottla.pipeline.sinks.table import require_no_rollback
+
+    try:
+        found = open_table(location, catalog_url=catalog_url)
+        if not found.exists():
+            return
+        for one in (found, found.dead_letters()):
+            require_no_rollback(one)
+    except OttlaError as error:
+        yield Finding("table rows", False, str(error))
+    else:
+        yield Finding("table rows", True, "rows and offsets of its loads agree")
 
 
 def _try_lease(store: Store) -> None:

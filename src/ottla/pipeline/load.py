@@ -171,6 +171,7 @@ def commit_of(plan: LoadPlan, load_id: str, files: Sequence[DataFile]) -> TableC
         topic_ids=plan.topic_ids,
         cluster_id=plan.cluster_id,
         ranges=plan.readable_ranges,
+        accepted_rollback=plan.accepted_rollback,
     )
 
 
@@ -178,11 +179,18 @@ def commit_letters(plan: LoadPlan, target: Table, rows: Sequence[Landed], load_i
     """To be called before the table is committed: letters may be there before their load is, and then they are not
     written again, but never too late."""
     letters = [file for row in rows for file in files_from_json(row.dead_files)]
-    if letters:
+    if letters or plan.letters.accepted_rollback is not None:
         table = target.dead_letters()
         table.ensure(DEAD_LETTER_SCHEMA)
         commit = commit_of(plan, load_id, letters)
-        table.commit(replace(commit, expected=plan.letters.expected, following=plan.letters.following))
+        table.commit(
+            replace(
+                commit,
+                expected=plan.letters.expected,
+                following=plan.letters.following,
+                accepted_rollback=plan.letters.accepted_rollback,
+            )
+        )
 
 
 def _commit(plan: LoadPlan, target: Table, rows: Sequence[Landed], load_id: str) -> Committed:

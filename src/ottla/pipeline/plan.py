@@ -39,6 +39,7 @@ from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
 from ottla.record.legacy.stored import iter_any_batches
 
 if TYPE_CHECKING:
+    from ottla.pipeline.rollback import Rollback
     from ottla.pipeline.row_bounds import RowBounds
 
 DEFAULT_MAX_BYTES_PER_TASK = 256 << 20
@@ -51,6 +52,7 @@ SAMPLE_WAIT_MS = 100
 PIPELINE_ID = re.compile(r"[^/]{1,200}")
 
 OnDataLoss = Literal["fail", "skip"]
+OnRollback = Literal["fail", "skip"]
 SourceKind = Literal["auto", "fetch", "segments"]
 """Where records are read: files of a broker on the machine where they are there, the brokers, such files only."""
 
@@ -176,6 +178,7 @@ class LetterPlan:
     held: dict[Position, int] = field(default_factory=dict)
     expected: dict[str, int | None] = field(default_factory=dict)
     following: dict[str, int] = field(default_factory=dict)
+    accepted_rollback: Rollback | None = None
 
 
 @dataclass(slots=True)
@@ -199,11 +202,13 @@ class LoadPlan:
     skipped_offsets: int = 0
     bounds: RowBounds | None = None
     """Which records of the ranges are meant; None: all."""
+    accepted_rollback: Rollback | None = None
+    """That of the table, which the operator leaves as it is."""
 
     @property
     def is_empty(self) -> bool:
         """True when a commit would change nothing."""
-        return not self.following
+        return not self.following and self.accepted_rollback is None
 
     @property
     def offsets(self) -> int:
@@ -236,6 +241,8 @@ class PlanSettings:
     max_bytes_per_task: int = DEFAULT_MAX_BYTES_PER_TASK
     parallelism: int = 1
     on_data_loss: OnDataLoss = "fail"
+    on_rollback: OnRollback | None = None
+    """What to do where the table was put back behind its newest load; None where that can't be left so."""
     source: SourceKind = "fetch"
     start: Boundary | None = None
     """Where the first load of the pipeline id starts, in place of the start of the log; refused for a later one."""

@@ -193,7 +193,15 @@ def _copy(
 
 
 def _positions(progress: _Progress) -> dict[Position, int]:
-    committed = progress_in(progress.topic_id, progress.target.committed_offsets(group_name(progress.push_id)))
+    found = progress.target.committed_offsets(group_name(progress.push_id))
+    if any(_ID_MARK not in each.metadata for each in found.values()):
+        group = group_name(progress.push_id)
+        raise OperatorError(
+            f"the offsets of group {group!r} were set by another program, so which rows are in topic "
+            f"{progress.target.topic!r} is unknown: push them under a new id, or delete the group (ottla group "
+            f"delete {group}) to push all of them once more"
+        )
+    committed = progress_in(progress.topic_id, found)
     if any(each.metadata != progress.identity for each in committed.values()):
         raise OperatorError(
             f"the push {progress.push_id!r} was begun with other rows than these, or in another form; undo that to "

@@ -11,6 +11,7 @@ from functools import partial
 from ottla.client.cluster import Cluster
 from ottla.pipeline.land import LandSettings, OpenCluster
 from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
+from ottla.pipeline.rollback import Rollback
 from ottla.pipeline.sinks.table import FileLayout, Table
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.sources.segments import open_source
@@ -66,11 +67,19 @@ def find_reading(
 
     `open_cluster` takes `was_there` as `Cluster` does.
     `value_format`: how values become columns, none of which gets a name of `reserved_columns`; None leaves values as
-    they are. Raises OperatorError, DataLossError, KafkaError.
+    they are. Raises OperatorError (for a table that was put back, too), DataLossError, KafkaError.
     """
     started = time.monotonic()
+    letters = target.dead_letters()
+    accepted = [accepted_rollback(table, settings) for table in (target, letters)]
     with open_cluster() as cluster:
-        plan = planner(cluster, target, topics, settings, target.dead_letters())
+        plan = planner(cluster, target, topics, settings, letters)
+        plan.accepted_rollback, plan.letters.accepted_rollback = accepted
+        plan.notes += [
+            f"the table {table.location} was left as it is: {found.what}"
+            for table, found in zip((target, letters), accepted, strict=True)
+            if found is not None
+        ]
         read_range = open_source(settings.source if plan.tasks else "fetch", cluster)
         decoder = None
         if value_format is not None and plan.tasks:
@@ -79,6 +88,14 @@ def find_reading(
             plan.notes += _null_columns(target, reserved_columns)
     in_tasks = partial(open_cluster, was_there=True)
     return Reading(plan, in_tasks, read_range, decoder, settings, time.monotonic() - started)
+
+
+def accepted_rollback(table: Table, settings: PlanSettings) -> Rollback | None:
+    """What the operator leaves as it is, None where nothing is to be. Raises RolledBackError."""
+    found = table.rollback()
+    if found is not None and (settings.on_rollback != "skip" or not found.can_go_on):
+        raise found.refusal(table.location, with_option=settings.on_rollback is not None)
+    return found
 
 
 def _null_columns(target: Table, reserved_columns: frozenset[str]) -> list[str]:

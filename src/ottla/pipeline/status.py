@@ -34,6 +34,7 @@ from ottla.record.legacy.stored import iter_any_batches
 PROBED_PARTITIONS = 64
 """Partitions of a topic that is gone are asked for in steps of so many."""
 GONE, REPLACED, ELSEWHERE = "deleted", "created again", "of another cluster"
+ROLLED_BACK = "rows of loads are missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class TableStatus:
     last_load_ms: int | None
     partitions: list[PartitionStatus] = field(default_factory=list)
     error: str | None = None
-    """Why it can't be read; then nothing else is known."""
+    """Why it can't be read, and nothing else is known then; or that it was put back behind its newest load."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -107,9 +108,9 @@ def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
     A table without loads (another tool's) has no partitions. Raises OperatorError when the table can't be read or no
     broker answers.
     """
-    loads = table.loads()
+    loads, error = table.loads(), _rollback_text(table)
     if not loads:
-        return TableStatus(table.location, table.version(), None)
+        return TableStatus(table.location, table.version(), None, error=error)
     topics, cluster_id = cluster.topics(), cluster.describe().cluster_id or ""
     known = table.known_topics()
     elsewhere = {name for name, one in known.clusters.items() if cluster_id and one != cluster_id}
@@ -120,10 +121,18 @@ def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
             topic = None if name in elsewhere else topics.get(name)
             held = _held(table, pipeline_id, topic_id, topic)
             places = _Places(pipeline_id, name, held, rows, letters)
-            partitions += places.compare(
-                cluster, isolation, ELSEWHERE if name in elsewhere else _absence(topic, topic_id)
-            )
-    return TableStatus(table.location, table.version(), loads[0].time_ms, partitions)
+            absence = ELSEWHERE if name in elsewhere else _absence(topic, topic_id)
+            partitions += places.compare(cluster, isolation, ROLLED_BACK if error else absence)
+    return TableStatus(table.location, table.version(), loads[0].time_ms, partitions, error)
+
+
+def _rollback_text(table: Table) -> str | None:
+    """Why what is committed says nothing of what a table, or that of its dead letters, holds."""
+    for one in (table, table.dead_letters()):
+        found = one.rollback()
+        if found is not None:
+            return str(found.refusal(one.location, with_option=True))
+    return None
 
 
 def _absence(topic: TopicInfo | None, topic_id: str) -> str:
@@ -266,12 +275,13 @@ def locate_tables(places: Sequence[str | os.PathLike[str]], catalog_url: str | N
 
 
 def raise_unreadable(found: Sequence[TableStatus]) -> None:
-    """Raise OttlaError when a table could not be read, OperatorError when none could."""
+    """Raise OttlaError when a table has an error, OperatorError when each of them has one."""
     errors = [one.error for one in found if one.error is not None]
+    is_readable = any(one.error is not None and one.version is not None for one in found)
     if not errors:
         return
     if len(errors) == len(found) == 1:
         raise OperatorError(errors[0])
     raise (OperatorError if len(errors) == len(found) else OttlaError)(
-        f"{len(errors)} of {len(found)} tables can't be read: {'; '.join(errors)}"
+        f"{len(errors)} of {len(found)} tables can't be {'trusted' if is_readable else 'read'}: {'; '.join(errors)}"
     )

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+
+from ottla.pipeline.rollback import RolledBackError  # noqa: E402
 
 if TYPE_CHECKING:
     from .world import World
@@ -27,6 +29,25 @@ def test_the_latest_value_of_each_key(make_world: Callable[..., World], kind: st
     assert second.version is not None
     world.check()
     assert world.snapshot().version is None
+
+
+def test_snapshot_that_was_put_back_is_refused(make_world: Callable[..., World]) -> None:
+    """Keys that get no new record would keep what they had before."""
+    world = make_world("delta")
+    world.produce((b"a", b"1"), (b"b", b"1"))
+    first = world.snapshot().version
+    world.produce((b"a", b"2"))
+    world.snapshot()
+    deltalake.DeltaTable(world.path).restore(first)
+    for _ in range(2):
+        with pytest.raises(
+            RolledBackError, match=r"rolled it back behind its load of version 2 .*restore version 2, or"
+        ):
+            world.snapshot()
+        world.produce((b"b", b"2"))
+    deltalake.DeltaTable(world.path).restore(2)
+    world.snapshot()
+    world.check()
 
 
 def test_every_value_with_the_time_it_was_valid(make_world: Callable[..., World], kind: str) -> None:

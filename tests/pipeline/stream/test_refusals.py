@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 
@@ -80,6 +81,45 @@ def test_a_state_that_is_older_than_the_topic(
     assert streams.run(text).rows_out == 2
     with pytest.raises(OperatorError, match="has results of this stream up to batch 0"):
         streams.run(text, checkpoint=tmp_path / "another")
+
+
+def test_results_that_were_put_back_are_refused(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
+    """From an older copy of the table, which batches without rows look like as well, and by RESTORE."""
+    send([b"one", b"two"])
+    text = TEXT.format(topic=topic, result='table = "DIR/table"')
+    streams.run(text)
+    shutil.copytree(tmp_path / "table", tmp_path / "older")
+    send([b"three"])
+    streams.run(text)
+    newest = deltalake.DeltaTable(tmp_path / "table").version()
+    shutil.move(tmp_path / "table", tmp_path / "newer")
+    shutil.copytree(tmp_path / "older", tmp_path / "table")
+    with pytest.raises(
+        OperatorError, match="says that it has the results up to batch 1, and it has them up to batch 0"
+    ):
+        streams.run(text)
+    shutil.rmtree(tmp_path / "table")
+    shutil.move(tmp_path / "newer", tmp_path / "table")
+    deltalake.DeltaTable(tmp_path / "table").restore(newest - 1)
+    with pytest.raises(OperatorError, match=r"rolled it back behind its load of version \d with 1 row"):
+        streams.run(text)
+    deltalake.DeltaTable(tmp_path / "table").restore(newest)
+    streams.run(text)
+    assert sorted(row["word"] for row in streams.rows()) == ["one", "three", "two"]
+
+
+def test_result_topic_that_was_made_again_is_refused(
+    streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str
+) -> None:
+    send([b"one", b"two"])
+    result = make_topic()
+    text = TEXT.format(topic=topic, result=f'topic = "{result}"')
+    streams.run(text)
+    with Cluster(bootstrap) as cluster:
+        cluster.delete_topics([result])
+        cluster.create_topic(result, 1)
+    with pytest.raises(OperatorError, match=r"was deleted and created again, and .* says that it has results"):
+        streams.run(text)
 
 
 def test_a_snapshot_takes_no_results(streams: Streams, topic: str) -> None:

@@ -146,7 +146,7 @@ def load(
         with progress_line(quiet or as_json) as progress:
             observer = progress or loading.Observer()
             summary = load_new(names, target, bootstrap_server, session, settings, observer, value_format)
-        settings = replace(settings, start=None)  # the next one goes on
+        settings = replace(settings, start=None, on_rollback="fail")  # the next one goes on
         if as_json:
             print_json(summary.to_json(), indent=None if schedule else 2)
         else:

@@ -146,6 +146,13 @@ PLAN_OPTIONS = {
         show_default=True,
         help="What to do when records were deleted before they were loaded, or a log was cut back below what was.",
     ),
+    "on_rollback": click.option(
+        "--on-rollback",
+        type=click.Choice(["fail", "skip"]),
+        default="fail",
+        show_default=True,
+        help="What to do when the table was put back behind its newest load: refuse, or leave those rows out.",
+    ),
     "source": click.option(
         "--source",
         type=click.Choice(["auto", "fetch", "segments"]),

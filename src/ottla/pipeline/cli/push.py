@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from ottla.client.model import Position
     from ottla.pipeline.push import Observe, PushSummary
     from ottla.pipeline.sinks.table import Table
-    from ottla.pipeline.sources.rows import RowSource
-    from ottla.pipeline.stores.store import Store
+    from ottla.pipeline.sources.rows import FileRows, RowSource, Shape, TableRows
 
 
 @click.command(
@@ -80,18 +79,19 @@ def push(
     uses (offsets.retention.minutes, a week). Another --push-id pushes everything anew.
 
     A table that `load` made gives its records back: key, value and headers. Lines of JSON go as they are; rows of other
-    files become JSON objects, those of CSV with text only. Readers of committed records see runs of up to 50,000 rows.
+    files and tables become JSON objects with all columns, those of CSV with text only. Readers of committed records see
+    runs of up to 50,000 rows.
     A malformed line ends the push with its number, and with how many rows before it are in the topic.
     """
     require_extra()
     from ottla.pipeline import push as pushing
     from ottla.pipeline.sinks.topic import TopicTarget
-    from ottla.pipeline.sources.rows import FileRows, Shape
+    from ottla.pipeline.sources.rows import Shape
 
     name = push_id or default_push_id(topic, sources, catalog_url)
     pushing.group_name(name)
-    files = files_of(sources, catalog_url)
-    rows = FileRows(*files, Shape(key_column, value_column, keep_timestamps=keep_timestamps), (topic, 0))
+    shape = Shape(key_column, value_column, keep_timestamps=keep_timestamps)
+    rows = rows_of(sources, catalog_url, shape, (topic, 0))
     with open_cluster(bootstrap_server) as cluster:
         cluster.topic(topic)
     target = TopicTarget(bootstrap_server, topic, properties, security=security())
@@ -106,13 +106,13 @@ def default_push_id(topic: str, sources: tuple[Path | str, ...], catalog_url: st
     return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def files_of(sources: tuple[Path | str, ...], catalog_url: str | None) -> tuple[Store, list[str], str]:
-    """The data files of a table, or the given files, by their paths in a store, and their format.
+def rows_of(sources: tuple[Path | str, ...], catalog_url: str | None, shape: Shape, position: Position) -> FileRows:
+    """The rows of a table, or of the given files.
 
     Raises OperatorError for a mixture, and for what is no file that can be read twice.
     """
     from ottla.pipeline.sinks.open_table import open_table
-    from ottla.pipeline.sources.rows import FORMATS, format_of
+    from ottla.pipeline.sources.rows import FORMATS, FileRows, format_of
     from ottla.pipeline.stores.local_store import LocalStore
 
     is_named = catalog_url is not None
@@ -120,7 +120,7 @@ def files_of(sources: tuple[Path | str, ...], catalog_url: str | None) -> tuple[
     if len(files) < len(sources):
         if len(sources) > 1:
             raise OperatorError("one table, or some files: name one directory, URL or name in a catalog, or files only")
-        return table_files(open_table(sources[0], catalog_url=catalog_url))
+        return table_rows(open_table(sources[0], catalog_url=catalog_url), shape, position)
     missing = next((path for path in files if not path.exists()), None)
     if missing is not None:
         raise OperatorError(f"{missing} is not there; a table in a catalog needs --catalog besides its name")
@@ -135,13 +135,16 @@ def files_of(sources: tuple[Path | str, ...], catalog_url: str | None) -> tuple[
     if len(set(kinds.values())) > 1:
         raise OperatorError("files of one push are of one format: push the others for themselves")
     root = LocalStore(Path("/"))
-    return root, [root.relative(str(path.absolute())) for path in files], str(kinds[files[0]])
+    paths = [root.relative(str(path.absolute())) for path in files]
+    return FileRows(root, paths, str(kinds[files[0]]), shape, position)
 
 
-def table_files(table: Table) -> tuple[Store, list[str], str]:
-    """Those of its newest version, as `files_of` gives them. Raises OperatorError for a table that is not there."""
-    store = table.layout().store
-    return store, sorted(map(store.relative, table.files())), "parquet"
+def table_rows(table: Table, shape: Shape, position: Position) -> TableRows:
+    """Those of its newest version. Raises OperatorError for a table that is not there."""
+    from ottla.pipeline.sources.rows import TableRows
+
+    files, schema = table.data_files(), table.schema()
+    return TableRows(table.layout().store, files, schema, shape, position)
 
 
 @contextmanager

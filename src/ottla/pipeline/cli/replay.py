@@ -32,7 +32,7 @@ from ottla.pipeline.cli.options import (
     master_option,
     with_decode_options,
 )
-from ottla.pipeline.cli.push import print_summary, progress_bar, table_files
+from ottla.pipeline.cli.push import print_summary, progress_bar, table_rows
 from ottla.pipeline.session import (
     DEFAULT_MASTER,
     open_session,
@@ -226,7 +226,7 @@ def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, si
     from ottla.pipeline.push import push
     from ottla.pipeline.replay.into_topic import require_own_topic
     from ottla.pipeline.replay.ranges import row_bounds, topic_ranges
-    from ottla.pipeline.sources.rows import FileRows, Shape, TopicRows
+    from ottla.pipeline.sources.rows import Shape, TopicRows
 
     bounds, name = asked.bounds, target.topic or ""
     with open_cluster(target.bootstrap_servers) as cluster:
@@ -234,7 +234,7 @@ def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, si
         rows: RowSource
         if asked.table is not None:
             shape = Shape(keep_timestamps=keep_timestamps, bounds=row_bounds(*bounds, offsets=True))
-            rows = FileRows(*table_files(asked.table), shape, (name, 0))
+            rows = table_rows(asked.table, shape, (name, 0))
         else:
             ranges = topic_ranges(cluster, find_positions(cluster, asked.selection), *bounds)
             chosen = row_bounds(*bounds, offsets=False)

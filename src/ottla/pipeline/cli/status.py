@@ -49,8 +49,8 @@ def status(
 
     For each partition: the offset that the table holds, the end of the partition, the lag between the two in offsets,
     how old the first record is that is not loaded, and what the table and its dead letters hold of it. A table that
-    can't be read is named with the reason and keeps no other from being shown; the exit code is 1 then, 2 when none
-    can.
+    can't be read, or was put back behind its newest load (which has no lag then), is named with the reason and keeps no
+    other from being shown; the exit code is 1 then, 2 when that is so of each.
     """
     require_extra()
     from ottla.pipeline.status import locate_tables, raise_unreadable, statuses
@@ -66,13 +66,13 @@ def status(
     )
     if as_json:
         print_json([one.to_json() for one in found])
-    elif not found or any(one.error is None for one in found):
+    elif not found or any(one.error is None or one.partitions for one in found):
         print_table(COLUMNS, [row for one in found for row in _rows(one)], right=NUMERIC)
     raise_unreadable(found)
 
 
 def _rows(one: TableStatus) -> list[list[object]]:
-    if one.error is not None:
+    if one.error is not None and not one.partitions:
         return [[one.table, *["-"] * (len(COLUMNS) - 2), "can't be read"]]
     if not one.partitions:
         return [[one.table, *["-"] * (len(COLUMNS) - 2), "no load that it remembers"]]

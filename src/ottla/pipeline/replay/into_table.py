@@ -45,6 +45,7 @@ from ottla.pipeline.sinks.table import (
     TableCommit,
     files_from_json,
     files_to_json,
+    require_no_rollback,
     stored_schema,
 )
 from ottla.pipeline.sinks.writer import new_load_id
@@ -146,6 +147,7 @@ def copy_rows(
     name = app_id(replay_id, SOURCE_TABLE, 0)
     schema = source.schema()
     column = bounds.column_in(schema, f"the table {source.location}") if bounds else None
+    require_no_rollback(target)
     committed = _require_own(target, replay_id, [name])
     done = committed[name]
     if done is not None:

@@ -9,7 +9,8 @@ it moves is still where its plan found it. That is checked against one snapshot,
 version right after that snapshot alone (no retries inside delta-rs), so a second loader with an older plan is refused
 however the two interleave. Commits of others in between only lead to another look. Whether a commit happened is never
 taken from an error (delta-rs raises also when the checkpoint after it fails): each carries the id of its load, by which
-it is looked up in the log.
+it is looked up in the log. A table that was rolled back behind its newest load takes no other
+(`sinks/delta_history.py`).
 
 In an object store a commit is a conditional put, which delta-rs is told to insist on; an answer that is lost may be
 followed by the commit, so that the files of such a load stay.
@@ -40,7 +41,9 @@ from deltalake.transaction import AddAction, RemoveAction
 from ottla.common.errors import OperatorError
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import KnownTopics
-from ottla.pipeline.sinks.delta_features import require_compactable, require_writable
+from ottla.pipeline.rollback import Rollback
+from ottla.pipeline.sinks.delta_features import MAPPING_MODE, require_compactable, require_writable
+from ottla.pipeline.sinks.delta_history import NEWEST_LOAD, find_rollback
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.table import (
@@ -163,6 +166,23 @@ class DeltaTarget:
         table = self._open()
         return {name: table.transaction_version(name) for name in app_ids}
 
+    def rollback(self) -> Rollback | None:
+        return self._rollback(self._open()) if self.exists() else None
+
+    def _rollback(self, table: Any) -> Rollback | None:
+        """Of the version that `table` is at."""
+        since = table.transaction_version(NEWEST_LOAD)
+        try:
+            return find_rollback(int(table.version()), since, self._read_commit, lambda: _addresses(table))
+        except (OSError, ValueError) as error:
+            raise OperatorError(f"the log of the table {self.location} can't be read: {os_reason(error)}") from error
+
+    def _read_commit(self, version: int) -> bytes | None:
+        try:
+            return self._store.read(_commit_file(version))
+        except FileNotFoundError:
+            return None
+
     def known_topics(self) -> KnownTopics:
         """From the commit metadata; old commits may have been cleaned away."""
         return _known_topics(self._open()) if self.exists() else KnownTopics()
@@ -183,10 +203,14 @@ class DeltaTarget:
             commit.check_expected({name: table.transaction_version(name) for name in commit.expected})
             known = _known_topics(table)
             commit.check_clusters(known)
-            properties = CommitProperties(
-                custom_metadata=commit.describe(known), app_transactions=moved, max_commit_retries=0
-            )
             version = int(table.version()) + 1
+            transactions = moved
+            if not commit.is_compaction:
+                commit.check_rollback(self.location, self._rollback(table))
+                transactions = [*moved, Transaction(NEWEST_LOAD, version)]
+            properties = CommitProperties(
+                custom_metadata=commit.describe(known), app_transactions=transactions, max_commit_retries=0
+            )
             error = _write(table, commit, self._removals(table, commit), properties)
             if error is None:
                 return Committed(version, self._sync_log(version))
@@ -199,10 +223,15 @@ class DeltaTarget:
         raise too_many_commits(self.location)
 
     def files(self) -> list[str]:
-        """Refused for a table with deletion vectors, which the plain files would ignore."""
+        """Refused for a table with deletion vectors or column mapping, which the plain files would ignore."""
         table = self._open()
-        self._require_whole_files(table)
+        self._require_plain_files(table)
         return [self._store.locate(self._data_path(address)) for address in _addresses(table)]
+
+    def data_files(self) -> list[DataFile]:
+        table = self._open()
+        self._require_plain_files(table)
+        return [self._data_file(row) for row in pa.table(table.get_add_actions()).to_pylist()]
 
     def named_files(self) -> set[str]:
         """Files that the newest version names, or any older one whose commit is still in the log.
@@ -245,9 +274,7 @@ class DeltaTarget:
         """Not by delta-rs, whose files tell no load and are not synced."""
         table = self._open()
         require_compactable(self.location, table)
-        self._require_whole_files(table)
-        files = [self._data_file(row) for row in pa.table(table.get_add_actions()).to_pylist()]
-        compact_groups(self, group_small_files(files, target_bytes), load_id, before_commit)
+        compact_groups(self, group_small_files(self.data_files(), target_bytes), load_id, before_commit)
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
         """Delta's own vacuum says which; its log forgets versions by itself."""
@@ -312,6 +339,15 @@ class DeltaTarget:
     def _check(self, table: Any, schema: pa.Schema) -> None:
         check_schema(self.location, pa.schema(table.schema()), schema)
         require_writable(self.location, table)
+
+    def _require_plain_files(self, table: Any) -> None:
+        """Raise OperatorError for a table whose files alone would not give its rows."""
+        self._require_whole_files(table)
+        if table.metadata().configuration.get(MAPPING_MODE, "none") != "none":
+            raise OperatorError(
+                f"the table {self.location} has column mapping ({MAPPING_MODE}), so that its files have other names "
+                "for its columns: write its rows into a table without it first"
+            )
 
     def _require_whole_files(self, table: Any) -> None:
         """Raise OperatorError for a table with deletion vectors."""

@@ -14,7 +14,7 @@ from typing import Any
 from ottla.common.errors import OperatorError
 
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
-_MAPPING_MODE = "delta.columnMapping.mode"
+MAPPING_MODE = "delta.columnMapping.mode"
 _CONSTRAINT_PREFIX = "delta.constraints."
 _MADE_BY_WRITERS = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 """In the metadata of a column: what it is computed from, and what its values satisfy."""
@@ -62,8 +62,8 @@ def require_compactable(location: str, table: Any) -> None:
 
 
 def _asked_of_files(table: Any) -> Iterator[str]:
-    if table.metadata().configuration.get(_MAPPING_MODE, "none") != "none":
-        yield f"column mapping ({_MAPPING_MODE})"
+    if table.metadata().configuration.get(MAPPING_MODE, "none") != "none":
+        yield f"column mapping ({MAPPING_MODE})"
     for feature in sorted(set(table.protocol().writer_features or ()) - _HARMLESS):
         yield f"the feature {feature!r} for writers"
 

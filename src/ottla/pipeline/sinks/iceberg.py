@@ -55,6 +55,7 @@ from sqlalchemy import URL
 from ottla.common.errors import OperatorError
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import KnownTopics
+from ottla.pipeline.rollback import Rollback
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rest_catalog import open_rest_catalog, words
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
@@ -86,6 +87,8 @@ from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
 
 OFFSET_PREFIX = "ottla.offset."
+SEQUENCE_KEY = "ottla.sequence"
+"""The property that holds the sequence number of the newest load's snapshot, which outlives that snapshot."""
 RETRIES_KEY = "commit.retry.num-retries"
 
 CATALOG_FILE = "catalog.db"
@@ -196,6 +199,9 @@ class IcebergTarget:
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
         return self._offsets(self._open(), app_ids) if self.exists() else dict.fromkeys(app_ids)
 
+    def rollback(self) -> Rollback | None:
+        return _rollback(self._open()) if self.exists() else None
+
     def known_topics(self) -> KnownTopics:
         return _known_topics(self._open()) if self.exists() else KnownTopics()
 
@@ -216,9 +222,14 @@ class IcebergTarget:
             commit.check_expected(self._offsets(table, commit.expected))
             known = _known_topics(table)
             commit.check_clusters(known)
+            if not commit.is_compaction:
+                commit.check_rollback(self.location, _rollback(table))
             summary = commit.describe(known)
             properties = {f"{OFFSET_PREFIX}{name}": str(offset) for name, offset in commit.following.items()}
-            properties |= {key: summary[key] for key in (TOPICS_KEY, CLUSTERS_KEY, LOAD_KEY)}
+            properties |= {key: summary[key] for key in (TOPICS_KEY, CLUSTERS_KEY)}
+            if not commit.is_compaction:
+                properties[LOAD_KEY] = commit.load_id
+                properties[SEQUENCE_KEY] = str(table.metadata.next_sequence_number())
             error = _write(table, commit.files, self._entries(table, commit), summary, properties)
             if error is None:
                 return Committed(_version(table))
@@ -247,6 +258,12 @@ class IcebergTarget:
             raise OperatorError(f"the table {self.location} has delete files, which reading by its files would ignore")
         store = self._store(table)
         return [store.locate(store.relative(_plain_location(task.file.file_path))) for task in tasks]
+
+    def data_files(self) -> list[DataFile]:
+        self.files()  # refuses what they would ignore
+        table = self._open()
+        with self._told("can't be read"):
+            return [_data_file(table, self._store(table), task.file) for task in table.scan().plan_files()]
 
     def named_files(self) -> set[str]:
         table = self._open()
@@ -428,14 +445,6 @@ class IcebergTarget:
                 f"the table {self.location} does not set {RETRIES_KEY} to 0, without which a load that comes too late "
                 "would be committed all the same; set it"
             )
-        metadata, newest = table.metadata, table.current_snapshot()
-        load_id = table.properties.get(LOAD_KEY)
-        of_load = next((one.snapshot_id for one in metadata.snapshots if _load_of(one) == load_id), None)
-        if load_id and of_load and of_load not in {one.snapshot_id for one in ancestors_of(newest, metadata)}:
-            raise OperatorError(
-                f"the table {self.location} was rolled back behind its newest load, whose offsets it keeps: what that "
-                "brought would be missing; roll it forward again, or load into another table"
-            )
 
     def _entries(self, table: IcebergTable, commit: TableCommit) -> list[IcebergFile]:
         """Of the files to remove. Raises StaleCommitError when one is not in that version any more."""
@@ -554,6 +563,38 @@ def _entry(table: IcebergTable, file: DataFile) -> IcebergFile:
         spec_id=spec.spec_id,
         equality_ids=None,
         key_metadata=None,
+    )
+
+
+def _rollback(table: IcebergTable) -> Rollback | None:
+    """Whether the current snapshot is built on that of the newest load; where snapshots between them expired, by the
+    sequence numbers of those that are left."""
+    metadata, load_id = table.metadata, table.properties.get(LOAD_KEY)
+    if not load_id:
+        return None
+    sequence = int(table.properties.get(SEQUENCE_KEY) or 0)
+    of_load = next((one.snapshot_id for one in metadata.snapshots if _load_of(one) == load_id), None)
+    oldest: Snapshot | None = None
+    for oldest in ancestors_of(table.current_snapshot(), metadata):
+        picked = oldest.summary.get("source-snapshot-id") if oldest.summary else None
+        if _load_of(oldest) == load_id or (of_load is not None and picked == str(of_load)):
+            return None
+        number = oldest.sequence_number or 0
+        if sequence and number == sequence:
+            return None
+        if number < sequence:
+            return _rolled_back(oldest, of_load)
+    if oldest is None or of_load is not None:
+        return _rolled_back(oldest, of_load)
+    return None  # what came between expired
+
+
+def _rolled_back(behind: Snapshot | None, of_load: int | None) -> Rollback:
+    current = "it has no snapshot" if behind is None else f"it is built on snapshot {behind.snapshot_id}"
+    return Rollback(
+        "it was rolled back behind its newest load, whose offsets it keeps: no load would bring again what that one "
+        f"brought ({current})",
+        "load into another table" if of_load is None else f"set its current snapshot to {of_load}",
     )
 
 

@@ -5,6 +5,9 @@ know of it. A commit is a file that exactly one of several committers can create
 promises, of directories and of object stores). `VERSION.checkpoint.json` sums up all commits to a version, so that few
 are read.
 
+Each commit names the one before it. A log that lacks a commit, or joins those of two histories, is refused: it was put
+back in parts, and its offsets would not be those of its files.
+
 **Invariant:** the table is the files that the log's newest version names, which `ottla pipeline sql` reads.
 **A reader that takes every Parquet file in the directory** sees more than that: files of a load that runs or was killed
 (until `ottla pipeline vacuum`), and after a compaction the small files beside the large one. Only a format with a
@@ -18,7 +21,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -29,6 +34,7 @@ import pyarrow as pa
 from ottla.common.errors import DAMAGED_JSON, OperatorError
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import KnownTopics
+from ottla.pipeline.rollback import Rollback
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.table import (
@@ -53,6 +59,7 @@ from ottla.pipeline.stores.store import Store, UnknownOutcomeError
 LOG_DIRECTORY = "_ottla_log"
 CHECKPOINT_INTERVAL = 50
 _CHECKPOINT = ".checkpoint.json"
+_COMMIT = re.compile(r"(\d{20})\.json")
 
 
 @dataclass(slots=True)
@@ -68,9 +75,17 @@ class _State:
     offsets: dict[str, int] = field(default_factory=dict)
     topics: dict[str, str] = field(default_factory=dict)
     clusters: dict[str, str] = field(default_factory=dict)
+    tip: str = ""
+    """The id of the newest commit, empty where it has none; those of earlier releases don't."""
 
     def apply(self, commit: Mapping[str, Any]) -> None:
-        """Take in the commit of the next version."""
+        """Take in the commit of the next version. Raises ValueError where it was not made on top of this state."""
+        if self.version >= 0 and commit.get("parent", self.tip) != self.tip:
+            raise ValueError(
+                f"version {commit['version']} was not made on top of the version before it, as where an older copy of "
+                f"the log was put over a newer one; take one copy of {LOG_DIRECTORY} and the files that it names"
+            )
+        self.tip = commit.get("id", "")
         self.version = int(commit["version"])
         self.schema = commit.get("schema", self.schema)
         self.partition_columns = commit.get("partition_columns", self.partition_columns)
@@ -109,7 +124,7 @@ class ParquetTarget:
 
     def exists(self) -> bool:
         try:
-            return self._store.find(_commit_file(0)) is not None or bool(self._checkpoints())
+            return self._store.find(_commit_file(0)) is not None or any(self._log())
         except OSError as error:
             raise OperatorError(f"the table {self.location} can't be looked up: {os_reason(error)}") from error
 
@@ -118,8 +133,7 @@ class ParquetTarget:
             if not self.exists():
                 require_own_directory(self._store)
                 made = {
-                    "version": 0,
-                    "time_ms": _now_ms(),
+                    **_following(_State()),
                     "schema": _schema_text(schema),
                     "columns": {column.name: str(column.type) for column in schema},
                     "partition_columns": list(self._partition_by),
@@ -138,6 +152,12 @@ class ParquetTarget:
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
         offsets = self._read().offsets if self.exists() else {}
         return {name: offsets.get(name) for name in app_ids}
+
+    def rollback(self) -> Rollback | None:
+        """None: files and offsets go back together. A log with gaps is refused by all that reads it."""
+        if self.exists():
+            self._read()
+        return None
 
     def known_topics(self) -> KnownTopics:
         if not self.exists():
@@ -168,8 +188,7 @@ class ParquetTarget:
             commit.check_clusters(KnownTopics(state.topics, state.clusters))
             commit.check_removed({self._store.locate(path) for path in state.files})
             entry = {
-                "version": state.version + 1,
-                "time_ms": _now_ms(),
+                **_following(state),
                 "load": commit.load_id,
                 "pipeline": commit.pipeline_id,
                 "rows": commit.rows,
@@ -214,7 +233,7 @@ class ParquetTarget:
                 return found
             wider = pa.unify_schemas([found, pa.schema(grown)], promote_options="permissive")
             try:
-                self._write({"version": state.version + 1, "time_ms": _now_ms(), "schema": _schema_text(wider)})
+                self._write({**_following(state), "schema": _schema_text(wider)})
             except FileExistsError:
                 continue
             except OSError as error:
@@ -240,7 +259,7 @@ class ParquetTarget:
             forgotten = [path for path, time_ms in state.removed.items() if time_ms <= before_ms]
             if forgotten and not dry_run:
                 try:
-                    self._write({"version": state.version + 1, "time_ms": _now_ms(), "forget": forgotten})
+                    self._write({**_following(state), "forget": forgotten})
                 except FileExistsError:
                     continue  # someone was faster, and may have taken more files out
                 except OSError as error:
@@ -255,14 +274,17 @@ class ParquetTarget:
 
     # The log
 
-    def _checkpoints(self) -> list[str]:
-        """Raises OSError."""
-        return sorted(file.path for file in self._store.files(LOG_DIRECTORY) if file.name.endswith(_CHECKPOINT))
+    def _log(self) -> tuple[list[str], list[int]]:
+        """The checkpoints, the newest last, and the versions of all commits. Raises OSError."""
+        files = list(self._store.files(LOG_DIRECTORY))
+        checkpoints = sorted(file.path for file in files if file.name.endswith(_CHECKPOINT))
+        return checkpoints, [int(match[1]) for file in files if (match := _COMMIT.fullmatch(file.name))]
 
     def _read(self) -> _State:
         """The newest state. Raises OperatorError when there is none or it can't be read."""
         try:
-            state, found = _State(), self._checkpoints()
+            found, commits = self._log()
+            state = _State()
             if found:
                 state = _State(**json.loads(self._store.read(found[-1])))
             while True:
@@ -271,11 +293,22 @@ class ParquetTarget:
                 except FileNotFoundError:
                     break
                 state.apply(json.loads(text))
+            self._require_no_gap(state.version, commits)
         except (OSError, *DAMAGED_JSON) as error:
             raise OperatorError(f"the log of the table {self.location} can't be read: {os_reason(error)}") from error
         if state.version < 0:
             raise OperatorError(f"there is no table in {self.location}; `ottla pipeline load` makes one")
         return state
+
+    def _require_no_gap(self, newest: int, commits: Iterable[int]) -> None:
+        """Raise OperatorError where the log has commits behind one that it lacks: the next load would join them."""
+        behind = sorted(version for version in commits if version > newest)
+        if behind:
+            raise OperatorError(
+                f"the log of the table {self.location} lacks version {newest + 1}, and has {behind[0]} behind it: put "
+                f"that file back into {LOG_DIRECTORY}, or take those behind it away as well to go back to version "
+                f"{newest}, behind which all is loaded again"
+            )
 
     def _write(self, commit: Mapping[str, Any]) -> str:
         """Give the commit its number; returns why it may not last, or nothing.
@@ -305,8 +338,14 @@ def _commit_file(version: int) -> str:
     return f"{LOG_DIRECTORY}/{version:020}.json"
 
 
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+def _following(state: _State) -> dict[str, Any]:
+    """What each commit on top of a state has."""
+    return {
+        "version": state.version + 1,
+        "id": uuid.uuid4().hex[:16],
+        "parent": state.tip,
+        "time_ms": int(time.time() * 1000),
+    }
 
 
 def _schema_text(schema: pa.Schema) -> str:

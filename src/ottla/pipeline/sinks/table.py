@@ -24,6 +24,7 @@ import pyarrow as pa
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.plan import KnownTopics
+from ottla.pipeline.rollback import Rollback
 from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
 
@@ -132,6 +133,8 @@ class TableCommit:
     """`topic/partition` -> offsets [start, end), for people."""
     is_compaction: bool = False
     """True where the files to add hold the rows of those that go, and nothing else."""
+    accepted_rollback: Rollback | None = None
+    """What an operator leaves as it is."""
 
     @property
     def topic_clusters(self) -> dict[str, str]:
@@ -151,6 +154,11 @@ class TableCommit:
                     f"another load moved {name} from {_offset_text(offset)} to {_offset_text(found[name])} in the "
                     "meantime; nothing of this load was committed, run it again"
                 )
+
+    def check_rollback(self, location: str, found: Rollback | None) -> None:
+        """Raise RolledBackError where the newest version was rolled back, unless exactly that was accepted."""
+        if found is not None and found != self.accepted_rollback:
+            raise found.refusal(location)
 
     def check_clusters(self, known: KnownTopics) -> None:
         """Raise StaleCommitError where the newest version has a topic of the same name of another cluster."""
@@ -227,6 +235,10 @@ class Table(Protocol):
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
         """The next offset of each application id, None for one that never loaded (or without a table)."""
 
+    def rollback(self) -> Rollback | None:
+        """How rows and offsets of the newest version disagree, as after it was put back to an older one; None where
+        they do not. Raises OperatorError where that can't be read."""
+
     def known_topics(self) -> KnownTopics:
         """The topics that were loaded, as far as the table remembers."""
 
@@ -245,6 +257,9 @@ class Table(Protocol):
 
         Raises OperatorError when there is no table or when its files alone would not give its rows.
         """
+
+    def data_files(self) -> list[DataFile]:
+        """The same files with the values of their partitions, without their statistics."""
 
     def named_files(self) -> set[str]:
         """Files that any version names that can still be read, by their paths in the table's store.
@@ -283,6 +298,13 @@ class Table(Protocol):
 
     def dead_letters(self) -> Table:
         """The table of records that this one can't hold, in a place that readers and vacuums of this one leave out."""
+
+
+def require_no_rollback(table: Table) -> None:
+    """Raise RolledBackError where rows and offsets of a table disagree."""
+    found = table.rollback()
+    if found is not None:
+        raise found.refusal(table.location)
 
 
 def stored_schema(table_format: str, schema: pa.Schema) -> pa.Schema:

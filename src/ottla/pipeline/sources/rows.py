@@ -23,6 +23,7 @@ from ottla.pipeline.decode import HEADERS_TYPE
 from ottla.pipeline.plan import ClusterView, OffsetRange
 from ottla.pipeline.results import printable
 from ottla.pipeline.row_bounds import RowBounds
+from ottla.pipeline.sinks.table import DataFile
 from ottla.pipeline.sources.fetch import read_range
 from ottla.pipeline.sources.text_rows import UnreadableRows, csv_rows, json_lines
 from ottla.pipeline.stores.store import Store
@@ -123,11 +124,14 @@ class FileRows:
         skip = done.get(self._position, 0)
         number = 0
         for file in self._files:
-            for batch in _file_batches(file, self._format, self._shape.key_column):
+            for batch in self._batches_of(file):
                 if number + batch.num_rows > skip:
                     rest = batch.slice(max(0, skip - number))
                     yield self._shaped(file, rest), {self._position: number + batch.num_rows}
                 number += batch.num_rows
+
+    def _batches_of(self, file: _File) -> Iterator[pa.RecordBatch]:
+        return _file_batches(file, self._format, self._shape.key_column)
 
     def _shaped(self, path: _File, batch: pa.RecordBatch) -> pa.RecordBatch:
         shape, names = self._shape, batch.schema.names
@@ -140,7 +144,7 @@ class FileRows:
         if shape.value_column is not None or "value" in names:
             columns["value"] = _bytes(path, batch, shape.value_column or "value")
         else:
-            columns["value"] = pa.array([_json(row) for row in batch.to_pylist()], pa.string())
+            columns["value"] = pa.array([_json(row) for row in _python_rows(batch)], pa.string())
         key_column = shape.key_column or ("key" if "key" in names else None)
         if key_column is not None:
             columns["key"] = _bytes(path, batch, key_column)
@@ -149,6 +153,32 @@ class FileRows:
         if shape.keep_timestamps and "timestamp" in names:
             columns["timestamp"] = batch.column("timestamp")
         return pa.record_batch(columns)
+
+
+class TableRows(FileRows):
+    """The rows of a table with its columns: values of partitions, and null where a file is older than a column."""
+
+    def __init__(
+        self, store: Store, files: Sequence[DataFile], schema: pa.Schema, shape: Shape, position: Position
+    ) -> None:
+        """`files`: those of one version, of whose schema the rows are. Raises UnreadableRows."""
+        ordered = sorted(files, key=lambda file: file.path)
+        super().__init__(store, [file.path for file in ordered], "parquet", shape, position)
+        self._schema = schema
+        self._values = {opened.path: file.partition_values for opened, file in zip(self._files, ordered, strict=True)}
+
+    def _batches_of(self, file: _File) -> Iterator[pa.RecordBatch]:
+        values = self._values[file.path]
+        for batch in super()._batches_of(file):
+            columns = [_read(file, partial(_table_column, batch, field, values)) for field in self._schema]
+            yield pa.RecordBatch.from_arrays(columns, names=self._schema.names)
+
+
+def _table_column(batch: pa.RecordBatch, field: pa.Field, values: Mapping[str, str | None]) -> pa.Array:
+    """What a file has of a column, else the value of its partition, else null. Raises ArrowException."""
+    if field.name in batch.schema.names:
+        return batch.column(field.name)
+    return pa.repeat(pa.scalar(values.get(field.name), pa.string()).cast(field.type), batch.num_rows)
 
 
 class TopicRows:
@@ -246,7 +276,49 @@ def _bytes(path: _File, batch: pa.RecordBatch, name: str) -> pa.Array:
         column = column.dictionary_decode()
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return column
+    if pa.types.is_fixed_size_binary(column.type):
+        return column.cast(pa.large_binary())
+    if isinstance(column.type, pa.UuidType):
+        return pa.array([None if each is None else str(each) for each in column.to_pylist()], pa.large_string())
     return _read(path, lambda: column.cast(pa.large_string()))
+
+
+def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """As JSON has them: a map is an object, and a time keeps its nanoseconds, which Python's has no room for."""
+    kinds = {field.name: field.type for field in batch.schema}
+    changed = {name: kind for name, kind in kinds.items() if _is_special(kind)}
+    if not changed:
+        return list(batch.to_pylist())
+    columns = {name: batch.column(name).to_pylist() for name in kinds if name not in changed}
+    for name, kind in changed.items():
+        columns[name] = [_plain(value, kind) for value in batch.column(name)]
+    return [dict(zip(kinds, row, strict=True)) for row in zip(*(columns[name] for name in kinds), strict=True)]
+
+
+def _is_special(kind: Any) -> bool:
+    if pa.types.is_map(kind) or _has_nanoseconds(kind):
+        return True
+    return pa.types.is_nested(kind) and any(_is_special(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _has_nanoseconds(kind: Any) -> bool:
+    return bool(pa.types.is_time64(kind) or pa.types.is_timestamp(kind)) and kind.unit == "ns"
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    """A value of Arrow with its type."""
+    if not value.is_valid:
+        return None
+    if pa.types.is_map(kind):
+        pairs = ((pair["key"], pair["value"]) for pair in value.values)
+        return {str(printable(key.as_py())): _plain(item, kind.item_type) for key, item in pairs}
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(value[index], field.type) for index, field in enumerate(kind)}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_plain(each, kind.value_type) for each in value.values]
+    if _has_nanoseconds(kind) and value.value % 1000:
+        return str(value.cast(pa.string())).replace(" ", "T")
+    return value.cast(pa.time64("us")).as_py() if pa.types.is_time64(kind) else value.as_py()
 
 
 def _json(row: Mapping[str, Any]) -> str:

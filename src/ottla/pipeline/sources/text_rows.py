@@ -76,7 +76,10 @@ def json_lines(name: str, stream: Any, key_column: str | None) -> Iterator[pa.Re
     """Each line as it is in the column `value`, empty ones left out; the key is looked up in it. Raises
     UnreadableRows."""
     lines = TextLines(name, stream, "\n")
-    for some in _batches(_json_rows(lines, key_column), lines):
+    rows = _json_rows(lines, key_column)
+    if name.removesuffix(".gz").lower().endswith(".json"):
+        rows = _no_document(rows, lines)
+    for some in _batches(rows, lines):
         values, keys = zip(*some, strict=True)
         columns = {"value": pa.array(values, pa.large_string())}
         if key_column is not None:
@@ -91,6 +94,22 @@ def _json_rows(lines: TextLines, key_column: str | None) -> Iterator[tuple[str, 
             yield value, _key(lines, value, key_column)
         else:
             lines.row_chars = 0
+
+
+def _no_document(rows: Iterator[tuple[str, str | None]], lines: TextLines) -> Iterator[tuple[str, str | None]]:
+    """The same rows. Raises UnreadableRows for one array that is the whole file."""
+    first = next(rows, None)
+    if first is None:
+        return
+    second = next(rows, None)
+    if second is None and first[0].lstrip().startswith("["):
+        raise lines.malformed(
+            lines.number, "is an array and the whole file: make a line of each of its elements by `jq -c '.[]'`"
+        )
+    yield first
+    if second is not None:
+        yield second
+    yield from rows
 
 
 def _key(lines: TextLines, line: str, key_column: str | None) -> str | None:
@@ -121,6 +140,8 @@ def csv_rows(name: str, stream: Any) -> Iterator[pa.RecordBatch]:
         _, names = next(rows, (0, None))
     if names is None:
         raise UnreadableRows(f"{name} is empty, and its first line should name the columns")
+    if len(names) == 1 and (other := next((one for one in ";\t|" if one in names[0]), None)) is not None:
+        raise lines.malformed(1, f"names one column, {names[0]!r}: separate cells by commas in place of {other!r}")
     lines.row_chars = 0
     batches = _batches(_of_width(rows, lines, len(names)), lines)
     while True:

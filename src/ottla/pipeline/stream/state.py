@@ -3,11 +3,13 @@
 `spark/` is the checkpoint of Spark's query. `stream.json` holds the definition that the stream was begun with and the
 fields that its sources settled on (of a sample, where no schema was given), since state that is kept under one schema
 can't be read under another. `letters/` and `epochs/` are of the batch that runs. One process at a time has it (`lock`).
-`owner` is a number that no other directory has, which the results are told: a stream that is begun a second time in
-another directory cuts its batches elsewhere, and by their numbers alone each would take those of the other for its own.
+`results.json` says what the results have for sure. So results that were put back are known, though a batch without rows
+leaves nothing in a table. `owner` is a number that no other directory has, which the results keep: a stream that is
+begun a second time in another directory cuts its batches elsewhere, and by their numbers alone each would take those of
+the other for its own.
 
-**Invariants:** a directory belongs to one definition, and results to one directory; one that is older than the results,
-or lost its table, is refused before a record is read, as going on with it would double results or lack them.
+**Invariants:** a directory belongs to one definition, and results to one directory; one that is older or newer than the
+results, or lost its table, is refused before a record is read, as going on with it would double results or lack them.
 """
 
 from __future__ import annotations
@@ -53,9 +55,19 @@ class Progress:
     ended: int
 
 
+@dataclass(frozen=True, slots=True)
+class KeptResults:
+    """What is known of the results without asking them."""
+
+    next_batch: int = 0
+    """The number behind the newest batch that came into the table."""
+    topic_id: str = ""
+    """Of the topic that has the results."""
+
+
 @dataclass(slots=True)
 class StreamState:
-    """One directory, held by this process. Only `settle` changes it."""
+    """One directory, held by this process. Only `settle` and `keep_results` change it."""
 
     path: Path
     owner: int
@@ -94,6 +106,22 @@ class StreamState:
         except (OSError, ValueError, RecursionError):
             return []
         return [one for one in found if isinstance(one, dict)]
+
+    def kept_results(self) -> KeptResults:
+        """Nothing of a state of an earlier release. Raises OperatorError."""
+        try:
+            return KeptResults(**json.loads((self.path / "results.json").read_text()))
+        except FileNotFoundError:
+            return KeptResults()
+        except (OSError, *DAMAGED_JSON) as error:
+            raise OperatorError(f"{self.path / 'results.json'} can't be read: {os_reason(error)}") from error
+
+    def keep_results(self, kept: KeptResults) -> None:
+        """Raises OperatorError."""
+        try:
+            write_durably(self.path / "results.json", json.dumps(asdict(kept)))
+        except OSError as error:
+            raise OperatorError(f"the stream's directory {self.path} can't be written: {os_reason(error)}") from error
 
     def require_own(self, owner: int | None, place: str, stream: str) -> None:
         """Raise OperatorError where results are of another directory; those of a release before tell none."""

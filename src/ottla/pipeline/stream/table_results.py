@@ -40,12 +40,13 @@ from ottla.pipeline.sinks.table import (
     Table,
     TableCommit,
     UnknownCommitError,
+    require_no_rollback,
     stored_schema,
 )
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.snapshot.shape import require_no_snapshot, require_rows
 from ottla.pipeline.stream.rows import arrow_schema, write_rows
-from ottla.pipeline.stream.state import StreamState, owner_id, pipeline_id
+from ottla.pipeline.stream.state import KeptResults, StreamState, owner_id, pipeline_id
 
 MERGE_ATTEMPTS = 5
 """How often a compaction may come in between before a batch gives up."""
@@ -114,6 +115,16 @@ class TableResults:
                 "back or name it with --checkpoint; or begin anew with another name and table"
             )
         self._require_own(held)
+        require_no_rollback(self._table)
+        require_no_rollback(self._table.dead_letters())
+        kept = self._state.kept_results().next_batch
+        if (held.next_batch or 0) < kept:
+            has = "none of them" if held.next_batch is None else f"them up to batch {held.next_batch - 1}"
+            raise OperatorError(
+                f"the table {self.location} was put back: {self._state.path} says that it has the results up to batch "
+                f"{kept - 1}, and it has {has}, so that going on would lack the others. Put the newer table back, or "
+                "the state of the same time; or begin again with another name and table"
+            )
         if self._output == "complete":
             self._require_alone(held)
 
@@ -160,6 +171,7 @@ class TableResults:
             raise OperatorError("a batch is committed that was not prepared")
         if prepared.files or self._output == "complete":
             self._commit(spark, batch, prepared)
+            self._state.keep_results(KeptResults(batch + 1))
         self._prepared = None
         self._leases.close()
         return sum(file.rows for file in prepared.files)

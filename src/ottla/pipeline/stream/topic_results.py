@@ -27,6 +27,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.model import CommittedOffset, Position
 from ottla.client.transactional_producer import ProducerFenced
 from ottla.common.errors import OperatorError
+from ottla.common.ids import uuid_to_string
 from ottla.pipeline.failure import os_reason
 from ottla.pipeline.sinks.epochs import ABORT_S, EpochTask, write_epoch
 from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, files_to_json
@@ -34,7 +35,7 @@ from ottla.pipeline.sinks.topic import LIBRARYS_END, TopicTarget
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.stores.durable import write_durably
 from ottla.pipeline.stream.rows import arrow_schema, write_rows
-from ottla.pipeline.stream.state import StreamState
+from ottla.pipeline.stream.state import KeptResults, StreamState
 
 RECORDS = pa.schema([("key", pa.string()), ("value", pa.string())])
 _TASK_GROUP = "ottla-sink-{}-"
@@ -63,7 +64,7 @@ class TopicResults:
     def require_fit(self, planned: int, ended: int) -> None:
         target = self._target
         with Cluster(target.bootstrap_servers, client_id=target.client_id, security=target.security) as cluster:
-            cluster.topic(str(self._target.topic))
+            topic_id = uuid_to_string(cluster.topic(str(self._target.topic)).topic_id)
             of_task = re.compile(re.escape(_TASK_GROUP.format(self._stream)) + r"\d+")
             groups = [one.group_id for one in cluster.groups() if of_task.fullmatch(one.group_id)]
             sent = [one.offset for group in groups for one in cluster.group_offsets(group).values()]
@@ -76,8 +77,21 @@ class TopicResults:
                 "--checkpoint; or begin anew with another name"
             )
         self._state.require_own(owner, self.location, self._name)
+        self._require_same_topic(topic_id, planned)
         if owner is None:
             self._take()
+
+    def _require_same_topic(self, topic_id: str, planned: int) -> None:
+        """Raise OperatorError where the topic was made again, which has no results of earlier batches."""
+        kept = self._state.kept_results().topic_id
+        if planned >= 0 and kept not in ("", topic_id):
+            raise OperatorError(
+                f"the {self.location} was deleted and created again, and {self._state.path} says that it has results: "
+                "going on would lack them. Begin again with another name, or remove that directory and the groups "
+                f"{_TASK_GROUP.format(self._stream)}* to fill the topic from the start"
+            )
+        if kept != topic_id:
+            self._state.keep_results(KeptResults(topic_id=topic_id))
 
     def _take(self) -> None:
         """Make the topic this state's, unless another does so in the same moment. Raises OperatorError, KafkaError."""
