@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ottla.common.clock import Clock
+from ottla.metadata.bounds import check_batch_bytes
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import metadata_level
 from ottla.metadata.log import SubmitDone
@@ -74,14 +75,19 @@ class LeaderLog:
         self._replay.begun(log.end_offset, epoch)
 
     def append_records(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
-        """Append the records as one batch of the epoch that this replica leads; InvariantError when they don't fit."""
+        """Append the records as one batch of the epoch that this replica leads; InvariantError when they don't fit.
+
+        Raises KafkaError RECORD_LIST_TOO_LARGE for more bytes than a batch may have, and what the disk refuses.
+        """
         records = list(at_level(records, metadata_level(self._replay.latest)))
         messages = [record.message for record in records]
         delta = MetadataDelta(self._replay.latest)
         for message in messages:
             delta.replay(message)
         now = self._clock.time_ms()
-        self._append([RecordData(now, None, encode_record(record)) for record in records], epoch, is_control=False)
+        values = [encode_record(record) for record in records]
+        check_batch_bytes(values)
+        self._append([RecordData(now, None, value) for value in values], epoch, is_control=False)
         end_offset, newest_epoch = self._log.end_offset, self._raft.epoch
         image, changes = delta.apply(end_offset - 1, newest_epoch)
         self._replay.submitted(end_offset, newest_epoch, messages, image, changes)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
-from ottla.common.errors import KafkaError
+from ottla.common.errors import KafkaError, ProtocolError
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.metadata.snapshot import image_records
@@ -32,9 +31,7 @@ def encode_in_steps(
     """Add the records, with turns of the loop for others in between, and finish; perhaps before this returns."""
     if is_given_up():
         return
-    piece = list(islice(records, _SNAPSHOT_STEP))
-    builder.add(piece)
-    if len(piece) == _SNAPSHOT_STEP:
+    if builder.add_step(records, _SNAPSHOT_STEP):
         scheduler.call_soon(encode_in_steps, builder, records, scheduler, done, is_given_up)
     else:
         done(builder.finish())
@@ -147,7 +144,7 @@ class SnapshotTaker:
             self._log.add_snapshot(snapshot)
             self._log.roll(self._config.snapshot_bytes)
             self._log.clean(self._config)
-        except (OSError, KafkaError) as failure:
+        except (OSError, KafkaError, ProtocolError) as failure:
             logger.warning("metadata snapshot %s failed: %s", snapshot.file_name, failure)
         else:
             logger.debug("metadata snapshot %s covers %d bytes of log", snapshot.file_name, covered_bytes)
