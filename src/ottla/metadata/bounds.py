@@ -7,7 +7,7 @@ installation may need to raise are settings (`metadata.max.*`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
 
@@ -24,6 +24,18 @@ MAX_SALT_BYTES = 1024
 """Of a SCRAM credential. Clients make up 16 to 64 random bytes."""
 MAX_SALTED_PASSWORD_BYTES = 1024
 """Of a SCRAM request; the hash itself has 32 or 64."""
+
+
+MAX_RENEWERS = 100
+"""Of a delegation token."""
+MAX_RENEWERS_BYTES = 8 * 1024
+"""Of the names of all renewers of a delegation token: any user may create one."""
+MAX_HOST_BYTES = 255
+"""Of an ACL: an address, a network, or a star."""
+MAX_SETTINGS = 1_000
+"""Of one broker, topic or group, since a broker also keeps settings that it does not know."""
+MAX_SETTINGS_BYTES = 256 * 1024
+"""Of names and values of these settings."""
 
 
 def record_bytes(value: bytes) -> int:
@@ -47,3 +59,31 @@ def is_too_long(name: str | None, max_bytes: int = MAX_NAME_BYTES) -> bool:
     if name is None or 4 * len(name) <= max_bytes:
         return False
     return len(name) > max_bytes or len(name.encode(errors="surrogatepass")) > max_bytes
+
+
+def check_count(count: int, limit: int, things: str, setting: str) -> None:
+    """Raise KafkaError POLICY_VIOLATION where there are `limit` of these already."""
+    if count >= limit:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"A cluster has at most {limit} {things} ({setting}).")
+
+
+def check_name(name: str | None, thing: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
+    """Raise KafkaError for a name that no record may contain."""
+    if is_too_long(name):
+        raise KafkaError(code, f"The {thing} is longer than {MAX_NAME_BYTES} bytes.")
+
+
+def check_settings(old: Mapping[str, str], new: Mapping[str, str]) -> None:
+    """Raise KafkaError INVALID_CONFIG for settings of one resource that are too many or too long.
+
+    What was there before may stay and become less.
+    """
+    for name in new.keys() - old.keys():
+        check_name(name, "name of a setting", ErrorCode.INVALID_CONFIG)
+    size, before = (sum(len(name) + len(text.encode()) for name, text in each.items()) for each in (new, old))
+    if len(new) > max(MAX_SETTINGS, len(old)) or size > max(MAX_SETTINGS_BYTES, before):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"The resource would have {len(new)} settings of {size} bytes; at most {MAX_SETTINGS} settings of "
+            f"{MAX_SETTINGS_BYTES} bytes are possible.",
+        )

@@ -112,7 +112,8 @@ class SnapshotTaker:
     def take(self) -> bool:
         """Begin a snapshot of the committed image, unless one is under way; whether it began.
 
-        Encoded in steps on the loop, written in the pool; then old snapshots and segments go as configured.
+        Encoded in steps on the loop, written in the pool; then old snapshots and segments go as configured. The log up
+        to there is durable first: a start does not check it below the newest snapshot, and followers read it.
         """
         image, voters = self._source()
         if self._running or self._stopped or image.offset < 0:
@@ -126,7 +127,13 @@ class SnapshotTaker:
             self._written(snapshot, covered_bytes, error)
 
         def encoded(data: bytes) -> None:
-            self._pool.submit(lambda: log.write_snapshot(snapshot, data), written)
+            def flushed(error: BaseException | None) -> None:
+                if error is not None:
+                    written(None, error)
+                else:
+                    self._pool.submit(lambda: log.write_snapshot(snapshot, data), written)
+
+            log.request_flush(self._pool, flushed)
 
         encode_in_steps(builder, image_records(image), self._scheduler, encoded, lambda: self._stopped)
         return True
