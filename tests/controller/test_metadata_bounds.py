@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,9 +18,9 @@ from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import encode_record
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
-    AlterQuotasEntry,
     AlteredEntity,
     AlterQuotaOperation,
+    AlterQuotasEntry,
 )
 from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -193,9 +192,11 @@ def test_unknown_settings_of_a_broker_are_bounded(
 
 def test_groups_with_settings_are_bounded(image: MetadataImage, make_context: MakeContext, apply: Apply) -> None:
     context = make_context(metadata_max_group_configs="1")
-    alter: Callable[[MetadataImage, str], Any] = lambda image, name: handle_incremental_alter_configs(
-        image, settings(ConfigResourceType.GROUP, name, {"consumer.session.timeout.ms": "50000"}), context
-    )
+
+    def alter(image: MetadataImage, name: str) -> Any:
+        request = settings(ConfigResourceType.GROUP, name, {"consumer.session.timeout.ms": "50000"})
+        return handle_incremental_alter_configs(image, request, context)
+
     result = alter(image, "g" * 1025)
     assert result.response.responses[0].error_code == ErrorCode.INVALID_REQUEST
     result = alter(image, "one")

@@ -605,7 +605,7 @@ def test_a_lost_directory_never_votes_in_place_of_the_old() -> None:
 
 
 def spoil(node: Node, suffix: str) -> None:
-    """Flip a bit in the last file of its metadata log with this suffix, of a log behind its snapshots; the node is stopped."""
+    """Flip a bit in the last metadata file with this suffix, in a log behind its snapshots; the node is stopped."""
     mount = Mount(node.disk, Process(node.world.loop, node.rng.fork("spoil")))
     directory = f"{DATA_DIR}/__cluster_metadata-0"
     path = [f"{directory}/{name}" for name in mount.listdir(directory) if name.endswith(suffix)][-1]

@@ -1,4 +1,4 @@
-"""Broker settings of how much of one kind the metadata may contain; every node keeps all of it. Settings of Ottla alone.
+"""Broker settings for the number of objects in the metadata, which every node keeps. Settings of Ottla alone.
 
 Bounds on the bytes of single names and values are no settings: see `ottla.metadata.bounds`.
 """

@@ -39,7 +39,6 @@ from ottla.protocol.messages.describe_acls import (
 )
 from ottla.protocol.messages.metadata_records import RemoveAccessControlEntryRecord
 
-
 # -- creating ----------------------------------------------------------------------------------------------------------
 
 

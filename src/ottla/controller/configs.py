@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from ottla.common.broker_configs import BrokerConfig, validate_dynamic
 from ottla.common.config_def import ConfigEntry, ConfigKey, ConfigResourceType, ConfigType, render
-from ottla.common.config_keys_broker import BROKER_CONFIGS
 from ottla.common.config_keys_bounds import MAX_GROUP_CONFIGS
+from ottla.common.config_keys_broker import BROKER_CONFIGS
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.group_configs import GROUP_CONFIGS
 from ottla.common.topic_configs import TOPIC_CONFIGS, validate_topic_configs
