@@ -17,6 +17,9 @@ from ottla.quorum.snapshot_file import SnapshotBuilder, SnapshotId, check_snapsh
 from ottla.quorum.snapshots import encode_in_steps
 from ottla.record.batch import iter_batches
 
+from . import driver_world
+from .driver_world import LOG_CONFIG, World
+
 MIB = 1024 * 1024
 
 
@@ -172,3 +175,25 @@ def test_snapshot_check_refuses_what_is_cut(cut: int) -> None:
     data = builder.finish()
     with pytest.raises(ProtocolError):
         check_snapshot(data[: len(data) - cut] if cut else b"")
+
+
+def test_the_largest_batch_reaches_all_voters_in_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_world, "LOG_CONFIG", LOG_CONFIG._replace(segment_bytes=MAX_BATCH_BYTES))
+    world = World(5, observers=1)
+    world.run(8.0)
+    leader = world.active()
+    assert leader is not None
+    assert leader.driver is not None
+    assert leader.process is not None
+    epoch, outcome = leader.driver.raft.epoch, []
+    for size in (MAX_BATCH_BYTES - 200, 20 * MIB):
+        leader.process.run(leader.driver.submit, [sized("large", size)], outcome.append)
+        world.run(10.0)
+    assert outcome[0] is None
+    assert isinstance(outcome[1], KafkaError)
+    assert outcome[1].code is ErrorCode.RECORD_LIST_TOO_LARGE
+    world.calm()
+    for node in world.nodes.values():
+        assert node.driver is not None
+        assert node.driver.raft.epoch == epoch
+        assert ("large", 1) in node.driver.latest.scram_credentials
