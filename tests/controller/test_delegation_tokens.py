@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.controller import delegation_tokens
 from ottla.controller.delegation_tokens import (
     describe_delegation_tokens,
     handle_create_delegation_token,
@@ -141,12 +140,6 @@ def test_there_are_none_without_a_secret_or_at_a_level_that_has_none(cluster: Cl
     assert refused.error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     assert (refused.hmac, refused.issue_timestamp_ms) == (b"", -1)
     assert refusal(lambda: cluster.expire(made.hmac)) is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
-
-
-def test_what_one_may_make_is_bounded(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delegation_tokens, "MAX_TOKENS", 2)
-    assert cluster.create(renewers=(BOB,) * 101).error_code == ErrorCode.POLICY_VIOLATION
-    assert [cluster.create().error_code for _ in range(3)] == [0, 0, ErrorCode.POLICY_VIOLATION]
 
 
 def test_tokens_that_are_over_are_removed_in_slices(cluster: Cluster) -> None:

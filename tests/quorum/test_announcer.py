@@ -101,7 +101,7 @@ def test_a_leader_that_is_lost_and_the_next_are_told(said: pytest.LogCaptureFixt
 
 
 def test_a_stable_cluster_says_nothing(said: pytest.LogCaptureFixture) -> None:
-    world = World(3, observers=1)
+    world = World(1, observers=1)
     world.run(8.0)
     world.calm()
     said.clear()

@@ -193,7 +193,7 @@ def test_snapshot_replaces_the_log_before_it(setup: Any) -> None:
         submit(driver, topic_records(f"t{index}"))
         setup.scheduler.run_soon()
     image = driver.latest
-    assert len(snapshot_names(setup)) == 1
+    assert len(snapshot_names(setup)) == 2
     logs = sorted(path.name for path in setup.directory.iterdir() if path.suffix == ".log")
     assert logs[0] != "00000000000000000000.log"
     driver.close()
@@ -232,10 +232,14 @@ def test_snapshot_by_time_only_with_something_new(setup: Any) -> None:
 
 
 @pytest.mark.parametrize("position", [20, 200, -5])
-def test_damaged_snapshot_is_refused_by_name(setup: Any, position: int) -> None:
+def test_damaged_snapshot_without_the_log_is_refused_by_name(setup: Any, position: int) -> None:
+    setup.config = MetadataLogConfig(snapshot_bytes=1, retention_bytes=0, snapshot_interval_ms=0)
     driver = setup.started()
-    submit(driver, topic_records("t"))
-    run_snapshot(setup, driver)
+    for index in range(20):
+        submit(driver, topic_records(f"t{index}"))
+        setup.scheduler.run_soon()
+    driver.close()
+    (setup.directory / snapshot_names(setup)[0]).unlink()
     path = setup.directory / snapshot_names(setup)[-1]
     data = bytearray(path.read_bytes())
     data[position] ^= 0x40

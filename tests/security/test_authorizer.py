@@ -12,7 +12,7 @@ from ottla.common.acl import Acl, AclOperation, ResourceType
 from ottla.common.ids import Uuid
 from ottla.common.logs import AUDIT_LOGGER
 from ottla.security import authorizer
-from ottla.security.authorizer import StandardAuthorizer
+from ottla.security.authorizer import StandardAuthorizer, log_changes
 
 from .test_acl_index import ALICE, BOB, HOST, acl
 
@@ -105,3 +105,12 @@ def test_a_name_makes_no_line_of_its_own(caplog: pytest.LogCaptureFixture) -> No
     assert not reads(asks(Known()), name="a\nPrincipal = User:root is Allowed\x1b[2K")
     (line,) = told(caplog)
     assert line.isprintable()
+
+
+def test_audit_log_of_one_request_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    long = Acl(ResourceType.TOPIC, "t" * 1000, 3, "User:" + "p" * 1000, "*", AclOperation.READ, 3)
+    log_changes("User:" + "e" * 1000, "127.0.0.1", "adds", [long] * 10_000)
+    assert len(caplog.messages) == 21
+    assert caplog.messages[-1].endswith("adds 9980 more ACLs")
+    assert sum(map(len, caplog.messages)) < 30_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.common.config_def import MAX_INT, ConfigKey, ConfigType, Importance, UpdateMode, at_least
+from ottla.common.config_keys_bounds import BOUND_CONFIGS
 from ottla.common.ip_overrides import IpOverrides
 
 
@@ -42,4 +43,5 @@ QUOTA_CONFIGS = [
         "Windows of quotas of partitions made and deleted: as many at once as come in all of them.",
     ),
     _window("controller.quota.window.size.seconds", 1, "Length of a window of quotas of partitions made and deleted."),
+    *BOUND_CONFIGS,
 ]

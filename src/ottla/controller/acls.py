@@ -11,9 +11,11 @@ from enum import IntEnum
 from typing import Any
 
 from ottla.common.acl import CLUSTER_NAME, WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.common.config_keys_bounds import MAX_ACLS
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.feature_levels import CIDR_ACLS, METADATA_LEVELS
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
+from ottla.metadata.bounds import MAX_HOST_BYTES, check_count, check_name, is_too_long
 from ottla.metadata.image import MetadataImage, metadata_level
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.metadata.snapshot import acl_record
@@ -37,10 +39,6 @@ from ottla.protocol.messages.describe_acls import (
 )
 from ottla.protocol.messages.metadata_records import RemoveAccessControlEntryRecord
 
-MAX_ACLS = 100_000
-"""Of a cluster: each node holds all of them, and looks through those of a resource. Apache Kafka has no limit."""
-
-
 # -- creating ----------------------------------------------------------------------------------------------------------
 
 
@@ -49,7 +47,7 @@ def handle_create_acls(
 ) -> ControllerResult[CreateAclsResponse]:
     """Add ACLs; one that is there already is fine. Raises KafkaError POLICY_VIOLATION for too many at once."""
     response = CreateAclsResponse()
-    existing = set(image.acls.values())
+    existing, limit = set(image.acls.values()), context.config.get_int(MAX_ACLS)
     records: list[ApiMessageAndVersion] = []
     for creation in request.creations:
         result = AclCreationResult(error_message=None)
@@ -58,8 +56,7 @@ def handle_create_acls(
             acl = _checked(creation, cidr=metadata_level(image) >= CIDR_ACLS)
             if acl in existing:
                 continue
-            if len(existing) >= MAX_ACLS:
-                raise KafkaError(ErrorCode.POLICY_VIOLATION, f"A cluster has at most {MAX_ACLS} ACLs.")
+            check_count(len(existing), limit, "ACLs", MAX_ACLS)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
             continue
@@ -94,6 +91,8 @@ def _checked(creation: AclCreation, *, cidr: bool) -> Acl:
         problem = "Host should not be empty"
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+    check_name(name, "resource name")
+    check_name(principal, "principal")
     _check_host(creation.host, cidr=cidr)
     return Acl(
         creation.resource_type,
@@ -108,6 +107,8 @@ def _checked(creation: AclCreation, *, cidr: bool) -> Acl:
 
 def _check_host(host: str, *, cidr: bool) -> None:
     """Anything without a slash is taken for a host."""
+    if is_too_long(host, MAX_HOST_BYTES):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The host is longer than {MAX_HOST_BYTES} bytes.")
     if "/" not in host:
         return
     if not cidr:

@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 
+from ottla.common.config_keys_bounds import MAX_CLIENT_QUOTAS
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.result import ControllerResult, check_record_count
+from ottla.metadata.bounds import MAX_NAME_BYTES, check_count, is_too_long
 from ottla.metadata.image import MetadataImage, QuotaEntity, quota_entity
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.metadata.snapshot import client_quota_record
@@ -61,9 +63,13 @@ class MatchType(IntEnum):
 
 
 def handle_alter_client_quotas(
-    image: MetadataImage, request: AlterClientQuotasRequest
+    image: MetadataImage, request: AlterClientQuotasRequest, limit: int = 100_000
 ) -> ControllerResult[AlterClientQuotasResponse]:
-    """Change limits, each entity for itself; `validate_only` answers the same without records."""
+    """Change limits, each entity for itself; `validate_only` answers the same without records.
+
+    `limit` is the most entities that a cluster has.
+    """
+    added = 0
     response = AlterClientQuotasResponse()
     records: list[ApiMessageAndVersion] = []
     counts = Counter(_entity_of(entry) for entry in request.entries)
@@ -76,6 +82,9 @@ def handle_alter_client_quotas(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity {_shown(entity)}")
             changes = _changes(image, entity, entry)
             check_record_count(len(records) + len(changes))
+            if changes and entity not in image.client_quotas:
+                check_count(len(image.client_quotas) + added, limit, "client quota entities", MAX_CLIENT_QUOTAS)
+                added += 1
             records += changes
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
@@ -161,6 +170,8 @@ def _checks_of(entity: QuotaEntity) -> Mapping[str, Callable[[str, float], None]
             problem = f"Invalid client quota entity, duplicate entity entry {kind}"
         elif name == "":
             problem = f"Empty {kind} not supported"
+        elif is_too_long(name):
+            problem = f"The {kind} is longer than {MAX_NAME_BYTES} bytes."
     if problem is None and IP in kinds:
         if len(kinds) > 1:
             problem = "Invalid quota entity combination, IP entity should not be combined with User or ClientId"

@@ -16,12 +16,14 @@ from typing import Any, TypeVar
 
 from ottla.common.broker_configs import BrokerConfig, validate_dynamic
 from ottla.common.config_def import ConfigEntry, ConfigKey, ConfigResourceType, ConfigType, render
+from ottla.common.config_keys_bounds import MAX_GROUP_CONFIGS
 from ottla.common.config_keys_broker import BROKER_CONFIGS
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.group_configs import GROUP_CONFIGS
 from ottla.common.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ottla.controller.replication import cleared_elr
 from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult, check_record_count, elr_enabled
+from ottla.metadata.bounds import check_count, check_name, check_settings
 from ottla.metadata.image import ConfigResource, MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.metadata.topic_names import validate_topic_name
@@ -101,6 +103,7 @@ def _alter_each(
     records: list[ApiMessageAndVersion] = []
     results: list[Any] = response.responses
     counts = Counter((item.resource_type, item.resource_name) for item in request.resources)
+    added: set[ConfigResource] = set()
     for item in request.resources:
         result = new_result(resource_type=item.resource_type, resource_name=item.resource_name)
         try:
@@ -109,6 +112,10 @@ def _alter_each(
             resource = _alterable_resource(image, item.resource_type, item.resource_name, context)
             old = image.configs.get(resource, {})
             new, names = change(item, resource, old)
+            check_settings(old, new)
+            if resource.type is ConfigResourceType.GROUP and not old and new and resource not in added:
+                _check_group_count(image, len(added), context)
+                added.add(resource)
             new_records = _change_records(image, resource, old, new, names, context)
             check_record_count(len(records) + len(new_records))
             records += new_records
@@ -116,6 +123,12 @@ def _alter_each(
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return ControllerResult([] if request.validate_only else records, response)
+
+
+def _check_group_count(image: MetadataImage, added: int, context: ControllerContext) -> None:
+    """Raise KafkaError POLICY_VIOLATION for one more group than may have settings."""
+    count = sum(resource.type is ConfigResourceType.GROUP for resource in image.configs)
+    check_count(count + added, context.config.get_int(MAX_GROUP_CONFIGS), "groups with settings", MAX_GROUP_CONFIGS)
 
 
 def _alterable_resource(
@@ -133,6 +146,7 @@ def _alterable_resource(
     if resource_type == ConfigResourceType.GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        check_name(name, "group id")
         return ConfigResource(ConfigResourceType.GROUP, name)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 

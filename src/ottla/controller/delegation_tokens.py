@@ -1,8 +1,8 @@
 """Create-, Renew-, Expire- and DescribeDelegationToken (KIP-48, KIP-373, KIP-900).
 
 Checks, codes and their order are those of Apache Kafka 4.x. A token belongs to its owner, to whoever requested it and
-to its renewers. Stricter than there: an owner is a user, as renewers are, since a token lets in as one; and there are
-no more than `MAX_TOKENS`.
+to its renewers. Stricter than there: an owner is a user, as renewers are, since a token lets in as one; and tokens and
+the names in them are bounded (`metadata.bounds`, `common.config_keys_bounds`), since a user without rights makes them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ottla.common.acl import USER, parted, principal_of
+from ottla.common.config_keys_bounds import MAX_TOKENS, MAX_TOKENS_PER_OWNER
 from ottla.common.delegation_token import DelegationToken
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.feature_levels import DELEGATION_TOKENS
 from ottla.common.ids import uuid_to_string
 from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.metadata.bounds import MAX_RENEWERS, MAX_RENEWERS_BYTES, is_too_long
 from ottla.metadata.image import MetadataImage, metadata_level
 from ottla.metadata.records import versioned
 from ottla.metadata.snapshot import delegation_token_record
@@ -32,10 +34,6 @@ from ottla.protocol.messages.metadata_records import RemoveDelegationTokenRecord
 from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from ottla.security.sasl.tokens import hmac_of
 
-MAX_TOKENS = 100_000
-"""Of a cluster: each node holds all of them. Apache Kafka has no limit."""
-MAX_RENEWERS = 100
-"""Of a token. Apache Kafka has no limit."""
 MAX_LIFETIME, RENEW_TIME = "delegation.token.max.lifetime.ms", "delegation.token.expiry.time.ms"
 
 
@@ -62,7 +60,7 @@ def handle_create_delegation_token(
     if any(parted(principal)[0] != USER for principal in (owner, *renewers)):
         return ControllerResult([], refused(ErrorCode.INVALID_PRINCIPAL_TYPE, owner, requester))
     problem = _problem(image, context)
-    if problem is ErrorCode.NONE and (len(renewers) > MAX_RENEWERS or len(image.delegation_tokens) >= MAX_TOKENS):
+    if problem is ErrorCode.NONE and _is_over_bounds(image, owner, renewers, context):
         problem = ErrorCode.POLICY_VIOLATION
     if problem is not ErrorCode.NONE:
         return ControllerResult([], refused(problem, owner, requester))
@@ -75,6 +73,17 @@ def handle_create_delegation_token(
     token = DelegationToken(uuid_to_string(context.new_uuid()), owner, requester, renewers, now_ms, max_ms, expiry_ms)
     response = _created(owner, requester, token, context.tokens.hmac_of(token.token_id))
     return ControllerResult([versioned(delegation_token_record(token))], response)
+
+
+def _is_over_bounds(image: MetadataImage, owner: str, renewers: Sequence[str], context: ControllerContext) -> bool:
+    tokens, limit = image.delegation_tokens, context.config.get_int(MAX_TOKENS_PER_OWNER)
+    return (
+        len(renewers) > MAX_RENEWERS
+        or is_too_long(owner)
+        or sum(len(renewer.encode()) for renewer in renewers) > MAX_RENEWERS_BYTES
+        or len(tokens) >= context.config.get_int(MAX_TOKENS)
+        or (len(tokens) >= limit and sum(token.owner == owner for token in tokens.values()) >= limit)
+    )
 
 
 def _created(

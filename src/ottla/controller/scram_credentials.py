@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from ottla.common.config_keys_bounds import MAX_SCRAM_CREDENTIALS
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.feature_levels import SCRAM_CREDENTIALS
 from ottla.controller.result import ControllerResult, check_record_count
+from ottla.metadata.bounds import MAX_SALT_BYTES, MAX_SALTED_PASSWORD_BYTES, check_count, check_name
 from ottla.metadata.image import MetadataImage, metadata_level
 from ottla.metadata.records import versioned
 from ottla.metadata.snapshot import scram_credential_record
@@ -35,13 +37,24 @@ _Record = RemoveUserScramCredentialRecord | UserScramCredentialRecord
 
 
 def handle_alter_user_scram_credentials(
-    image: MetadataImage, request: AlterUserScramCredentialsRequest
+    image: MetadataImage,
+    request: AlterUserScramCredentialsRequest,
+    limit: int = 100_000,
 ) -> ControllerResult[AlterUserScramCredentialsResponse]:
-    """Change credentials, each user for itself."""
+    """Change credentials, each user for itself; `limit` is the most that a cluster has."""
     outcomes: dict[str, _Record | KafkaError] = {}
     check_record_count(len(request.deletions) + len(request.upsertions))
     _take(outcomes, image, request.deletions, _deletion)
-    _take(outcomes, image, request.upsertions, _upsertion)
+    added = 0
+
+    def upsertion(image: MetadataImage, change: ScramCredentialUpsertion) -> UserScramCredentialRecord:
+        nonlocal added
+        if (change.name, change.mechanism) not in image.scram_credentials:
+            check_count(len(image.scram_credentials) + added, limit, "SCRAM credentials", MAX_SCRAM_CREDENTIALS)
+            added += 1
+        return _upsertion(change)
+
+    _take(outcomes, image, request.upsertions, upsertion)
     results = [
         AlterUserScramCredentialsResult(user=name, error_code=outcome.code, error_message=outcome.message)
         if isinstance(outcome, KafkaError)
@@ -85,11 +98,17 @@ def _deletion(image: MetadataImage, deletion: ScramCredentialDeletion) -> Remove
     return RemoveUserScramCredentialRecord(name=deletion.name, mechanism=deletion.mechanism)
 
 
-def _upsertion(image: MetadataImage, upsertion: ScramCredentialUpsertion) -> UserScramCredentialRecord:
+def _upsertion(upsertion: ScramCredentialUpsertion) -> UserScramCredentialRecord:
     if upsertion.iterations < MIN_ITERATIONS:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if upsertion.iterations > MAX_ITERATIONS:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    check_name(upsertion.name, "username", ErrorCode.UNACCEPTABLE_CREDENTIAL)
+    if len(upsertion.salt) > MAX_SALT_BYTES:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"The salt is longer than {MAX_SALT_BYTES} bytes")
+    if len(upsertion.salted_password) > MAX_SALTED_PASSWORD_BYTES:
+        text = f"The salted password is longer than {MAX_SALTED_PASSWORD_BYTES} bytes"
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
     mechanism = BY_NUMBER[upsertion.mechanism]
     credential = credential_of(mechanism, upsertion.salted_password, upsertion.salt, upsertion.iterations)
     return scram_credential_record((upsertion.name, upsertion.mechanism), credential)

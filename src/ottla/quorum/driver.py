@@ -441,7 +441,7 @@ class QuorumDriver:
         """
         leader_log = self._started.leader_log
         for records in batches:
-            leader_log.append_records(records, self._state.led_epoch)
+            leader_log.append_split(records, self._state.led_epoch)
         leader_log.await_start(done)
         self._act()
 

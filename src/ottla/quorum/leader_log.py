@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ottla.common.clock import Clock
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.metadata.bounds import check_batch_bytes
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import metadata_level
 from ottla.metadata.log import SubmitDone
@@ -74,17 +76,33 @@ class LeaderLog:
         self._replay.begun(log.end_offset, epoch)
 
     def append_records(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
-        """Append the records as one batch of the epoch that this replica leads; InvariantError when they don't fit."""
+        """Append the records as one batch of the epoch that this replica leads; InvariantError when they don't fit.
+
+        Raises KafkaError RECORD_LIST_TOO_LARGE for more bytes than a batch may have, and what the disk refuses.
+        """
         records = list(at_level(records, metadata_level(self._replay.latest)))
         messages = [record.message for record in records]
         delta = MetadataDelta(self._replay.latest)
         for message in messages:
             delta.replay(message)
         now = self._clock.time_ms()
-        self._append([RecordData(now, None, encode_record(record)) for record in records], epoch, is_control=False)
+        values = [encode_record(record) for record in records]
+        check_batch_bytes(values)
+        self._append([RecordData(now, None, value) for value in values], epoch, is_control=False)
         end_offset, newest_epoch = self._log.end_offset, self._raft.epoch
         image, changes = delta.apply(end_offset - 1, newest_epoch)
         self._replay.submitted(end_offset, newest_epoch, messages, image, changes)
+
+    def append_split(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
+        """Append records that need not be one batch in as many as their bytes need. Raises as `append_records`."""
+        try:
+            self.append_records(records, epoch)
+        except KafkaError as error:
+            if error.code is not ErrorCode.RECORD_LIST_TOO_LARGE or len(records) == 1:
+                raise
+            half = len(records) // 2
+            self.append_split(records[:half], epoch)
+            self.append_split(records[half:], epoch)
 
     def append_voters(self, voters: tuple[Voter, ...], epoch: int) -> None:
         """Append another set of voters, which counts from now on. Raises KafkaError when the disk refuses."""

@@ -35,7 +35,7 @@ from ottla.quorum.election_file import (
     encode_election_state,
 )
 from ottla.quorum.raft_types import ElectionState, OffsetAndEpoch, Voter
-from ottla.quorum.snapshot_file import Snapshot, SnapshotId, parse_snapshot_name, read_snapshot
+from ottla.quorum.snapshot_file import Snapshot, SnapshotId, check_snapshot, parse_snapshot_name, read_snapshot
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.storage.descriptors import Descriptors, Folder
@@ -55,6 +55,10 @@ logger = logging.getLogger(__name__)
 _READ_BYTES = 1024 * 1024
 _MAX_DESCRIPTORS = 16
 _MAX_BATCH_BYTES = 64 * 1024 * 1024
+UNREADABLE_SUFFIX = ".unreadable"
+"""Of a snapshot that a start could not read and replaced by the one before it and the log."""
+KEPT_SNAPSHOTS = 2
+"""The newest and the one before it."""
 
 
 class MetadataLogConfig(NamedTuple):
@@ -266,8 +270,30 @@ class ReplicaLog:
             ) from error
 
     def write_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
-        """Write the file as a whole; blocks, for the pool. It counts from `add_snapshot` on. Raises OSError."""
-        self._disk.write_atomic(self.snapshot_path(snapshot), data)
+        """Write the file as a whole and read it back; blocks, for the pool. It counts from `add_snapshot` on.
+
+        Older data may be deleted afterwards, so a file whose batches are not what a start can read is removed.
+        Raises OSError, ProtocolError.
+        """
+        path = self.snapshot_path(snapshot)
+        if self._disk.exists(path):
+            check_snapshot(data)  # before it replaces a file that may be the only one
+        self._disk.write_atomic(path, data)
+        try:
+            written = self._disk.read_bytes(path)
+            check_snapshot(written)
+            if written != data:
+                raise ProtocolError("the file has other bytes than were written")
+        except ProtocolError:
+            self._disk.unlink(path)
+            raise
+
+    def set_aside(self, snapshot: SnapshotId) -> None:
+        """Rename a file that cannot be read, and offer it to no follower. Raises OSError."""
+        path = self.snapshot_path(snapshot)
+        self._disk.rename(path, path + UNREADABLE_SUFFIX)
+        self._disk.fsync_dir(self.directory)
+        self._snapshots.remove(snapshot)
 
     def read_snapshot_piece(self, snapshot: SnapshotId, position: int, length: int) -> tuple[int, bytes]:
         """The size of the file and up to `length` bytes from `position` on; blocks, for the pool. Raises OSError."""
@@ -296,10 +322,13 @@ class ReplicaLog:
             self._log.roll()
 
     def clean(self, config: MetadataLogConfig) -> None:
-        """Delete what is before the newest snapshot, as far as size and age say. Raises OSError, KafkaError."""
+        """Delete what is before the snapshot before the newest, as far as size and age say. Raises OSError, KafkaError.
+
+        That one and the log behind it stay, for a start that cannot read the newest.
+        """
         snapshots = self._snapshots
         now = self._clock.time_ms()
-        while len(snapshots) > 1:
+        while len(snapshots) > KEPT_SNAPSHOTS:
             oldest = self.snapshot_path(snapshots[0])
             total = self.size_bytes + sum(self._disk.size(self.snapshot_path(item)) for item in snapshots)
             too_large = 0 <= config.retention_bytes < total

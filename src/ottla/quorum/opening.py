@@ -6,6 +6,7 @@ of features that this version doesn't have, is refused as it is.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,11 +22,20 @@ from ottla.protocol.messages.metadata_records import (
     EndTransactionRecord,
 )
 from ottla.quorum.config import LocalReplica
-from ottla.quorum.metadata_log import ReplicaLog
+from ottla.quorum.metadata_log import UNREADABLE_SUFFIX, ReplicaLog
 from ottla.quorum.raft_types import ReplicaKey, Voter
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
 from ottla.quorum.replay import Replay, batch_content
 from ottla.quorum.snapshot_file import BOOTSTRAP, SnapshotId, bootstrap_snapshot
+
+logger = logging.getLogger(__name__)
+
+
+class UnreadableSnapshot(NamedTuple):
+    """A snapshot that a start cannot read, and why."""
+
+    snapshot: SnapshotId
+    error: OperatorError
 
 
 class LogContent(NamedTuple):
@@ -52,10 +62,12 @@ def read_log(
     """
     local = node.key
     voters = VoterSets(configured)
-    committed_end, bootstrap = _read_snapshot(log, replay, voters)
+    committed_end, bootstrap, unreadable = _read_snapshot(log, replay, voters)
     tail_bytes = last_timestamp_ms = 0
     transactions = MetadataTransactions()
     for batch in log.batches(committed_end):
+        if unreadable and not batch.crc_matches():  # a start checks the log only behind the newest snapshot
+            raise unreadable[0].error
         messages, sets = batch_content(batch)
         transactions.note(messages)
         replay.appended(batch.next_offset, batch.partition_leader_epoch, messages)
@@ -74,6 +86,13 @@ def read_log(
         refuse_unknown_levels(log.directory, image)
         if not node.enforces_acls:
             refuse_acls(log.directory, image)
+    for each in unreadable:
+        logger.error(
+            "%s; this start uses the snapshot before it and the log behind that, and renamed the file to *%s",
+            each.error,
+            UNREADABLE_SUFFIX,
+        )
+        log.set_aside(each.snapshot)
     return LogContent(voters, committed_end, tail_bytes, last_timestamp_ms, bootstrap)
 
 
@@ -135,22 +154,31 @@ def image_of(snapshot: SnapshotId, records: Iterable[ApiMessageAndVersion]) -> M
     return image
 
 
-def _read_snapshot(log: ReplicaLog, replay: Replay, voters: VoterSets) -> tuple[int, list[ApiMessageAndVersion]]:
-    """Load the newest snapshot, if there is one; where it ends, and the records that are yet to be written.
+def _read_snapshot(
+    log: ReplicaLog, replay: Replay, voters: VoterSets
+) -> tuple[int, list[ApiMessageAndVersion], list[UnreadableSnapshot]]:
+    """Load the newest readable snapshot; return its end, the records that are yet to be written, unreadable ones.
 
     Those of the bootstrap snapshot count once the first active controller has them in the log, where all nodes find
     them (KIP-1170): a node that was formatted without them never fetches a snapshot that ends where the log begins.
     """
-    found = log.snapshots()
-    if not found:
-        return 0, []
-    newest = found[-1]
-    snapshot = log.read_snapshot(newest)
-    voters.reset(newest.end_offset - 1, snapshot.voters)
-    if newest == BOOTSTRAP:
-        return 0, snapshot.records
-    replay.load(image_of(newest, snapshot.records))
-    return newest.end_offset, []
+    unreadable: list[UnreadableSnapshot] = []
+    for newest in reversed(log.snapshots()):
+        try:
+            snapshot = log.read_snapshot(newest)
+        except OperatorError as error:
+            unreadable.append(UnreadableSnapshot(newest, error))
+            continue
+        if unreadable and log.start_offset > newest.end_offset:
+            break
+        voters.reset(newest.end_offset - 1, snapshot.voters)
+        if newest == BOOTSTRAP:
+            return 0, snapshot.records, unreadable
+        replay.load(image_of(newest, snapshot.records))
+        return newest.end_offset, [], unreadable
+    if unreadable and (log.start_offset > 0 or log.end_offset == 0):
+        raise unreadable[0].error
+    return 0, [], unreadable
 
 
 def _require_alone(log: ReplicaLog, local: ReplicaKey, voters: VoterSets) -> None:

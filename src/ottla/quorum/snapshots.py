@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
-from ottla.common.errors import KafkaError
+from ottla.common.errors import KafkaError, ProtocolError
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.metadata.snapshot import image_records
@@ -32,9 +31,7 @@ def encode_in_steps(
     """Add the records, with turns of the loop for others in between, and finish; perhaps before this returns."""
     if is_given_up():
         return
-    piece = list(islice(records, _SNAPSHOT_STEP))
-    builder.add(piece)
-    if len(piece) == _SNAPSHOT_STEP:
+    if builder.add_step(records, _SNAPSHOT_STEP):
         scheduler.call_soon(encode_in_steps, builder, records, scheduler, done, is_given_up)
     else:
         done(builder.finish())
@@ -115,7 +112,8 @@ class SnapshotTaker:
     def take(self) -> bool:
         """Begin a snapshot of the committed image, unless one is under way; whether it began.
 
-        Encoded in steps on the loop, written in the pool; then old snapshots and segments go as configured.
+        Encoded in steps on the loop, written in the pool; then old snapshots and segments go as configured. The log up
+        to there is durable first: a start does not check it below the newest snapshot, and followers read it.
         """
         image, voters = self._source()
         if self._running or self._stopped or image.offset < 0:
@@ -129,7 +127,13 @@ class SnapshotTaker:
             self._written(snapshot, covered_bytes, error)
 
         def encoded(data: bytes) -> None:
-            self._pool.submit(lambda: log.write_snapshot(snapshot, data), written)
+            def flushed(error: BaseException | None) -> None:
+                if error is not None:
+                    written(None, error)
+                else:
+                    self._pool.submit(lambda: log.write_snapshot(snapshot, data), written)
+
+            log.request_flush(self._pool, flushed)
 
         encode_in_steps(builder, image_records(image), self._scheduler, encoded, lambda: self._stopped)
         return True
@@ -147,7 +151,7 @@ class SnapshotTaker:
             self._log.add_snapshot(snapshot)
             self._log.roll(self._config.snapshot_bytes)
             self._log.clean(self._config)
-        except (OSError, KafkaError) as failure:
+        except (OSError, KafkaError, ProtocolError) as failure:
             logger.warning("metadata snapshot %s failed: %s", snapshot.file_name, failure)
         else:
             logger.debug("metadata snapshot %s covers %d bytes of log", snapshot.file_name, covered_bytes)

@@ -10,7 +10,7 @@ its brokers register, before they can know ACLs, so their principals have to be 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.common.ids import Uuid
@@ -19,6 +19,10 @@ from ottla.security.acl_index import AclIndex, Decision, canonical_host
 
 MAX_REMEMBERED = 16_384
 """Decisions; when there are more, all are made anew. One takes about 300 bytes."""
+MAX_LOGGED_CHANGES = 20
+"""ACLs of one request that the audit log shows; of more it has the number."""
+MAX_SHOWN_CHARACTERS = 256
+"""Of a name in the audit log, which a client chose."""
 
 _CHANGES = frozenset(
     {
@@ -133,11 +137,14 @@ class StandardAuthorizer:
         return "DefaultDeny"
 
 
-def tell_change(principal: str, client_host: str, verb: str, acl: Acl) -> None:
-    """Tell the audit log that `principal` "adds" or "removes" an ACL."""
-    logging.getLogger(AUDIT_LOGGER).info(
-        "Principal = %s from host = %s %s %s", _quoted(principal), client_host, verb, shown_acl(acl)
-    )
+def log_changes(principal: str, client_host: str, verb: str, acls: Sequence[Acl]) -> None:
+    """Write to the audit log that `principal` "adds" or "removes" ACLs: the first ones, and the number of the rest."""
+    log = logging.getLogger(AUDIT_LOGGER)
+    for acl in acls[:MAX_LOGGED_CHANGES]:
+        log.info("Principal = %s from host = %s %s %s", _quoted(principal), client_host, verb, shown_acl(acl))
+    more = len(acls) - MAX_LOGGED_CHANGES
+    if more > 0:
+        log.info("Principal = %s from host = %s %s %d more ACLs", _quoted(principal), client_host, verb, more)
 
 
 def shown_acl(acl: Acl) -> str:
@@ -159,4 +166,6 @@ def _name(kind: type[AclOperation | ResourceType | PatternType | Permission], nu
 
 def _quoted(text: str) -> str:
     """What a client chose, without what would begin a line of its own or hide one."""
+    if len(text) > MAX_SHOWN_CHARACTERS:
+        text = text[:MAX_SHOWN_CHARACTERS] + "..."
     return text if text.isprintable() else ascii(text)[1:-1]

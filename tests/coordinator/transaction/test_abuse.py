@@ -16,7 +16,7 @@ from ottla.protocol.messages.describe_transactions import DescribeTransactionsRe
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 
 from ..answers import Answer
-from .conversation import ID, LAST_EPOCH, Conversation, codes
+from .conversation import ID, LAST_EPOCH, Conversation, codes, image_of
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -185,3 +185,18 @@ def test_partitions_during_the_end_are_refused_and_after_it_open_what_the_timeou
     talk.time.advance(75)
     assert talk.state() == "CompleteAbort"
     assert talk.markers.sent[-1].partitions == {("u", 0)}
+
+
+@pytest.mark.parametrize("limit", [*range(2510, 2560, 4), 4000])
+def test_a_transaction_of_any_accepted_size_can_be_ended(talk: Conversation, limit: int) -> None:
+    """Its last records have more bytes than its first: one at the bound could neither end nor expire."""
+    talk.image = image_of(t=600)
+    producer, honest = talk.producer(), talk.producer("honest")
+    talk.log.batch_bytes = limit
+    found = set(talk.added(producer, *[("t", number) for number in range(600)], version=3))
+    assert found <= {ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR}
+    if found != {ErrorCode.NONE}:
+        assert talk.state() == "Empty"
+        assert talk.added(producer, ("t", 0), version=3) == [ErrorCode.NONE]
+    assert talk.end(producer).error is ErrorCode.NONE
+    assert talk.added(honest, transactional_id="honest", version=3) == [ErrorCode.NONE]

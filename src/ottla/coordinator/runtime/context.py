@@ -300,6 +300,9 @@ class CoordinatorContext(Generic[S]):
             self._wait_for_pending(waiting)
         elif producer is not NO_PRODUCER:
             self._add_transactional(result.records, records, waiting, producer)
+        elif result.reserve_bytes and self._is_too_large(records, result.reserve_bytes):
+            text = "the records leave too little room below max.message.bytes for those that follow"
+            self._finish(waiting, KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, text))
         elif result.atomic:
             self._add(result.records if result.replay else (), records, waiting)
         else:
@@ -334,6 +337,15 @@ class CoordinatorContext(Generic[S]):
         except KafkaError:
             # The replica is going; the append will say so to everybody.
             return WRITE_BATCH_BYTES
+
+    def _is_too_large(self, records: Sequence[RecordData], reserve_bytes: int) -> bool:
+        size_bytes = HEADER_SIZE + sum(map(record_size_bytes, records)) + reserve_bytes
+        if size_bytes <= self._batch_limit_bytes():
+            return False
+        try:
+            return size_bytes > self._parts.log.max_batch_bytes(self.partition)
+        except KafkaError:
+            return False  # the append will report it
 
     def _add(self, replayed: Sequence[Any], records: Sequence[RecordData], operation: PendingOperation) -> None:
         """Add the records of one operation to the open batch, which is appended before where it has no room."""

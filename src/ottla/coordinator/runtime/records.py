@@ -36,6 +36,9 @@ class CoordinatorResult(NamedTuple, Generic[RecordT, ResponseT]):
     atomic: bool = True
     """Off: records may be spread over several batches, for housekeeping of any size; some may take effect although the
     operation fails."""
+    reserve_bytes: int = 0
+    """Room that the batch must leave below `max.message.bytes`: later records of the same state may need more, and
+    could not be refused."""
 
 
 class CoordinatorSerde(Protocol[R]):

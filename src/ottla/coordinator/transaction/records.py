@@ -33,6 +33,10 @@ KIND = 0
 MAX_ID_BYTES = 32_767
 """Strings of version 0 have a length of 16 bits."""
 
+ENDING_BYTES = 1024
+"""The records that end a transaction may have so many bytes more than the one of its partitions: tags for producer ids
+and the client's version. One that could not be written would leave the transaction open for ever."""
+
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _KEY = Struct(">hh")

@@ -30,7 +30,7 @@ from ottla.coordinator.transaction.metadata import (
     next_identity,
 )
 from ottla.coordinator.transaction.outcome import Needs
-from ottla.coordinator.transaction.records import TransactionRecord
+from ottla.coordinator.transaction.records import ENDING_BYTES, TransactionRecord
 from ottla.coordinator.transaction.state import TransactionState
 from ottla.coordinator.transaction.sweeps import Sweeps
 from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -187,7 +187,8 @@ class TransactionShard:
         added = len(decision.partitions) - (0 if current is None else len(current.partitions))
         if not self._context.memory.admits_partitions(added):
             return CoordinatorResult((), _no_room())
-        return CoordinatorResult((TransactionRecord(transactional_id, decision),), ErrorCode.NONE)
+        record = TransactionRecord(transactional_id, decision)
+        return CoordinatorResult((record,), ErrorCode.NONE, reserve_bytes=ENDING_BYTES)
 
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.config_keys_bounds import MAX_CLIENT_QUOTAS
 from ottla.common.errors import ErrorCode
 from ottla.controller.client_quotas import handle_alter_client_quotas
 from ottla.protocol.messages.alter_client_quotas import (
@@ -27,7 +28,9 @@ def error_response(message: AlterClientQuotasRequest, code: ErrorCode, text: str
 
 ALTER_CLIENT_QUOTAS = decided(
     ApiKey.ALTER_CLIENT_QUOTAS,
-    lambda image, message, controller: handle_alter_client_quotas(image, message),
+    lambda image, message, controller: handle_alter_client_quotas(
+        image, message, controller.config.get_int(MAX_CLIENT_QUOTAS)
+    ),
     error_response,
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),

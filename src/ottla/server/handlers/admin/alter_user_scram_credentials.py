@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.config_keys_bounds import MAX_SCRAM_CREDENTIALS
 from ottla.common.errors import ErrorCode
 from ottla.controller.scram_credentials import handle_alter_user_scram_credentials
 from ottla.protocol.messages.alter_user_scram_credentials import (
@@ -28,7 +29,9 @@ def error_response(
 
 ALTER_USER_SCRAM_CREDENTIALS = decided(
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    lambda image, message, controller: handle_alter_user_scram_credentials(image, message),
+    lambda image, message, controller: handle_alter_user_scram_credentials(
+        image, message, controller.config.get_int(MAX_SCRAM_CREDENTIALS)
+    ),
     error_response,
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),

@@ -10,7 +10,7 @@ from ottla.metadata.delta import acl_of
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ottla.protocol.registry import ApiKey
-from ottla.security.authorizer import tell_change
+from ottla.security.authorizer import log_changes
 from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
@@ -24,8 +24,8 @@ def handle(context: AdminContext, request: Request, message: CreateAclsRequest) 
 
     def decide(image: MetadataImage, controller: ControllerContext) -> ControllerResult[CreateAclsResponse]:
         result = handle_create_acls(image, message, controller)
-        for record in result.records:
-            tell_change(request.principal, request.channel.client_host, "adds", acl_of(record.message))
+        added = [acl_of(record.message) for record in result.records]
+        log_changes(request.principal, request.channel.client_host, "adds", added)
         return result
 
     context.decisions.submit(request, decide)

@@ -9,7 +9,7 @@ from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from ottla.protocol.registry import ApiKey
-from ottla.security.authorizer import tell_change
+from ottla.security.authorizer import log_changes
 from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
@@ -23,8 +23,8 @@ def handle(context: AdminContext, request: Request, message: DeleteAclsRequest) 
 
     def decide(image: MetadataImage, controller: ControllerContext) -> ControllerResult[DeleteAclsResponse]:
         result = handle_delete_acls(image, message)
-        for record in result.records:
-            tell_change(request.principal, request.channel.client_host, "removes", image.acls[record.message.id])
+        removed = [image.acls[record.message.id] for record in result.records]
+        log_changes(request.principal, request.channel.client_host, "removes", removed)
         return result
 
     context.decisions.submit(request, decide)

@@ -1,0 +1,198 @@
+"""What a node writes it can read: batches cut by bytes, snapshots checked before older data goes, and the way back."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
+from ottla.metadata.bounds import MAX_BATCH_BYTES
+from ottla.metadata.records import ApiMessageAndVersion, versioned
+from ottla.protocol.messages.metadata_records import UserScramCredentialRecord
+from ottla.quorum.driver import QuorumDriver
+from ottla.quorum.metadata_log import UNREADABLE_SUFFIX, MetadataLogConfig
+from ottla.quorum.snapshot_file import SnapshotBuilder, SnapshotId, check_snapshot, read_snapshot
+from ottla.quorum.snapshots import encode_in_steps
+from ottla.record.batch import iter_batches
+
+from . import driver_world
+from .driver_world import LOG_CONFIG, World
+
+MIB = 1024 * 1024
+
+
+def sized(name: str, size: int) -> ApiMessageAndVersion:
+    """A record as large as no handler makes one."""
+    record = UserScramCredentialRecord(
+        name=name, mechanism=1, salt=b"v" * size, stored_key=b"s" * 32, server_key=b"k" * 32, iterations=4096
+    )
+    return versioned(record)
+
+
+def submit(driver: QuorumDriver, *records: ApiMessageAndVersion) -> BaseException | None:
+    outcome: list[BaseException | None] = []
+    driver.submit(records, outcome.append)
+    return outcome[0]
+
+
+def take_snapshot(setup: Any, driver: QuorumDriver) -> SnapshotId:
+    assert driver._started.snapshots.take()
+    setup.scheduler.run_soon()
+    return driver.log.snapshots()[-1]
+
+
+def damage(setup: Any, snapshot: SnapshotId) -> None:
+    path = setup.directory / snapshot.file_name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x40
+    path.write_bytes(data)
+
+
+def test_snapshot_batches_are_cut_by_bytes(setup: Any) -> None:
+    records = [sized(f"t{number}", 3 * MIB) for number in range(7)]
+    builder, done = SnapshotBuilder(1, 0, 0, ()), []
+    encode_in_steps(builder, iter(records), setup.scheduler, done.append, lambda: False)
+    setup.scheduler.run_soon()
+    sizes = [batch.size_bytes for batch in iter_batches(done[0]) if not batch.is_control]
+    assert [size // MIB for size in sizes] == [6, 6, 6, 3]
+    assert read_snapshot(done[0]).records == records
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_sizes_written_are_read_back(seed: int) -> None:
+    rng = random.Random(seed)
+    sizes = [rng.choice((0, 100, MIB, MAX_BATCH_BYTES - 200, MAX_BATCH_BYTES + 1)) for _ in range(12)]
+    records = [sized(f"t{number}", size) for number, size in enumerate(sizes)]
+    builder = SnapshotBuilder(1, 0, 0, ())
+    builder.add(records)
+    data = builder.finish()
+    check_snapshot(data)
+    assert read_snapshot(data).records == records
+    assert not [batch for batch in iter_batches(data) if batch.size_bytes > MAX_BATCH_BYTES and batch.records_count > 1]
+
+
+def test_records_above_one_batch_are_refused_and_change_nothing(setup: Any) -> None:
+    driver = setup.started()
+    end = driver.next_offset
+    error = submit(driver, sized("t", MAX_BATCH_BYTES // 2), sized("u", MAX_BATCH_BYTES // 2))
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.RECORD_LIST_TOO_LARGE
+    assert driver.next_offset == end
+    assert not driver.latest.scram_credentials
+    assert submit(driver, sized("t", 10)) is None
+
+
+def test_the_largest_batch_is_read_from_log_and_snapshot(setup: Any) -> None:
+    driver = setup.started()
+    assert submit(driver, sized("t", MAX_BATCH_BYTES - 200)) is None
+    image = driver.latest
+    driver.close()
+    driver = setup.started()
+    assert driver.latest.scram_credentials == image.scram_credentials
+    assert submit(driver, sized("u", 10)) is None
+    before = driver.latest.scram_credentials
+    take_snapshot(setup, driver)
+    driver.close()
+    assert setup.started().latest.scram_credentials == before
+
+
+def test_an_unreadable_snapshot_falls_back_to_the_one_before(setup: Any, caplog: pytest.LogCaptureFixture) -> None:
+    setup.config = MetadataLogConfig(snapshot_bytes=1, retention_bytes=0, snapshot_interval_ms=0)
+    driver = setup.started()
+    for number in range(20):
+        assert submit(driver, sized(f"t{number}", 10)) is None
+        setup.scheduler.run_soon()
+    before, kept = driver.latest.scram_credentials, driver.log.snapshots()
+    assert len(kept) == 2
+    assert driver.log.start_offset == kept[0].end_offset > 0
+    driver.close()
+    damage(setup, kept[-1])
+    driver = setup.started()
+    assert driver.latest.scram_credentials == before
+    assert driver.log.snapshots()[0] == kept[0]
+    assert kept[-1] not in driver.log.snapshots()
+    assert (setup.directory / (kept[-1].file_name + UNREADABLE_SUFFIX)).exists()
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+    driver.close()
+    assert setup.started().latest.scram_credentials == before
+
+
+def test_two_unreadable_snapshots_are_refused_and_left(setup: Any) -> None:
+    setup.config = MetadataLogConfig(snapshot_bytes=1, retention_bytes=0, snapshot_interval_ms=0)
+    driver = setup.started()
+    for number in range(20):
+        submit(driver, sized(f"t{number}", 10))
+        setup.scheduler.run_soon()
+    kept = driver.log.snapshots()
+    driver.close()
+    for snapshot in kept:
+        damage(setup, snapshot)
+    before = sorted(path.name for path in setup.directory.iterdir())
+    with pytest.raises(OperatorError, match=kept[-1].file_name):
+        setup.started()
+    assert sorted(path.name for path in setup.directory.iterdir()) == before
+
+
+def test_damage_in_the_log_behind_the_older_snapshot_is_refused(setup: Any) -> None:
+    driver = setup.started()
+    submit(driver, sized("s", 1000))
+    take_snapshot(setup, driver)
+    submit(driver, sized("t", 1000))
+    newest = take_snapshot(setup, driver)
+    driver.close()
+    damage(setup, newest)
+    log = setup.directory / "00000000000000000000.log"
+    log.write_bytes(log.read_bytes().replace(b"v" * 1000, b"w" * 1000))
+    with pytest.raises(OperatorError, match=newest.file_name):
+        setup.started()
+
+
+def test_a_snapshot_that_is_not_whole_deletes_nothing(setup: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup.config = MetadataLogConfig(snapshot_bytes=1, retention_bytes=0, snapshot_interval_ms=0)
+    driver = setup.started()
+    for number in range(6):
+        submit(driver, sized(f"t{number}", 10))
+        setup.scheduler.run_soon()
+    kept, start = driver.log.snapshots(), driver.log.start_offset
+    finish = SnapshotBuilder.finish
+    monkeypatch.setattr(SnapshotBuilder, "finish", lambda builder: finish(builder)[:-1])
+    for number in range(6):
+        submit(driver, sized(f"u{number}", 10))
+        setup.scheduler.run_soon()
+    assert driver.log.snapshots() == kept
+    assert driver.log.start_offset == start
+    driver.close()
+    assert len(setup.started().latest.scram_credentials) == 12
+
+
+@pytest.mark.parametrize("cut", [0, 1, 70])
+def test_snapshot_check_refuses_what_is_cut(cut: int) -> None:
+    builder = SnapshotBuilder(1, 0, 0, ())
+    builder.add([sized("t", 10)])
+    data = builder.finish()
+    with pytest.raises(ProtocolError):
+        check_snapshot(data[: len(data) - cut] if cut else b"")
+
+
+def test_the_largest_batch_reaches_all_voters_in_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_world, "LOG_CONFIG", LOG_CONFIG._replace(segment_bytes=MAX_BATCH_BYTES))
+    world = World(5, observers=1)
+    world.run(8.0)
+    leader = world.active()
+    assert leader is not None
+    assert leader.driver is not None
+    assert leader.process is not None
+    epoch, outcome = leader.driver.raft.epoch, []
+    for size in (MAX_BATCH_BYTES - 200, 20 * MIB):
+        leader.process.run(leader.driver.submit, [sized("large", size)], outcome.append)
+        world.run(10.0)
+    assert outcome[0] is None
+    assert isinstance(outcome[1], KafkaError)
+    assert outcome[1].code is ErrorCode.RECORD_LIST_TOO_LARGE
+    world.calm()
+    for node in world.nodes.values():
+        assert node.driver is not None
+        assert node.driver.raft.epoch == epoch
+        assert ("large", 1) in node.driver.latest.scram_credentials
