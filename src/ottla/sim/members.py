@@ -307,8 +307,9 @@ class Member:
     async def fetch_offsets(self, partitions: list[int]) -> bool:
         """Positions of newly owned partitions; False when the member should look at its membership first."""
         world = self.world
-        if self._copier is not None and self._commit_task is not None:
-            # Partitions may have come back meanwhile, and their offsets count only when that transaction is over.
+        if self._commit_task is not None:
+            # Partitions may have come back meanwhile. A commit of an earlier generation is accepted for those that the
+            # member still has (KIP-1251), so what is fetched beside it may be older than what it commits.
             return False
         version = self.fetch_version()
         member_id, epoch = self.identity()
