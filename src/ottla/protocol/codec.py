@@ -6,6 +6,7 @@ parsers). The only error a reader raises is ProtocolError, whatever the bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import error as StructError
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.reader import compile_reader
 from ottla.protocol.schema import Schema, schema_of
-from ottla.protocol.writer import compile_writer
+from ottla.protocol.writer import compile_stepped_writer, compile_writer
 
 T = TypeVar("T")
 
@@ -64,3 +65,12 @@ def write_message(message: object, version: int, out: bytearray) -> None:
     if write is None:
         write = schema.writers[version] = compile_writer(type(message), version)
     write(message, out)
+
+
+def write_in_steps(message: object, version: int, out: bytearray) -> Iterator[None]:
+    """As `write_message`, in short steps: a message that is large would keep others waiting."""
+    schema = _check_version(type(message), version)
+    write = schema.stepped_writers.get(version)
+    if write is None:
+        write = schema.stepped_writers[version] = compile_stepped_writer(type(message), version)
+    return write(message, out)
