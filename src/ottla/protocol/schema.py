@@ -167,7 +167,17 @@ class Schema:
     `readers`, `writers` and `stepped_writers` belong to `ottla.protocol.codec`: compiled functions by version.
     """
 
-    __slots__ = ("_fields", "_names", "_specs", "api_key", "flexible_from", "readers", "stepped_writers", "versions", "writers")
+    __slots__ = (
+        "_fields",
+        "_names",
+        "_specs",
+        "api_key",
+        "flexible_from",
+        "readers",
+        "stepped_writers",
+        "versions",
+        "writers",
+    )
 
     def __init__(
         self,

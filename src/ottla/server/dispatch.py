@@ -44,7 +44,7 @@ from ottla.server.request import Request
 from ottla.server.request_limits import RequestLimits
 from ottla.server.response_cache import Key, ResponseCache
 from ottla.server.statistics import ApiStatistics, BrokerStatistics
-from ottla.server.stepped import Division, PartRequest, SteppedAnswer, Steps, divide
+from ottla.server.stepped import PartRequest, SteppedAnswer, Steps, divide
 
 _SIZE = struct.Struct(">i")
 

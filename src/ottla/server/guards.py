@@ -66,6 +66,11 @@ def guard_items(
     return None
 
 
+def resource_key(resource: Any) -> tuple[int, str]:
+    """What is equal for a resource with settings that is named again."""
+    return resource.resource_type, resource.resource_name
+
+
 _CONFIG_RESOURCES = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.GROUP: ResourceType.GROUP}
 """Whose settings are theirs alone; all others are the cluster's."""
 

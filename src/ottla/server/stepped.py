@@ -23,7 +23,9 @@ from ottla.common.shares import SHARE_S, LoopShares, Share
 from ottla.server.request import Request
 
 PART_ITEMS = 64
-"""Items of a request that are answered in one step."""
+"""Items of a request that are answered in one step, where its row does not say otherwise."""
+GROUPED_ITEMS = 512
+"""Items that one step looks at to find those that are named again."""
 
 Steps = Generator["PartRequest | None", None, Any]
 """Pauses with None between steps, with a part that is parked until that is answered; returns the response."""
@@ -37,15 +39,46 @@ class Division(NamedTuple):
     answered: str
     """The list of the response with an answer for each."""
     key: Callable[[Any], Hashable] | None = None
-    """What is equal for an item that is named again; None where the handler has to see that by itself."""
+    """What is equal for an item that is named again: those are in one part. None: the order stays as it is."""
+    mentions: int | None = None
+    """How many items with one key are looked at; 1: the first counts, 2: the handler sees that it is named again."""
+    items: int = PART_ITEMS
+    """How many items a part has."""
 
     def attribute(self, message: Any) -> str | None:
         """The attribute that lists what `message` names; None where one step answers it."""
         for name in self.asked:
             items = getattr(message, name)
             if items:
-                return name if len(items) > PART_ITEMS or (self.key is not None and len(items) > 1) else None
+                return name if len(items) > self.items or self._repeats(items) else None
         return None
+
+    def _repeats(self, items: Sequence[Any]) -> bool:
+        """Whether a short list names something again that is to be answered once."""
+        return self.mentions == 1 and self.key is not None and len({self.key(item) for item in items}) < len(items)
+
+    def parts(self, items: Sequence[Any]) -> Generator[None, None, list[list[Any]]]:
+        """The items in parts, what has the same key in one; in short steps."""
+        if self.key is None:
+            return [list(items[start : start + self.items]) for start in range(0, len(items), self.items)]
+        groups: dict[Hashable, list[Any]] = {}
+        for start in range(0, len(items), GROUPED_ITEMS):
+            for item in items[start : start + GROUPED_ITEMS]:
+                group = groups.setdefault(self.key(item), [])
+                if self.mentions is None or len(group) < self.mentions:
+                    group.append(item)
+            yield
+        parts: list[list[Any]] = [[]]
+        for group in groups.values():
+            if len(parts[-1]) >= self.items:
+                parts.append([])
+            parts[-1] += group
+        return parts
+
+
+def itself(item: Hashable) -> Hashable:
+    """The key where items are names."""
+    return item
 
 
 class PartRequest(Request):
@@ -98,12 +131,10 @@ def divide(request: Request, division: Division, attribute: str, serve: Serve, r
     """Answer a request part by part."""
     message = request.message
     items: Sequence[Any] = getattr(message, attribute)
-    if division.key is not None:
-        items = list({division.key(item): item for item in reversed(items)}.values())[::-1]
     merged: Any = None
-    for start in range(0, len(items), PART_ITEMS):
+    for each in (yield from division.parts(items)):
         asked = copy.copy(message)
-        setattr(asked, attribute, list(items[start : start + PART_ITEMS]))
+        setattr(asked, attribute, each)
         part = PartRequest(request, asked)
         response: Any = yield from _answer_part(part, serve, refuse)
         if merged is None:
@@ -202,5 +233,3 @@ class SteppedAnswer:
             if self._shares is not None and monotonic() >= deadline_s:
                 self._wait()
                 return None
-
-

@@ -17,6 +17,7 @@ from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DIS
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering_with_operations, request_context
 from ottla.server.request import Request
+from ottla.server.stepped import Division, itself
 
 
 def handle(
@@ -76,4 +77,5 @@ CONSUMER_GROUP_DESCRIBE = DeclaredApi(
     error_response,
     guard=guard,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP), Need(AclOperation.DESCRIBE, ResourceType.TOPIC)),
+    division=Division(("group_ids",), "groups", itself, mentions=1, items=16),
 )
