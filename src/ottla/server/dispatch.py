@@ -22,7 +22,7 @@ from ottla.common.channel import Channel, Part
 from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.common.shares import LoopShares
-from ottla.protocol.codec import read_message
+from ottla.protocol.codec import read_in_steps, read_message
 from ottla.protocol.error_codes import compile_error_codes, compile_stepped_error_codes
 from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.header import (
@@ -47,6 +47,9 @@ from ottla.server.statistics import ApiStatistics, BrokerStatistics
 from ottla.server.stepped import PartRequest, SteppedAnswer, Steps, divide
 
 _SIZE = struct.Struct(">i")
+
+LARGE_BODY_BYTES = 16 * 1024
+"""A request that is larger is read in steps too."""
 
 
 class _Entry:
@@ -281,8 +284,14 @@ class RequestDispatcher:
                         entry.statistics.failed(code)
                 return found
         limit = self._element_limit()
+        if cached is not None and api.basis is not None:
+            request.remember = _remembering(entry, request, cached, api.basis)
+        forwards = entry.forwarded and not self.serves_controller
+        if end - body_start > LARGE_BODY_BYTES and not forwards:
+            body = bytes(buffer[body_start:end])
+            return self._begin_steps(entry, request, self._read_and_serve(entry, api, request, body, limit)) or None
         request.message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end, limit)
-        if entry.forwarded and not self.serves_controller:
+        if forwards:
             if api.screen is not None:
                 refusal = api.screen(entry.context, request, request.message)
                 if refusal is not None:
@@ -291,8 +300,6 @@ class RequestDispatcher:
                 self._forward(request, bytes(buffer[start:end]))
                 return None
 
-        if cached is not None and api.basis is not None:
-            request.remember = _remembering(entry, request, cached, api.basis)
         return self._build(entry, request, lambda: self._serve_steps(entry, api, request)) or None
 
     def _forward(self, request: Request, data: bytes) -> None:
@@ -336,6 +343,14 @@ class RequestDispatcher:
             return response
 
         return divide(request, division, attribute, serve, refuse)
+
+    def _read_and_serve(self, entry: _Entry, api: DeclaredApi[Any], request: Request, body: bytes, limit: int) -> Steps:
+        """The whole work on a large request; None where the handler parked it."""
+        request.message = yield from read_in_steps(entry.spec.request, request.api_version, body, limit)
+        response = self._serve_steps(entry, api, request)
+        if isinstance(response, Generator):
+            response = yield from response
+        return response
 
     def _build(self, entry: _Entry, request: Request, build: Callable[[], object | None]) -> list[Part] | None:
         """Run `build` and encode; an error becomes the response that the API has for it, else ProtocolError.
@@ -384,15 +399,20 @@ class RequestDispatcher:
         steps = self._encoded(entry, request, response)
         channel_id = request.channel.id
 
+        def forget() -> None:
+            if self._stepped.get(channel_id) is answer:
+                del self._stepped[channel_id]
+
         def ended(parts: list[Part]) -> None:
-            worked = getattr(request.channel, "worked", None)
-            if worked is not None:
-                worked(self._stepped[channel_id].spent_s)
-            del self._stepped[channel_id]
-            self.finish_parked(request, parts)
+            forget()
+            if parts:
+                worked = getattr(request.channel, "worked", None)
+                if worked is not None:
+                    worked(answer.spent_s)
+                self.finish_parked(request, parts)
 
         def failed(error: Exception) -> None:
-            del self._stepped[channel_id]
+            forget()
             if isinstance(error, ProtocolError):
                 self._context.statistics.protocol_errors.value += 1
                 request.channel.close(str(error))
@@ -402,18 +422,21 @@ class RequestDispatcher:
 
         answer = SteppedAnswer(steps, self._monotonic, shares, ended, failed)
         self._stepped[channel_id] = answer
-        parts: list[Part] | None = None
         try:
-            parts = answer.begin()
-        finally:
-            if parts is not None:
-                del self._stepped[channel_id]
-        return parts
+            parts: list[Part] | None = answer.begin()
+        except BaseException:
+            forget()
+            raise
+        if parts is not None:
+            forget()
+        return parts or None
 
     def _encoded(self, entry: _Entry, request: Request, steps: Steps) -> Steps:
         """`_build` and the encoding for a response that is made in steps."""
         try:
             response = yield from steps
+            if response is None:
+                return []
             if request.amend is not None:
                 response = request.amend(response)
             if entry.stepped_error_codes is None:
