@@ -283,15 +283,16 @@ class RequestDispatcher:
                     for code in entry.cache.errors.get(cached, ()):
                         entry.statistics.failed(code)
                 return found
-        limit = self._element_limit()
         if cached is not None and api.basis is not None:
             request.remember = _remembering(entry, request, cached, api.basis)
-        forwards = entry.forwarded and not self.serves_controller
-        if end - body_start > LARGE_BODY_BYTES and not forwards:
-            body = bytes(buffer[body_start:end])
-            return self._begin_steps(entry, request, self._read_and_serve(entry, api, request, body, limit)) or None
+        if end - body_start > LARGE_BODY_BYTES:
+            frame = bytes(buffer[start:end])
+            return self._begin_steps(
+                entry, request, self._read_and_serve(entry, api, request, frame, body_start - start)
+            )
+        limit = self._element_limit()
         request.message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end, limit)
-        if forwards:
+        if entry.forwarded and not self.serves_controller:
             if api.screen is not None:
                 refusal = api.screen(entry.context, request, request.message)
                 if refusal is not None:
@@ -344,9 +345,19 @@ class RequestDispatcher:
 
         return divide(request, division, attribute, serve, refuse)
 
-    def _read_and_serve(self, entry: _Entry, api: DeclaredApi[Any], request: Request, body: bytes, limit: int) -> Steps:
-        """The whole work on a large request; None where the handler parked it."""
-        request.message = yield from read_in_steps(entry.spec.request, request.api_version, body, limit)
+    def _read_and_serve(
+        self, entry: _Entry, api: DeclaredApi[Any], request: Request, frame: bytes, body_start: int
+    ) -> Steps:
+        """The whole work on a large request; None where it is parked elsewhere."""
+        limit = self._element_limit()
+        request.message = yield from read_in_steps(entry.spec.request, request.api_version, frame[body_start:], limit)
+        if entry.forwarded and not self.serves_controller:
+            refusal = None if api.screen is None else api.screen(entry.context, request, request.message)
+            if refusal is not None:
+                return refusal
+            if not self._context.controller.local:
+                self._forward(request, frame)
+                return None
         response = self._serve_steps(entry, api, request)
         if isinstance(response, Generator):
             response = yield from response

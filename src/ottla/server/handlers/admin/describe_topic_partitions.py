@@ -19,14 +19,13 @@ from ottla.protocol.messages.describe_topic_partitions import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need, split_allowed
+from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
+from ottla.server.stepped import Steps
 
 
-def handle(
-    context: AdminContext, request: Request, message: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+def handle(context: AdminContext, request: Request, message: DescribeTopicPartitionsRequest) -> Steps:
     """One page from the cursor on; the broker's `max.request.partition.size.limit` bounds it too."""
     cursor = message.cursor
     if cursor is not None and cursor.partition_index < 0:
@@ -35,15 +34,19 @@ def handle(
     limit = max(1, min(limit, message.response_partition_limit))
     ask_all = not message.topics
     names = sorted(context.metadata.image.topics if ask_all else {topic.name for topic in message.topics})
-    names, refused = split_allowed(
-        names, lambda name: request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, told=not ask_all)
-    )
+    asked, names = names, []
+    refused: list[str] = []
+    for name in asked:
+        allowed = request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, told=not ask_all)
+        (names if allowed else refused).append(name)
+        yield None
     if cursor is not None and not ask_all and cursor.topic_name not in (*names, *refused):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "DescribeTopicPartitionsRequest topic list should contain the cursor topic."
         )
     response = DescribeTopicPartitionsResponse()
     for name in names:
+        yield None
         first = 0
         if cursor is not None:
             if name < cursor.topic_name:
