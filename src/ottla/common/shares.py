@@ -12,9 +12,12 @@ does not stop what is behind it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
 
 from ottla.common.clock import Scheduler
+
+T = TypeVar("T")
 
 TURN_S = 0.005
 """Time on the loop for all work in the line together, before the loop reads again."""
@@ -78,3 +81,13 @@ class LoopShares:
         finally:
             if line:
                 self._schedule()
+
+
+def finish(steps: Generator[Any, None, T]) -> T:
+    """What steps return that are few, or that nothing else waits for."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found

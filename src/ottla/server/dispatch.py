@@ -21,7 +21,7 @@ from ottla.common.acl import CLUSTER_NAME
 from ottla.common.channel import Channel, Part
 from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
-from ottla.common.shares import LoopShares
+from ottla.common.shares import LoopShares, finish
 from ottla.protocol.codec import read_in_steps, read_message
 from ottla.protocol.error_codes import compile_error_codes, compile_stepped_error_codes
 from ottla.protocol.framing import SIZE_BYTES
@@ -376,6 +376,9 @@ class RequestDispatcher:
                 return self._begin_steps(entry, request, response)
             if request.amend is not None:
                 response = request.amend(response)
+                if isinstance(response, Generator):
+                    request.amend = None
+                    return self._begin_steps(entry, request, response)
             self._count_errors(entry, request, entry.error_codes(response))
         except (ProtocolError, InvariantError):
             raise
@@ -394,7 +397,10 @@ class RequestDispatcher:
             self._context.failures(entry.name, error)
             return entry.failed(request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
         response = entry.failed(request, error.code, error.message)
-        return response if request.amend is None or response is None else request.amend(response)
+        if request.amend is None or response is None:
+            return response
+        amended = request.amend(response)
+        return finish(amended) if isinstance(amended, Generator) else amended
 
     def _count_errors(self, entry: _Entry, request: Request, errors: list[int]) -> None:
         if errors:
@@ -450,6 +456,8 @@ class RequestDispatcher:
                 return []
             if request.amend is not None:
                 response = request.amend(response)
+                if isinstance(response, Generator):
+                    response = yield from response
             if entry.stepped_error_codes is None:
                 entry.stepped_error_codes = compile_stepped_error_codes(entry.spec.response)
             self._count_errors(entry, request, (yield from entry.stepped_error_codes(response)))

@@ -159,7 +159,10 @@ def _answer_part(part: PartRequest, serve: Serve, refuse: Refuse) -> Steps:
             response = yield from response
     except KafkaError as error:
         response = refuse(part, error)
-    return response if part.amend is None else part.amend(response)
+    if part.amend is None:
+        return response
+    amended = part.amend(response)
+    return (yield from amended) if isinstance(amended, Generator) else amended
 
 
 class SteppedAnswer:

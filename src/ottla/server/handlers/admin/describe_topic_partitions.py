@@ -33,7 +33,8 @@ def handle(context: AdminContext, request: Request, message: DescribeTopicPartit
     limit = context.config.get_int("max.request.partition.size.limit")
     limit = max(1, min(limit, message.response_partition_limit))
     ask_all = not message.topics
-    names = sorted(context.metadata.image.topics if ask_all else {topic.name for topic in message.topics})
+    image = context.metadata.image
+    names = sorted(image.topics if ask_all else {topic.name for topic in message.topics})
     asked, names = names, []
     refused: list[str] = []
     for name in asked:
@@ -56,7 +57,7 @@ def handle(context: AdminContext, request: Request, message: DescribeTopicPartit
         if limit <= 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
-        taken, following = _append_topic(context, request, response, name, first, limit)
+        taken, following = _append_topic(image, request, response, name, first, limit)
         limit -= taken
         if following is not None:
             response.next_cursor = Cursor(topic_name=name, partition_index=following)
@@ -70,7 +71,7 @@ def handle(context: AdminContext, request: Request, message: DescribeTopicPartit
 
 
 def _append_topic(
-    context: AdminContext,
+    image: MetadataImage,
     request: Request,
     response: DescribeTopicPartitionsResponse,
     name: str,
@@ -78,7 +79,6 @@ def _append_topic(
     limit: int,
 ) -> tuple[int, int | None]:
     """Add a topic from partition `first` on; returns how many partitions came and which would be next."""
-    image = context.metadata.image
     topic = image.topic(name)
     operations = request.authorized_operations(ResourceType.TOPIC, name)
     if topic is None:
