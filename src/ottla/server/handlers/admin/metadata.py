@@ -14,7 +14,7 @@ from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.common.internal_topics import INTERNAL_TOPICS
-from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.topic_names import CLUSTER_METADATA_TOPIC, unknown_name, unknown_topic, validate_topic_name
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
@@ -104,7 +104,10 @@ def _describe(context: AdminContext, request: Request, message: MetadataRequest,
                 operations = NOT_REQUESTED
                 if asks_operations:
                     operations = request.authorized_operations(ResourceType.TOPIC, topic.name)
-                response.topics.append((yield from _topic(image, topic, operations)))
+                if len(topic.partitions) <= PARTITIONS_PER_STEP:
+                    response.topics.append(_topic(image, topic, operations))
+                else:
+                    response.topics.append((yield from _large_topic(image, topic, operations)))
             yield None
         return response
     answered: set[tuple[str | None, Uuid]] = set()
@@ -123,8 +126,10 @@ def _describe(context: AdminContext, request: Request, message: MetadataRequest,
         operations = request.authorized_operations(ResourceType.TOPIC, name) if described else NOT_REQUESTED
         if isinstance(found, ErrorCode):
             response.topics.append(_unknown(asked, found, request.api_version, operations))
+        elif len(found.partitions) <= PARTITIONS_PER_STEP:
+            response.topics.append(_topic(image, found, operations))
         else:
-            response.topics.append((yield from _topic(image, found, operations)))
+            response.topics.append((yield from _large_topic(image, found, operations)))
         yield None
     return response
 
@@ -166,29 +171,42 @@ def _refused(asked: MetadataRequestTopic, api_version: int) -> MetadataResponseT
     return row
 
 
-def _topic(image: MetadataImage, topic: TopicImage, operations: int) -> Generator[None, None, MetadataResponseTopic]:
-    described = MetadataResponseTopic(
+def _topic(image: MetadataImage, topic: TopicImage, operations: int) -> MetadataResponseTopic:
+    row = _topic_row(topic, operations)
+    row.partitions = [_partition(image, index, partition) for index, partition in topic.partitions.items()]
+    return row
+
+
+def _large_topic(
+    image: MetadataImage, topic: TopicImage, operations: int
+) -> Generator[None, None, MetadataResponseTopic]:
+    row = _topic_row(topic, operations)
+    for index, partition in topic.partitions.items():
+        row.partitions.append(_partition(image, index, partition))
+        if len(row.partitions) % PARTITIONS_PER_STEP == 0:
+            yield
+    return row
+
+
+def _topic_row(topic: TopicImage, operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         topic_authorized_operations=operations,
     )
-    rows = described.partitions
-    for index, partition in topic.partitions.items():
-        rows.append(
-            MetadataResponsePartition(
-                error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
-                partition_index=index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                offline_replicas=image.offline_replicas(partition),
-            )
-        )
-        if len(rows) % PARTITIONS_PER_STEP == 0:
-            yield
-    return described
+
+
+def _partition(image: MetadataImage, index: int, partition: PartitionImage) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=image.offline_replicas(partition),
+    )
 
 
 def error_response(message: MetadataRequest, code: ErrorCode, text: str) -> MetadataResponse:
