@@ -31,6 +31,7 @@ def handle(context: DataContext, request: Request, message: DescribeProducersReq
     response = DescribeProducersResponse()
     described: set[tuple[str, int]] = set()
     for topic in message.topics:
+        yield None
         answers = []
         unknown = None if context.metadata.image.find(topic.name) is not None else unknown_name(topic.name)
         for index in topic.partition_indexes:
