@@ -13,6 +13,7 @@ steadier figure where others use the machine. An answer above the limit makes th
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
 import os
 import socket
@@ -87,10 +88,8 @@ def flood(address: str, frame: bytes, stopped: threading.Event) -> None:
             client.settimeout(0.2)
             reader = threading.Thread(target=drain, args=(client, stopped))
             reader.start()
-            try:
+            with contextlib.suppress(OSError):
                 client.sendall(frame * PIPELINED)
-            except OSError:
-                pass
             reader.join()
 
 

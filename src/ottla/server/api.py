@@ -120,7 +120,6 @@ class DeclaredApi(Api[ContextT_contra]):
         throttled: bool = True,
         forwarded: bool | Screen[ContextT_contra] = False,
         basis: Basis[ContextT_contra] | None = None,
-        division: Division | None = None,
     ) -> None:
         super().__init__(key, listeners=listeners, needs=needs, item_needs=item_needs, throttled=throttled)
         self.handle = handle
@@ -129,9 +128,14 @@ class DeclaredApi(Api[ContextT_contra]):
         self.screen = None if isinstance(forwarded, bool) else forwarded
         self.guard = guard
         self.basis = basis
-        self.division = division
+        self.division: Division | None = None
         self.only_on: str | None = None
         """The listener that serves it; None for each of its kind."""
+
+    def divided(self, division: Division | None) -> DeclaredApi[ContextT_contra]:
+        """The row with a division."""
+        self.division = division
+        return self
 
     def served_only_on(self, listener_name: str) -> DeclaredApi[ContextT_contra]:
         """The row for one listener: on others of the same node there is no such API."""

@@ -140,8 +140,7 @@ def decided(
         item_needs=item_needs,
         guard=guard,
         forwarded=forwarded,
-        division=division,
-    )
+    ).divided(division)
 
 
 def _outcome(response: object | None, error: BaseException | None) -> object:

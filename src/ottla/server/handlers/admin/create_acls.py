@@ -46,5 +46,4 @@ CREATE_ACLS = DeclaredApi(
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
-    division=Division(("creations",), "results"),
-)
+).divided(Division(("creations",), "results"))

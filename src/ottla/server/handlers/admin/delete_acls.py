@@ -45,5 +45,4 @@ DELETE_ACLS = DeclaredApi(
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
-    division=Division(("filters",), "filter_results", items=1),
-)
+).divided(Division(("filters",), "filter_results", items=1))

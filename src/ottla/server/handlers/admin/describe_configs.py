@@ -62,5 +62,4 @@ DESCRIBE_CONFIGS = DeclaredApi(
         Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
         Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP),
     ),
-    division=Division(("resources",), "results", _what_is_asked, mentions=1, items=8),
-)
+).divided(Division(("resources",), "results", _what_is_asked, mentions=1, items=8))

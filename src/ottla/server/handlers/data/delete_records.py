@@ -140,5 +140,4 @@ DELETE_RECORDS = DeclaredApi(
     error_response,
     guard=guard,
     item_needs=(Need(AclOperation.DELETE, ResourceType.TOPIC),),
-    division=Division(("topics",), "topics", lambda topic: topic.name, items=256),
-)
+).divided(Division(("topics",), "topics", lambda topic: topic.name, items=256))

@@ -204,5 +204,4 @@ LIST_OFFSETS = DeclaredApi(
     error_response,
     guard=guard,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.TOPIC),),
-    division=Division(("topics",), "topics", lambda topic: topic.name, items=256),
-)
+).divided(Division(("topics",), "topics", lambda topic: topic.name, items=256))

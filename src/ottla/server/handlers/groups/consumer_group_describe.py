@@ -99,5 +99,4 @@ CONSUMER_GROUP_DESCRIBE = DeclaredApi(
     error_response,
     guard=guard,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP), Need(AclOperation.DESCRIBE, ResourceType.TOPIC)),
-    division=Division(("group_ids",), "groups", itself, mentions=1, items=16),
-)
+).divided(Division(("group_ids",), "groups", itself, mentions=1, items=16))

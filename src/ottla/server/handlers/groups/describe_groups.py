@@ -49,5 +49,4 @@ DESCRIBE_GROUPS = DeclaredApi(
     error_response,
     guard=guard,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP),),
-    division=Division(("groups",), "groups", itself, mentions=1, items=16),
-)
+).divided(Division(("groups",), "groups", itself, mentions=1, items=16))

@@ -168,5 +168,4 @@ FIND_COORDINATOR = DeclaredApi(
         Need(AclOperation.DESCRIBE, ResourceType.GROUP),
         Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
     ),
-    division=Division(("coordinator_keys",), "coordinators", itself, mentions=1),
-)
+).divided(Division(("coordinator_keys",), "coordinators", itself, mentions=1))

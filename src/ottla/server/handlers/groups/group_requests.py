@@ -50,7 +50,7 @@ def coordinated(
             return
         ask(context.group_coordinator, request_context(request), message, request.answer_with)
 
-    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard, division=division)
+    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(division)
 
 
 def request_context(request: Request) -> RequestContext:

@@ -32,4 +32,4 @@ def coordinated(
     def handle(context: TransactionContext, request: Request, message: Any) -> None:
         ask(context.coordinator, request.api_version, message, request.answer_with)
 
-    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard, division=division)
+    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(division)
