@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from ottla.common.shares import TURN_S, LoopShares
 from ottla.net import connection as connection_module
 from ottla.net.connection import MAX_REQUESTS_PER_TURN
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionLimits
@@ -436,5 +437,42 @@ def test_unused_large_buffer_is_given_back(network, make_frame):
         await net.send(client, make_frame(b"E" + bytes(5_000_000)))
         assert len(await net.response(client)) == 5_000_000
         assert connection._own is None
+
+    network.run(body)
+
+
+class StillClock:
+    """The loop with a clock that only the test moves."""
+
+    def __init__(self, loop):
+        self._loop = loop
+        self.now_s = 0.0
+
+    def time(self):
+        return self.now_s
+
+    def __getattr__(self, name):
+        return getattr(self._loop, name)
+
+
+def test_a_pipeline_of_slow_requests_gets_one_turn_of_time(network, make_frame):
+    """Each request takes 3 of the 5 ms that a turn has: two are served, then the other connection is."""
+
+    async def body(net):
+        clock = net.connections.loop = StillClock(net.loop)
+        net.connections.shares = LoopShares(clock.time, net.loop)
+
+        def slow():
+            clock.now_s += 0.6 * TURN_S
+            return [make_frame(b"done")]
+
+        net.dispatcher.answers[b"slow"] = slow
+        slow_client, other = await net.connect(), await net.connect()
+        await net.until(lambda: len(net.connections.connections) == 2)
+        fill(slow_client, make_frame(b"Aslow") * 20)
+        fill(other, make_frame(b"Eother"))
+        await net.until(lambda: b"Eother" in net.dispatcher.requests)
+        assert net.dispatcher.requests.index(b"Eother") <= 4
+        assert [await net.response(slow_client) for _ in range(20)] == [b"done"] * 20
 
     network.run(body)

@@ -6,7 +6,7 @@ are valid take effect together. What ACLs mean is `security.acl_index`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from enum import IntEnum
 from typing import Any
 
@@ -14,6 +14,7 @@ from ottla.common.acl import CLUSTER_NAME, WILDCARD, Acl, AclOperation, PatternT
 from ottla.common.config_keys_bounds import MAX_ACLS
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.feature_levels import CIDR_ACLS, METADATA_LEVELS
+from ottla.common.shares import finish
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.bounds import MAX_HOST_BYTES, check_count, check_name, is_too_long
 from ottla.metadata.image import MetadataImage, metadata_level
@@ -171,11 +172,22 @@ def handle_delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Cont
     return ControllerResult([versioned(RemoveAccessControlEntryRecord(id=acl_id)) for acl_id in removed], response)
 
 
+ACLS_PER_STEP = 256
+"""ACLs that one step compares with a filter."""
+
+
 def describe_acls(image: MetadataImage, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """What matches the filter, resource by resource. Raises KafkaError INVALID_REQUEST."""
+    """What matches the filter, at once."""
+    return finish(matching_acls(image, request))
+
+
+def matching_acls(image: MetadataImage, request: DescribeAclsRequest) -> Generator[None, None, DescribeAclsResponse]:
+    """What matches the filter, resource by resource, in short steps. Raises KafkaError INVALID_REQUEST."""
     matches = acl_filter(request)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    for acl in image.acls.values():
+    for count, acl in enumerate(image.acls.values()):
+        if count % ACLS_PER_STEP == 0:
+            yield
         if matches(acl):
             key = acl.resource_type, acl.resource_name, acl.pattern_type
             resource = resources.get(key)

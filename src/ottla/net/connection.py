@@ -8,6 +8,8 @@ the reads of a busy connection stay large.
 Invariants:
 - A connection that always has more to read gives the others their turn after each read that filled its buffer and
   completed a frame: libuv would read 32 times in a row, which is a tenth of a second of produced records.
+- A connection that has used `TURN_S` of the loop in one turn reads and serves no more, and goes behind all others that
+  have (`LoopShares`). So a pipeline costs other clients one turn, however expensive its requests are.
 - One request is in work at a time. Frames behind it wait, unparsed, and as soon as any wait, reading pauses: so a
   connection holds at most one socket read beyond the frame that it collects, and responses leave in order.
 - No request is served while output waits: a reader that doesn't read stops being served.
@@ -26,9 +28,11 @@ from typing import cast
 
 from ottla.common.acl import ANONYMOUS
 from ottla.common.channel import Gate, Part
+from ottla.common.clock import TimerHandle
 from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import InvariantError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.shares import TURN_S
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionSet
 from ottla.net.connection_state import (
     ANSWER,
@@ -75,7 +79,7 @@ MAX_RETAINED_BYTES = 2 * 1024 * 1024
 COALESCED_BYTES = 256 * 1024
 """Responses of one read are sent together up to this size."""
 MAX_REQUESTS_PER_TURN = 32
-"""Then others get their turn: 64 KiB hold two thousand requests whose answers are large."""
+"""Then others get their turn, also where the time is not over: so many answers are held at most."""
 HALF_CLOSED_GRACE_S = 30.0
 """How long a parked request of a peer that has shut down its sending side may take."""
 CLOSING_GRACE_S = 30.0
@@ -141,7 +145,7 @@ class Connection(Served):
         self._room = 0
         """Bytes that the read under way may bring."""
         self._has_asked = False
-        self._unmuting: asyncio.Handle | None = None
+        self._unmuting: TimerHandle | None = None
         """What ends the mute."""
         self._muted_until = 0.0
         """By the loop's clock; 0 while it is not muted, or for a turn of the loop only."""
@@ -298,7 +302,7 @@ class Connection(Served):
             self.outbound.send(parts)
         if state.phase is HELD or state.phase is HALF_CLOSED:
             # Not at once: this may be called from inside the request of another connection.
-            self._let_others_go_first()
+            self._go_behind_others()
 
     def close(self, reason: str) -> None:
         """Close once what was sent has left; idempotent. Frames that wait are not served."""
@@ -367,7 +371,9 @@ class Connection(Served):
         first = start
         responses: list[Part] = []
         waiting_bytes = 0
-        for _ in range(MAX_REQUESTS_PER_TURN):
+        monotonic = self._owner.loop.time
+        deadline_s = monotonic() + TURN_S
+        for count in range(MAX_REQUESTS_PER_TURN):
             if end - start < 4:
                 break
             try:
@@ -376,6 +382,9 @@ class Connection(Served):
                 self._refuse(f"{error} ({self._limit_name()})")
                 break
             if end - start - 4 < size:
+                break
+            if count and monotonic() >= deadline_s:
+                self._go_behind_others()
                 break
             frame_start = start + 4
             start = frame_start + size
@@ -500,7 +509,10 @@ class Connection(Served):
     def _let_others_go_first(self) -> None:
         self._mute(self._owner.loop.call_soon(self._unmute))
 
-    def _mute(self, unmuting: asyncio.Handle) -> None:
+    def _go_behind_others(self) -> None:
+        self._mute(self._owner.shares.add(self._unmute))
+
+    def _mute(self, unmuting: TimerHandle) -> None:
         """Neither read nor serve until `unmuting` runs, in place of what would have ended a mute before."""
         state = self.state
         self._stop_muting()

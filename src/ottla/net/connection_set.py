@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.common.channel import Dispatcher
 from ottla.common.clock import BlockingPool, TimerHandle
+from ottla.common.shares import LoopShares
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.outbound import Scratch
 from ottla.net.sender import Senders
@@ -141,6 +142,7 @@ class ConnectionSet:
         "receive_view",
         "scratch",
         "senders",
+        "shares",
     )
 
     def __init__(
@@ -162,6 +164,8 @@ class ConnectionSet:
         self.receive_view = memoryview(self.receive_buffer)
         self.scratch = Scratch()
         self.senders = Senders(pool)
+        self.shares = LoopShares(loop.time, loop)
+        """Where a connection waits that has used its share of the loop."""
         self.connections: dict[int, Member] = {}
         self._per_host: dict[str, int] = {}
         self._admitted = 0

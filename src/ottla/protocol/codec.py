@@ -6,14 +6,15 @@ parsers). The only error a reader raises is ProtocolError, whatever the bytes.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from struct import error as StructError
 from typing import TypeVar
 
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
-from ottla.protocol.reader import compile_reader
+from ottla.protocol.reader import compile_reader, compile_stepped_reader
 from ottla.protocol.schema import Schema, schema_of
-from ottla.protocol.writer import compile_writer
+from ottla.protocol.writer import compile_stepped_writer, compile_writer
 
 T = TypeVar("T")
 
@@ -48,10 +49,34 @@ def read_message(
     try:
         message, consumed = read(data, max_elements)
     except UnicodeDecodeError:
-        raise ProtocolError(f"{cls.__name__} v{version} holds a string that is not UTF-8") from None
+        raise _not_utf8(cls, version) from None
     except (IndexError, StructError):
-        raise ProtocolError(f"{cls.__name__} v{version} ends too early") from None
+        raise _too_short(cls, version) from None
     return message, start + consumed
+
+
+def read_in_steps(cls: type[T], version: int, data: bytes, max_elements: int) -> Generator[None, None, T]:
+    """As `read_message` in short steps, for a message that is large; what follows the message is ignored."""
+    schema = _check_version(cls, version)
+    read = schema.stepped_readers.get(version)
+    if read is None:
+        read = schema.stepped_readers[version] = compile_stepped_reader(cls, version)
+    try:
+        message, _ = yield from read(data, max_elements)
+    except UnicodeDecodeError:
+        raise _not_utf8(cls, version) from None
+    except (IndexError, StructError):
+        raise _too_short(cls, version) from None
+    found: T = message
+    return found
+
+
+def _not_utf8(cls: type, version: int) -> ProtocolError:
+    return ProtocolError(f"{cls.__name__} v{version} holds a string that is not UTF-8")
+
+
+def _too_short(cls: type, version: int) -> ProtocolError:
+    return ProtocolError(f"{cls.__name__} v{version} ends too early")
 
 
 def write_message(message: object, version: int, out: bytearray) -> None:
@@ -64,3 +89,12 @@ def write_message(message: object, version: int, out: bytearray) -> None:
     if write is None:
         write = schema.writers[version] = compile_writer(type(message), version)
     write(message, out)
+
+
+def write_in_steps(message: object, version: int, out: bytearray) -> Iterator[None]:
+    """As `write_message`, in short steps: a message that is large would keep others waiting."""
+    schema = _check_version(type(message), version)
+    write = schema.stepped_writers.get(version)
+    if write is None:
+        write = schema.stepped_writers[version] = compile_stepped_writer(type(message), version)
+    return write(message, out)

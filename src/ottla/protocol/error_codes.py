@@ -7,7 +7,7 @@ one comparison. Left out: which of the fields a version carries, since a handler
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from ottla.protocol.schema import INT16, ArrayType, Field, Primitive, schema_of
@@ -18,16 +18,27 @@ _NAME = "error_code"
 
 def compile_error_codes(response: type) -> Callable[[Any], list[int]]:
     """A function from a message of this class to the error codes in it that are not 0, in the order of its fields."""
+    return _compile(response, stepped=False)
+
+
+def compile_stepped_error_codes(response: type) -> Callable[[Any], Generator[None, None, list[int]]]:
+    """The same in short steps, for messages that are large."""
+    return _compile(response, stepped=True)
+
+
+def _compile(response: type, *, stepped: bool) -> Callable[[Any], Any]:
     source = Source({})
     source.line("def error_codes(message):")
     source.indent()
     source.line("found = []")
-    _walk(source, response, "message")
+    _walk(source, response, "message", stepped)
+    if stepped:
+        source.line("yield")
     source.line("return found")
     return source.compile("error_codes", f"error codes of {response.__name__}")
 
 
-def _walk(source: Source, cls: type, variable: str) -> None:
+def _walk(source: Source, cls: type, variable: str, stepped: bool) -> None:
     for field in schema_of(cls).fields:
         if field.name == _NAME and field.type is INT16:
             source.line(f"if {variable}.{_NAME}:")
@@ -45,7 +56,9 @@ def _walk(source: Source, cls: type, variable: str) -> None:
             source.line(f"{nested} = {variable}.{field.name}")
             source.line(f"if {nested} is not None:")
         source.indent()
-        _walk(source, inner, nested)
+        _walk(source, inner, nested, stepped)
+        if stepped:
+            source.line("yield")
         source.dedent()
 
 

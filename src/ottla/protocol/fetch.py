@@ -144,12 +144,14 @@ class FetchPartitionResult(NamedTuple):
     snapshot_id: tuple[int, int] | None = None
 
 
-def parse_fetch(version: int, buffer: bytearray, start: int, end: int) -> ParsedFetchRequest:
+def parse_fetch(
+    version: int, buffer: bytearray, start: int, end: int, max_elements: int = MAX_REQUEST_ELEMENTS
+) -> ParsedFetchRequest:
     """The request body in `buffer[start:end]`, versions 0 to 18; raises ProtocolError for anything malformed."""
     try:
         if version >= FLEXIBLE_FROM:
-            return _parse_flexible(version, buffer, start, end)
-        return _parse_classic(version, buffer, start, end)
+            return _parse_flexible(version, buffer, start, end, max_elements)
+        return _parse_classic(version, buffer, start, end, max_elements)
     except UnicodeDecodeError:
         raise ProtocolError(f"Fetch v{version} holds a string that is not UTF-8") from None
     except (IndexError, StructError):
@@ -160,7 +162,7 @@ def _exceeds(what: str) -> ProtocolError:
     return ProtocolError(f"{what} of a Fetch request exceeds the bytes left")
 
 
-def _parse_classic(version: int, buffer: bytearray, start: int, end: int) -> ParsedFetchRequest:
+def _parse_classic(version: int, buffer: bytearray, start: int, end: int, max_elements: int) -> ParsedFetchRequest:
     request = ParsedFetchRequest()
     head = _HEAD_7 if version >= 7 else _HEAD_4 if version >= BATCHES_FROM else _HEAD_3 if version == 3 else _HEAD_0
     values = head.unpack_from(buffer, start)
@@ -173,7 +175,9 @@ def _parse_classic(version: int, buffer: bytearray, start: int, end: int) -> Par
     position = start + head.size
     layout = _PARTITION_9 if version >= 9 else _PARTITION_5 if version >= 5 else _PARTITION_4
     topic_count, position = _classic_count(buffer, position, end, 6)
-    budget = MAX_REQUEST_ELEMENTS - topic_count
+    budget = max_elements - topic_count
+    if budget < 0:
+        raise ProtocolError("a Fetch request has more topics than allowed")
     for _ in range(topic_count):
         topic, position = _classic_string(buffer, position, end)
         count, position = _classic_count(buffer, position, end, layout.size)
@@ -204,6 +208,8 @@ def _parse_classic_forgotten(
 ) -> int:
     topic_count, position = _classic_count(buffer, position, end, 6)
     budget -= topic_count
+    if budget < 0:
+        raise ProtocolError("a Fetch request has more topics than allowed")
     for _ in range(topic_count):
         topic, position = _classic_string(buffer, position, end)
         count, position = _classic_count(buffer, position, end, 4)
@@ -233,7 +239,7 @@ def _classic_string(buffer: bytearray, position: int, end: int) -> tuple[str, in
     return buffer[position : position + size].decode(), position + size
 
 
-def _parse_flexible(version: int, buffer: bytearray, start: int, end: int) -> ParsedFetchRequest:
+def _parse_flexible(version: int, buffer: bytearray, start: int, end: int, max_elements: int) -> ParsedFetchRequest:
     new_tuple = tuple.__new__
     request = ParsedFetchRequest()
     position = start
@@ -251,7 +257,9 @@ def _parse_flexible(version: int, buffer: bytearray, start: int, end: int) -> Pa
     ) = _HEAD_15.unpack_from(buffer, position)
     position += _HEAD_15.size
     topic_count, position = _compact_count(buffer, position, end, 3)
-    budget = MAX_REQUEST_ELEMENTS - topic_count
+    budget = max_elements - topic_count
+    if budget < 0:
+        raise ProtocolError("a Fetch request has more topics than allowed")
     for _ in range(topic_count):
         topic, position = _flexible_topic(version, buffer, position, end)
         count, position = _compact_count(buffer, position, end, _PARTITION_12.size + 1)
@@ -310,6 +318,8 @@ def _parse_flexible_forgotten(
 ) -> int:
     topic_count, position = _compact_count(buffer, position, end, 3)
     budget -= topic_count
+    if budget < 0:
+        raise ProtocolError("a Fetch request has more topics than allowed")
     for _ in range(topic_count):
         topic, position = _flexible_topic(version, buffer, position, end)
         count, position = _compact_count(buffer, position, end, 4)

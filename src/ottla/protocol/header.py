@@ -6,12 +6,13 @@ version; version 2 adds a tag section. A response header is the correlation id; 
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from struct import Struct
 from typing import Any
 
 from ottla.common.disk import Buffer
 from ottla.common.errors import ProtocolError
-from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
+from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_in_steps, write_message
 from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.registry import API
 from ottla.protocol.tags import skip_tags
@@ -76,12 +77,27 @@ def read_client_id(
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: object) -> bytes:
     """A whole response frame, size prefix included. Raises KafkaError as `write_message` does."""
-    out = bytearray(_RESPONSE.pack(0, correlation_id))
-    if API[api_key].response_header_version(version):
-        out.append(0)
+    out = _response_head(api_key, version, correlation_id)
     write_message(message, version, out)
     _SIZE.pack_into(out, 0, len(out) - SIZE_BYTES)
     return bytes(out)
+
+
+def encode_response_in_steps(
+    api_key: int, version: int, correlation_id: int, message: object
+) -> Generator[None, None, bytes]:
+    """The same in short steps; the message must not change between them."""
+    out = _response_head(api_key, version, correlation_id)
+    yield from write_in_steps(message, version, out)
+    _SIZE.pack_into(out, 0, len(out) - SIZE_BYTES)
+    return bytes(out)
+
+
+def _response_head(api_key: int, version: int, correlation_id: int) -> bytearray:
+    out = bytearray(_RESPONSE.pack(0, correlation_id))
+    if API[api_key].response_header_version(version):
+        out.append(0)
+    return out
 
 
 def request_frame(api_key: int, version: int, correlation_id: int, client_id: str | None, body: Buffer) -> bytes:

@@ -98,12 +98,14 @@ class ProducePartitionResult(NamedTuple):
     current_leader: tuple[int, int] | None = None
 
 
-def parse_produce(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest:
+def parse_produce(
+    version: int, buffer: bytearray, start: int, end: int, max_elements: int = MAX_REQUEST_ELEMENTS
+) -> ParsedProduceRequest:
     """The request body in `buffer[start:end]`, versions 0 to 13; raises ProtocolError for anything malformed."""
     try:
         if version >= FLEXIBLE_FROM:
-            return _parse_one(version, buffer, start, end) or _parse_flexible(version, buffer, start, end)
-        return _parse_classic(version, buffer, start, end)
+            return _parse_one(version, buffer, start, end) or _parse_flexible(version, buffer, start, end, max_elements)
+        return _parse_classic(version, buffer, start, end, max_elements)
     except UnicodeDecodeError:
         raise ProtocolError(f"Produce v{version} holds a string that is not UTF-8") from None
     except (IndexError, StructError):
@@ -114,7 +116,7 @@ def _exceeds(what: str) -> ProtocolError:
     return ProtocolError(f"{what} of a Produce request exceeds the bytes left, or what it may have")
 
 
-def _parse_classic(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest:
+def _parse_classic(version: int, buffer: bytearray, start: int, end: int, max_elements: int) -> ParsedProduceRequest:
     int16, int32, index_size = _INT16.unpack_from, _INT32.unpack_from, _INDEX_SIZE.unpack_from
     position = start
     transactional_id = None
@@ -130,7 +132,9 @@ def _parse_classic(version: int, buffer: bytearray, start: int, end: int) -> Par
     position += 10
     if topic_count < 0 or topic_count * 6 > end - position:
         raise _exceeds("the topic count")
-    budget = MAX_REQUEST_ELEMENTS - topic_count
+    budget = max_elements - topic_count
+    if budget < 0:
+        raise ProtocolError("a Produce request has more topics than allowed")
     topics: list[tuple[Topic, list[tuple[int, int, int]]]] = []
     for _ in range(topic_count):
         (size,) = int16(buffer, position)
@@ -158,7 +162,7 @@ def _parse_classic(version: int, buffer: bytearray, start: int, end: int) -> Par
         topics.append((name, partitions))
     if position > end:
         raise _exceeds("the body")
-    return ParsedProduceRequest(transactional_id, acks, timeout_ms, topics, MAX_REQUEST_ELEMENTS - topic_count - budget)
+    return ParsedProduceRequest(transactional_id, acks, timeout_ms, topics, max_elements - topic_count - budget)
 
 
 def _parse_one(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest | None:
@@ -191,7 +195,7 @@ def _parse_one(version: int, buffer: bytearray, start: int, end: int) -> ParsedP
     return ParsedProduceRequest(None, acks, timeout_ms, [(topic, [(index, position, stop)])], 1)
 
 
-def _parse_flexible(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest:
+def _parse_flexible(version: int, buffer: bytearray, start: int, end: int, max_elements: int) -> ParsedProduceRequest:
     """Lengths of one byte are read in place: a call costs more than all the rest of such a field.
 
     What is read beyond `end` that way does no harm, since the position behind it is compared before anything is used.
@@ -212,7 +216,9 @@ def _parse_flexible(version: int, buffer: bytearray, start: int, end: int) -> Pa
     topic_count -= 1
     if topic_count < 0 or topic_count * 3 > end - position:
         raise _exceeds("the topic count")
-    budget = MAX_REQUEST_ELEMENTS - topic_count
+    budget = max_elements - topic_count
+    if budget < 0:
+        raise ProtocolError("a Produce request has more topics than allowed")
     topics: list[tuple[Topic, list[tuple[int, int, int]]]] = []
     for _ in range(topic_count):
         topic, position = _read_topic(version, buffer, position, end)
@@ -238,7 +244,7 @@ def _parse_flexible(version: int, buffer: bytearray, start: int, end: int) -> Pa
         position = position + 1 if position < end and not buffer[position] else skip_tags(buffer, position, end)
         topics.append((topic, partitions))
     skip_tags(buffer, position, end)
-    return ParsedProduceRequest(transactional_id, acks, timeout_ms, topics, MAX_REQUEST_ELEMENTS - topic_count - budget)
+    return ParsedProduceRequest(transactional_id, acks, timeout_ms, topics, max_elements - topic_count - budget)
 
 
 def _read_topic(version: int, buffer: bytearray, position: int, end: int) -> tuple[Topic, int]:

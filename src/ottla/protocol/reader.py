@@ -13,7 +13,7 @@ Nested structs are inlined: Kafka has no recursive ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct, unpack_from
 from typing import Any
 
@@ -25,6 +25,7 @@ from ottla.record.varint import read_unsigned_varint
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
 """Takes the bytes and the element budget, returns the message and the bytes consumed."""
+SteppedReader = Callable[[bytes, int], Generator[None, None, tuple[Any, int]]]
 
 MAX_STRUCT_TAGGED_FIELDS = 10_000
 """In the section of one struct, as in Apache Kafka from 4.4 on; the budget bounds those of the message together."""
@@ -48,6 +49,15 @@ def _exhausted() -> ProtocolError:
 
 def compile_reader(cls: type, version: int) -> Reader:
     """The reader of a message class at one version."""
+    return _compile(cls, version, stepped=False)
+
+
+def compile_stepped_reader(cls: type, version: int) -> SteppedReader:
+    """The same as a generator, which pauses after each element of an array."""
+    return _compile(cls, version, stepped=True)
+
+
+def _compile(cls: type, version: int, *, stepped: bool) -> Callable[..., Any]:
     flexible = version >= schema_of(cls).flexible_from
     namespace: dict[str, Any] = {
         "unpack_from": unpack_from,
@@ -58,13 +68,15 @@ def compile_reader(cls: type, version: int) -> Reader:
         "exhausted": _exhausted,
         "ProtocolError": ProtocolError,
     }
-    compiler = _ReaderCompiler(Source(namespace), version, flexible)
+    compiler = _ReaderCompiler(Source(namespace), version, flexible, stepped)
     source = compiler.source
     source.line("def read(data, budget):")
     source.indent()
     source.line("end = len(data)")
     source.line("p = 0")
     target = compiler.emit_struct(cls)
+    if stepped:
+        source.line("yield")
     source.line(f"return {target}, p")
     return source.compile("read", f"reader of {cls.__name__} v{version}")
 
@@ -72,12 +84,13 @@ def compile_reader(cls: type, version: int) -> Reader:
 class _ReaderCompiler:
     """Emits statements that advance `p`."""
 
-    __slots__ = ("flexible", "source", "version")
+    __slots__ = ("flexible", "source", "stepped", "version")
 
-    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+    def __init__(self, source: Source, version: int, flexible: bool, stepped: bool) -> None:
         self.source = source
         self.version = version
         self.flexible = flexible
+        self.stepped = stepped
 
     def emit_struct(self, cls: type) -> str:
         """Read a struct; returns the variable that holds it."""
@@ -217,6 +230,8 @@ class _ReaderCompiler:
             else:
                 element = self.emit_struct(item)
             source.line(f"{items}.append({element})")
+            if self.stepped:
+                source.line("yield")
             source.dedent()
         source.dedent()
 

@@ -19,7 +19,7 @@ This module only describes; `ottla.protocol.codec` reads and writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
@@ -164,10 +164,21 @@ def f(
 class Schema:
     """What the compiler needs to know of a struct; `flexible_from` and `versions` mean something for messages only.
 
-    `readers` and `writers` belong to `ottla.protocol.codec`: compiled functions by version.
+    `readers`, `writers` and their stepped forms belong to `ottla.protocol.codec`: compiled functions by version.
     """
 
-    __slots__ = ("_fields", "_names", "_specs", "api_key", "flexible_from", "readers", "versions", "writers")
+    __slots__ = (
+        "_fields",
+        "_names",
+        "_specs",
+        "api_key",
+        "flexible_from",
+        "readers",
+        "stepped_readers",
+        "stepped_writers",
+        "versions",
+        "writers",
+    )
 
     def __init__(
         self,
@@ -185,6 +196,8 @@ class Schema:
         self.api_key = api_key
         self.readers: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {}
         self.writers: dict[int, Callable[[Any, bytearray], None]] = {}
+        self.stepped_readers: dict[int, Callable[[bytes, int], Generator[None, None, tuple[Any, int]]]] = {}
+        self.stepped_writers: dict[int, Callable[[Any, bytearray], Iterator[None]]] = {}
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -8,7 +8,7 @@ caller and surface as they come.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct, pack
 from typing import Any
 
@@ -18,6 +18,7 @@ from ottla.protocol.source import Source, runs, tagged, untagged
 from ottla.record.varint import write_unsigned_varint
 
 Writer = Callable[[Any, bytearray], None]
+SteppedWriter = Callable[[Any, bytearray], Iterator[None]]
 
 MAX_STRING_BYTES = 0x7FFF
 """Kafka writes no longer string, not even in the compact form that could hold one."""
@@ -37,6 +38,15 @@ def _too_long(name: str) -> KafkaError:
 
 def compile_writer(cls: type, version: int) -> Writer:
     """The writer of a message class at one version."""
+    return _compile(cls, version, stepped=False)
+
+
+def compile_stepped_writer(cls: type, version: int) -> SteppedWriter:
+    """The same as an iterator, which pauses after each struct of an array: the message must not change meanwhile."""
+    return _compile(cls, version, stepped=True)
+
+
+def _compile(cls: type, version: int, *, stepped: bool) -> Callable[..., Any]:
     flexible = version >= schema_of(cls).flexible_from
     namespace: dict[str, Any] = {
         "pack": pack,
@@ -45,11 +55,13 @@ def compile_writer(cls: type, version: int) -> Writer:
         "null": _null,
         "too_long": _too_long,
     }
-    compiler = _WriterCompiler(Source(namespace), version, flexible)
+    compiler = _WriterCompiler(Source(namespace), version, flexible, stepped)
     source = compiler.source
     source.line("def write(m, out):")
     source.indent()
     compiler.emit_struct(cls, "m", "out")
+    if stepped:
+        source.line("yield")
     source.line("return None")
     return source.compile("write", f"writer of {cls.__name__} v{version}")
 
@@ -57,12 +69,13 @@ def compile_writer(cls: type, version: int) -> Writer:
 class _WriterCompiler:
     """Emits statements that extend the bytearray variable they are given."""
 
-    __slots__ = ("flexible", "source", "version")
+    __slots__ = ("flexible", "source", "stepped", "version")
 
-    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+    def __init__(self, source: Source, version: int, flexible: bool, stepped: bool) -> None:
         self.source = source
         self.version = version
         self.flexible = flexible
+        self.stepped = stepped
 
     def emit_struct(self, cls: type, value: str, out: str) -> None:
         fields = schema_of(cls).fields
@@ -168,6 +181,8 @@ class _WriterCompiler:
         source.indent()
         if not isinstance(item, Primitive):
             self.emit_struct(item, element, out)
+            if self.stepped:
+                source.line("yield")
         elif item.size:
             source.line(f"{out} += {element}")
         else:

@@ -18,11 +18,13 @@ from ottla.common.logs import AUDIT_LOGGER, RATE_LIMITED
 from ottla.security.acl_index import AclIndex, Decision, canonical_host
 
 MAX_REMEMBERED = 16_384
-"""Decisions; when there are more, all are made anew. One takes about 300 bytes."""
+"""Decisions; when there are more, all are forgotten. One takes about 300 bytes."""
 MAX_LOGGED_CHANGES = 20
 """ACLs of one request that the audit log shows; of more it has the number."""
 MAX_SHOWN_CHARACTERS = 256
 """Of a name in the audit log, which a client chose."""
+MAX_CHANGES = 1024
+"""More differences between two images make a new index."""
 
 _CHANGES = frozenset(
     {
@@ -43,7 +45,7 @@ Key = tuple[str, str, AclOperation, ResourceType, str]
 class StandardAuthorizer:
     """Implements `ottla.server.authorization.Authorizer`."""
 
-    __slots__ = ("_acls", "_audit", "_default", "_index", "_indexed", "_remembered", "_super_users")
+    __slots__ = ("_acls", "_audit", "_default", "_index", "_indexed", "_remembered", "_remembered_any", "_super_users")
 
     def __init__(
         self, acls: Callable[[], Mapping[Uuid, Acl] | None], super_users: Collection[str], *, allow_without_acls: bool
@@ -59,6 +61,7 @@ class StandardAuthorizer:
         self._indexed: Mapping[Uuid, Acl] | None = None
         self._index = AclIndex(())
         self._remembered: dict[Key, Decision] = {}
+        self._remembered_any: dict[tuple[str, str, AclOperation, ResourceType], bool] = {}
 
     def allows(
         self,
@@ -97,18 +100,39 @@ class StandardAuthorizer:
         # A name that no ACL has: super users, what everybody may, and what may be done with every resource.
         if self.allows(principal, client_host, operation, resource_type, "hardcode", request=request, told=False):
             return True
-        return self._is_current() and self._index.allows_any(
-            principal, canonical_host(client_host), operation, resource_type
-        )
+        if not self._is_current():
+            return False
+        key = principal, client_host, operation, resource_type
+        allowed = self._remembered_any.get(key)
+        if allowed is None:
+            if len(self._remembered_any) >= MAX_REMEMBERED:
+                self._remembered_any.clear()
+            allowed = self._remembered_any[key] = self._index.allows_any(
+                principal, canonical_host(client_host), operation, resource_type
+            )
+        return allowed
 
     def _is_current(self) -> bool:
         """Go by the newest ACLs; False where none are known."""
         acls = self._acls()
         if acls is not self._indexed:
+            self._follow({} if self._indexed is None else self._indexed, {} if acls is None else acls)
             self._indexed = acls
-            self._index = AclIndex(() if acls is None else acls.values())
             self._remembered.clear()
+            self._remembered_any.clear()
         return acls is not None
+
+    def _follow(self, before: Mapping[Uuid, Acl], acls: Mapping[Uuid, Acl]) -> None:
+        """Have the index of other ACLs; where few differ, by those alone."""
+        removed = [acl_id for acl_id, acl in before.items() if acls.get(acl_id) is not acl]
+        added = [acl_id for acl_id, acl in acls.items() if before.get(acl_id) is not acl]
+        if len(removed) + len(added) > MAX_CHANGES:
+            self._index = AclIndex(acls.values())
+            return
+        for acl_id in removed:
+            self._index.remove(before[acl_id])
+        for acl_id in added:
+            self._index.add(acls[acl_id])
 
     def _tell(self, decision: Decision, key: Key, request: str) -> None:
         principal, client_host, operation, resource_type, name = key

@@ -17,6 +17,7 @@ from ottla.common.errors import ErrorCode
 from ottla.protocol.registry import ApiKey
 from ottla.server.authorization import Need
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 ContextT_contra = TypeVar("ContextT_contra", contravariant=True)
 
@@ -33,7 +34,9 @@ Serve = Callable[[ContextT_contra, Request, bytearray, int, int], "list[Part] | 
 """Gets the receive buffer with the positions of body and end; returns the response, None when it parked the request."""
 
 Handle = Callable[[ContextT_contra, Request, Any], "object | None"]
-"""Gets the request message; returns the response message, None when it parked the request."""
+"""Gets the request message; returns the response message, None when it parked the request.
+
+One whose answer may be large returns a generator that makes it in short steps (`server.stepped`)."""
 
 ErrorResponse = Callable[[Any, ErrorCode, str], "object | None"]
 """The response for a request that failed as a whole, from its message, the code and words that may be empty.
@@ -98,10 +101,11 @@ class DeclaredApi(Api[ContextT_contra]):
 
     `forwarded`: the active controller serves it, wherever that is; a broker that is not it hands the request on. A
     `Screen` in its place says the same, and sees the request before. With a `basis`, responses without an error are
-    remembered (`response_cache`).
+    remembered (`response_cache`). With a `division`, a request that names many things is answered part by part
+    (`stepped`).
     """
 
-    __slots__ = ("basis", "error_response", "forwarded", "guard", "handle", "only_on", "screen")
+    __slots__ = ("basis", "division", "error_response", "forwarded", "guard", "handle", "only_on", "screen")
 
     def __init__(
         self,
@@ -124,8 +128,14 @@ class DeclaredApi(Api[ContextT_contra]):
         self.screen = None if isinstance(forwarded, bool) else forwarded
         self.guard = guard
         self.basis = basis
+        self.division: Division | None = None
         self.only_on: str | None = None
         """The listener that serves it; None for each of its kind."""
+
+    def divided(self, division: Division | None) -> DeclaredApi[ContextT_contra]:
+        """The row with a division."""
+        self.division = division
+        return self
 
     def served_only_on(self, listener_name: str) -> DeclaredApi[ContextT_contra]:
         """The row for one listener: on others of the same node there is no such API."""

@@ -6,6 +6,7 @@ A new room has its context made here, and its rows served in `server.apis`.
 from __future__ import annotations
 
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.shares import LoopShares
 from ottla.server.decisions import Decisions
 from ottla.server.dispatch import DispatcherContext
 from ottla.server.handlers.admin.context import AdminContext
@@ -43,6 +44,7 @@ class Contexts:
             controller=control.channel,
             statistics=parts.statistics,
             failures=parts.failures,
+            shares=LoopShares(machine.clock.monotonic, parts.scheduler),
         )
         self.data = DataContext(
             metadata=metadata,

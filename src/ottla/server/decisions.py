@@ -20,6 +20,7 @@ from ottla.server.api import DeclaredApi, ErrorResponse, Guard, Listeners, Scree
 from ottla.server.authorization import Need
 from ottla.server.enveloped_channel import EnvelopedChannel
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
 Decide = Callable[[MetadataImage, Any, ControllerContext], ControllerResult[Any]]
@@ -109,6 +110,7 @@ def decided(
     forwarded: bool | Screen[Any] = False,
     makes_partitions: bool = False,
     refused_from: int | None = None,
+    division: Division | None = None,
 ) -> DeclaredApi[DecidingContext]:
     """The row of an API whose answer is the decision alone.
 
@@ -138,7 +140,7 @@ def decided(
         item_needs=item_needs,
         guard=guard,
         forwarded=forwarded,
-    )
+    ).divided(division)
 
 
 def _outcome(response: object | None, error: BaseException | None) -> object:

@@ -13,17 +13,26 @@ and quotas (`server.throttling`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from operator import is_
 from typing import Any, NamedTuple
 
 from ottla.common.acl import CLUSTER_NAME
 from ottla.common.channel import Channel, Part
 from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
-from ottla.protocol.codec import read_message
-from ottla.protocol.error_codes import compile_error_codes
+from ottla.common.shares import LoopShares, finish
+from ottla.protocol.codec import read_in_steps, read_message
+from ottla.protocol.error_codes import compile_error_codes, compile_stepped_error_codes
 from ottla.protocol.framing import SIZE_BYTES
-from ottla.protocol.header import REQUEST_FIELDS, decode_response, encode_request, encode_response, read_client_id
+from ottla.protocol.header import (
+    REQUEST_FIELDS,
+    decode_response,
+    encode_request,
+    encode_response,
+    encode_response_in_steps,
+    read_client_id,
+)
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.registry import API, ApiKey, ApiSpec
 from ottla.replica.purgatory import DelayedOperation, Purgatory
@@ -35,8 +44,12 @@ from ottla.server.request import Request
 from ottla.server.request_limits import RequestLimits
 from ottla.server.response_cache import Key, ResponseCache
 from ottla.server.statistics import ApiStatistics, BrokerStatistics
+from ottla.server.stepped import PartRequest, SteppedAnswer, Steps, divide
 
 _SIZE = struct.Struct(">i")
+
+LARGE_BODY_BYTES = 16 * 1024
+"""A request that is larger is read in steps too."""
 
 
 class _Entry:
@@ -55,6 +68,7 @@ class _Entry:
         "serve",
         "spec",
         "statistics",
+        "stepped_error_codes",
         "throttled",
     )
 
@@ -71,6 +85,8 @@ class _Entry:
         self.declared = api if isinstance(api, DeclaredApi) else None
         self.forwarded = self.declared is not None and self.declared.forwarded
         self.cache = ResponseCache()
+        self.stepped_error_codes: Callable[[Any], Generator[None, None, list[int]]] | None = None
+        """The same in short steps, once it was needed."""
         self.error_codes: Callable[[Any], list[int]] = self._compile_error_codes
         """The error codes in a response of a declared API, at whatever level they stand."""
 
@@ -98,6 +114,8 @@ class DispatcherContext(NamedTuple):
     """Where requests go that only the active controller serves."""
     statistics: BrokerStatistics
     failures: Failures
+    shares: LoopShares | None = None
+    """Where answers wait that are made in steps; None: each is made at once."""
 
 
 class RequestDispatcher:
@@ -109,6 +127,7 @@ class RequestDispatcher:
         "_entries",
         "_monotonic",
         "_parked",
+        "_stepped",
         "_stopped",
         "authorizer",
         "serves_controller",
@@ -134,6 +153,8 @@ class RequestDispatcher:
             key = served.api.key
             self._entries[key] = _Entry(served, context.statistics.add_api(key, API[key].name))
         self._parked: dict[int, DelayedOperation] = {}
+        self._stepped: dict[int, SteppedAnswer] = {}
+        """Answers in work, by connection."""
         self._stopped = False
 
     def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
@@ -172,6 +193,9 @@ class RequestDispatcher:
 
     def connection_closed(self, channel: Channel) -> None:
         """Forget what is parked for a connection that is gone."""
+        stepped = self._stepped.pop(channel.id, None)
+        if stepped is not None:
+            stepped.close()
         operation = self._parked.pop(channel.id, None)
         if operation is not None:
             self._context.purgatory.cancel(operation)
@@ -226,7 +250,8 @@ class RequestDispatcher:
             self._context.failures(entry.name, error)
             request.channel.close(f"{entry.name} failed inside the broker")
             return
-        self.finish_parked(request, list(parts))
+        if parts is not None:
+            self.finish_parked(request, list(parts))
 
     def finish_parked(self, request: Request, parts: list[Part]) -> None:
         """Send the response of a parked request."""
@@ -258,30 +283,25 @@ class RequestDispatcher:
                     for code in entry.cache.errors.get(cached, ()):
                         entry.statistics.failed(code)
                 return found
+        if cached is not None and api.basis is not None:
+            request.remember = _remembering(entry, request, cached, api.basis)
+        if end - body_start > LARGE_BODY_BYTES:
+            frame = bytes(buffer[start:end])
+            return self._begin_steps(
+                entry, request, self._read_and_serve(entry, api, request, frame, body_start - start)
+            )
         limit = self._element_limit()
         request.message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end, limit)
         if entry.forwarded and not self.serves_controller:
             if api.screen is not None:
                 refusal = api.screen(entry.context, request, request.message)
                 if refusal is not None:
-                    return list(self._build(entry, request, lambda: refusal))
+                    return self._build(entry, request, lambda: refusal)
             if not self._context.controller.local:
                 self._forward(request, bytes(buffer[start:end]))
                 return None
 
-        def build() -> object | None:
-            if self.authorizer is not None:
-                answer = _guarded(entry, api, request)
-                if answer is not None:
-                    return answer
-            return api.handle(entry.context, request, request.message)
-
-        parts = self._build(entry, request, build)
-        if not parts:
-            return None
-        if cached is not None:
-            entry.cache.add(cached, parts[0], request.errors)
-        return list(parts)
+        return self._build(entry, request, lambda: self._serve_steps(entry, api, request)) or None
 
     def _forward(self, request: Request, data: bytes) -> None:
         """Hand a request on to the active controller; its answer goes to the client as it is.
@@ -302,31 +322,157 @@ class RequestDispatcher:
 
         self._context.controller.forward(data, request.principal, request.channel.client_host, answered)
 
-    def _build(self, entry: _Entry, request: Request, build: Callable[[], object | None]) -> list[bytes]:
-        """Run `build` and encode; an error becomes the response that the API has for it, else ProtocolError."""
+    def _serve_steps(self, entry: _Entry, api: DeclaredApi[Any], request: Request) -> object | None:
+        """What guard and handler make of a request; a generator where that is large."""
+
+        def serve(asked: Request) -> object | None:
+            if self.authorizer is not None:
+                answer = _guarded(entry, api, asked)
+                if answer is not None:
+                    return answer
+            return api.handle(entry.context, asked, asked.message)
+
+        division = api.division
+        attribute = None if division is None else division.attribute(request.message)
+        if division is None or attribute is None:
+            return serve(request)
+
+        def refuse(part: PartRequest, error: KafkaError) -> object:
+            response = api.error_response(part.message, error.code, error.message)
+            if response is None:
+                raise error
+            return response
+
+        return divide(request, division, attribute, serve, refuse)
+
+    def _read_and_serve(
+        self, entry: _Entry, api: DeclaredApi[Any], request: Request, frame: bytes, body_start: int
+    ) -> Steps:
+        """The whole work on a large request; None where it is parked elsewhere."""
+        limit = self._element_limit()
+        request.message = yield from read_in_steps(entry.spec.request, request.api_version, frame[body_start:], limit)
+        if entry.forwarded and not self.serves_controller:
+            refusal = None if api.screen is None else api.screen(entry.context, request, request.message)
+            if refusal is not None:
+                return refusal
+            if not self._context.controller.local:
+                self._forward(request, frame)
+                return None
+        response = self._serve_steps(entry, api, request)
+        if isinstance(response, Generator):
+            response = yield from response
+        return response
+
+    def _build(self, entry: _Entry, request: Request, build: Callable[[], object | None]) -> list[Part] | None:
+        """Run `build` and encode; an error becomes the response that the API has for it, else ProtocolError.
+
+        An empty list where `build` parked the request, None where the answer is made in steps that are not over.
+        """
         try:
             response = build()
             if response is None:
                 return []
+            if isinstance(response, Generator):
+                return self._begin_steps(entry, request, response)
             if request.amend is not None:
                 response = request.amend(response)
-            errors = entry.error_codes(response)
-            if errors:
-                request.errors = errors
-                for code in errors:
-                    entry.statistics.failed(code)
-        except KafkaError as error:
-            response = entry.failed(request, error.code, error.message)
-            if request.amend is not None and response is not None:
-                response = request.amend(response)
+                if isinstance(response, Generator):
+                    request.amend = None
+                    return self._begin_steps(entry, request, response)
+            self._count_errors(entry, request, entry.error_codes(response))
         except (ProtocolError, InvariantError):
             raise
         except Exception as error:
-            self._context.failures(entry.name, error)
-            response = entry.failed(request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+            response = self._refusal(entry, request, error)
         if response is None:
             raise ProtocolError(f"{entry.name} failed and its response has no place to say so")
-        return [encode_response(request.api_key, request.api_version, request.correlation_id, response)]
+        frame = encode_response(request.api_key, request.api_version, request.correlation_id, response)
+        if request.remember is not None:
+            request.remember(frame)
+        return [frame]
+
+    def _refusal(self, entry: _Entry, request: Request, error: Exception) -> object | None:
+        """The response that says what failed."""
+        if not isinstance(error, KafkaError):
+            self._context.failures(entry.name, error)
+            return entry.failed(request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+        response = entry.failed(request, error.code, error.message)
+        if request.amend is None or response is None:
+            return response
+        amended = request.amend(response)
+        return finish(amended) if isinstance(amended, Generator) else amended
+
+    def _count_errors(self, entry: _Entry, request: Request, errors: list[int]) -> None:
+        if errors:
+            request.errors = errors
+            for code in errors:
+                entry.statistics.failed(code)
+
+    # --- answers in steps ------------------------------------------------------------------------------------------
+
+    def _begin_steps(self, entry: _Entry, request: Request, response: Steps) -> list[Part] | None:
+        """The answer if its first share of the loop ends it, else None: then it follows as that of a parked request."""
+        shares = self._context.shares
+        steps = self._encoded(entry, request, response)
+        channel_id = request.channel.id
+
+        def forget() -> None:
+            if self._stepped.get(channel_id) is answer:
+                del self._stepped[channel_id]
+
+        def ended(parts: list[Part]) -> None:
+            forget()
+            if parts:
+                worked = getattr(request.channel, "worked", None)
+                if worked is not None:
+                    worked(answer.spent_s)
+                self.finish_parked(request, parts)
+
+        def failed(error: Exception) -> None:
+            forget()
+            if isinstance(error, ProtocolError):
+                self._context.statistics.protocol_errors.value += 1
+                request.channel.close(str(error))
+                return
+            self._context.failures(entry.name, error)
+            request.channel.close(f"{entry.name} failed inside the broker")
+
+        answer = SteppedAnswer(steps, self._monotonic, shares, ended, failed)
+        self._stepped[channel_id] = answer
+        try:
+            parts: list[Part] | None = answer.begin()
+        except BaseException:
+            forget()
+            raise
+        if parts is not None:
+            forget()
+        return parts or None
+
+    def _encoded(self, entry: _Entry, request: Request, steps: Steps) -> Steps:
+        """`_build` and the encoding for a response that is made in steps."""
+        try:
+            response = yield from steps
+            if response is None:
+                return []
+            if request.amend is not None:
+                response = request.amend(response)
+                if isinstance(response, Generator):
+                    response = yield from response
+            if entry.stepped_error_codes is None:
+                entry.stepped_error_codes = compile_stepped_error_codes(entry.spec.response)
+            self._count_errors(entry, request, (yield from entry.stepped_error_codes(response)))
+        except (ProtocolError, InvariantError):
+            raise
+        except Exception as error:
+            response = self._refusal(entry, request, error)
+        if response is None:
+            raise ProtocolError(f"{entry.name} failed and its response has no place to say so")
+        frame = yield from encode_response_in_steps(
+            request.api_key, request.api_version, request.correlation_id, response
+        )
+        if request.remember is not None:
+            request.remember(frame)
+        return [frame]
 
     def _unsupported_version(self, entry: _Entry, api_version: int, correlation_id: int) -> list[Part]:
         """ApiVersions answers error 35 in its version 0 with the range it knows (KIP-511); anything else closes."""
@@ -353,6 +499,17 @@ def _guarded(entry: _Entry, api: DeclaredApi[Any], request: Request) -> object |
         if not request.allowed(needs.operation, needs.resource_type, name):
             raise KafkaError(DENIED[needs.resource_type], DENIED_TEXT)
     return None if api.guard is None else api.guard(entry.context, request, request.message)
+
+
+def _remembering(entry: _Entry, request: Request, key: Key, basis: Callable[[Any], Any]) -> Callable[[bytes], None]:
+    """What remembers the response to `request`, if that still depends on the same as when it was asked for."""
+    before = basis(entry.context)
+
+    def remember(frame: bytes) -> None:
+        if all(map(is_, before, basis(entry.context))):
+            entry.cache.add(key, frame, request.errors)
+
+    return remember
 
 
 def _raise(error: BaseException | None) -> object:

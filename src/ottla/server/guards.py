@@ -6,7 +6,7 @@ Each item that is not is answered as the API answers where the whole request fai
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
@@ -66,6 +66,11 @@ def guard_items(
     return None
 
 
+def resource_key(resource: Any) -> tuple[int, str]:
+    """What is equal for a resource with settings that is named again."""
+    return resource.resource_type, resource.resource_name
+
+
 _CONFIG_RESOURCES = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.GROUP: ResourceType.GROUP}
 """Whose settings are theirs alone; all others are the cluster's."""
 
@@ -102,6 +107,19 @@ def amend(request: Request, change: Callable[[Any], object]) -> None:
         if before is not None:
             response = before(response)
         change(response)
+        return response
+
+    request.amend = changed
+
+
+def amend_in_steps(request: Request, change: Callable[[Any], Generator[None, None, object]]) -> None:
+    """The same for a change of a response that may be large."""
+    before = request.amend
+
+    def changed(response: Any) -> Generator[None, None, object]:
+        if before is not None:
+            response = before(response)
+        yield from change(response)
         return response
 
     request.amend = changed

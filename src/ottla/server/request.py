@@ -76,6 +76,7 @@ class Request:
         "dispatcher",
         "errors",
         "message",
+        "remember",
         "started_s",
     )
 
@@ -100,6 +101,8 @@ class Request:
         """The message of a declared API, once it was read."""
         self.amend: Callable[[Any], object] | None = None
         """What the guard of a declared API has to add to the response, which it gets and returns."""
+        self.remember: Callable[[bytes], None] | None = None
+        """What keeps the encoded response of a declared API for the next request that asks the same."""
         self.errors: Sequence[int] = ()
         """Error codes in the answer of a declared API, once it was made."""
 

@@ -112,6 +112,10 @@ class ThrottledChannel:
     def close(self, reason: str) -> None:
         self._channel.close(reason)
 
+    def worked(self, spent_s: float) -> None:
+        """The loop was used so long for an answer that is made in steps, after the request had parked."""
+        self._loop_s += spent_s
+
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def serve(

@@ -8,21 +8,23 @@ returns. Topic names and ids of commits and fetches are resolved here, against t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import Uuid
+from ottla.common.shares import finish
 from ottla.coordinator.group import operations, responses
 from ottla.coordinator.group.classic.member import request_protocols
 from ottla.coordinator.group.config import GroupCoordinatorConfig
+from ottla.coordinator.group.consumer.describe import Described
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.member_memory import protocols_bytes
 from ottla.coordinator.group.offsets import requests as offset_requests
 from ottla.coordinator.group.operations import Awaited, Q, R
 from ottla.coordinator.group.reply import Gathering, Reply
-from ottla.coordinator.group.shard import GroupCoordinatorShard
+from ottla.coordinator.group.shard import GroupCoordinatorShard, GroupFilter
 from ottla.coordinator.runtime import CoordinatorOperation, CoordinatorRuntime
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -51,6 +53,8 @@ U = TypeVar("U")
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 FIRST_SYNC_WITH_PROTOCOL = 5
+GROUPS_PER_STEP = 128
+"""Groups that one step of a list looks at."""
 
 
 class GroupCoordinator:
@@ -171,31 +175,54 @@ class GroupCoordinator:
         request: ConsumerGroupDescribeRequest,
         done: Callable[[ConsumerGroupDescribeResponse], None],
     ) -> None:
-        """Consumer groups as of what is committed; authorized operations are the handler's to add."""
-        self._gather(
-            operations.CONSUMER_DESCRIBE,
-            context,
-            request.group_ids,
-            lambda groups: done(ConsumerGroupDescribeResponse(groups=groups)),
-        )
+        """Consumer groups as of what is committed, at once: `consumer_group_description` without a pause."""
+        self.consumer_group_description(context, request, lambda steps: done(finish(steps)))
+
+    def consumer_group_description(
+        self,
+        context: RequestContext,
+        request: ConsumerGroupDescribeRequest,
+        done: Callable[[Generator[None, None, ConsumerGroupDescribeResponse]], None],
+    ) -> None:
+        """The same in short steps; authorized operations are the handler's to add."""
+        self._gather(operations.CONSUMER_DESCRIBE, context, request.group_ids, lambda groups: done(_described(groups)))
 
     # -- groups of any type --------------------------------------------------------------------------------------------
 
     def list_groups(
         self, context: RequestContext, request: ListGroupsRequest, done: Callable[[ListGroupsResponse], None]
     ) -> None:
-        """All groups of this broker; while some are being loaded, COORDINATOR_LOAD_IN_PROGRESS and none."""
+        """All groups of this broker, at once: `listing` without a pause."""
+        done(finish(self.listing(request)))
 
-        def finished(listed: list[list[ListedGroup]], error: KafkaError | None) -> None:
+    def listing(self, request: ListGroupsRequest) -> Generator[None, None, ListGroupsResponse]:
+        """All groups of this broker in short steps; while some are being loaded, COORDINATOR_LOAD_IN_PROGRESS and none.
+
+        Each step reads what is committed then: a group that is gone by its step is left out.
+        """
+        wanted = GroupFilter(request.states_filter, request.types_filter)
+        found: list[ListedGroup] = []
+        failed: list[KafkaError] = []
+
+        def read(groups: list[ListedGroup] | None, error: KafkaError | None) -> None:
             if error is not None:
-                done(ListGroupsResponse(error_code=responses.error_code(error)))
+                failed.append(error)
             else:
-                done(ListGroupsResponse(groups=[group for groups in listed for group in groups]))
+                found.extend(groups or ())
 
-        states, types = request.states_filter, request.types_filter
         self._runtime.schedule_read_all(
-            operations.LIST, lambda shard, committed: shard.list_groups(states, types, committed), finished
+            operations.LIST, lambda shard, _: None, lambda _, error: None if error is None else failed.append(error)
         )
+        for partition, shard in () if failed else self._runtime.active_shards():
+            ids = list(shard.context.groups.ids())
+            for start in range(0, len(ids), GROUPS_PER_STEP):
+                some = ids[start : start + GROUPS_PER_STEP]
+                self._runtime.schedule_read(operations.LIST, partition, partial(_listed, wanted, some), read)
+                yield
+        errors = [error for error in failed if error.code is not ErrorCode.NOT_COORDINATOR]
+        if errors:
+            return ListGroupsResponse(error_code=responses.error_code(errors[0]))
+        return ListGroupsResponse(groups=found)
 
     def delete_groups(
         self, context: RequestContext, request: DeleteGroupsRequest, done: Callable[[DeleteGroupsResponse], None]
@@ -274,3 +301,15 @@ class GroupCoordinator:
             )
         for _, shard in self._runtime.active_shards():
             shard.consumer.image_changed(changed_topics)
+
+
+def _listed(
+    wanted: GroupFilter, group_ids: Sequence[str], shard: GroupCoordinatorShard, committed_offset: int
+) -> list[ListedGroup]:
+    return shard.list_groups(wanted, group_ids, committed_offset)
+
+
+def _described(groups: Sequence[Described]) -> Generator[None, None, ConsumerGroupDescribeResponse]:
+    for group in groups:
+        yield from group.members
+    return ConsumerGroupDescribeResponse(groups=[group.row for group in groups])

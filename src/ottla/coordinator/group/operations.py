@@ -9,11 +9,11 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group import responses
+from ottla.coordinator.group.consumer.describe import Described
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.offsets.requests import CommitPlan, DeletePlan, FetchPlan, TransactionalCommitPlan
 from ottla.coordinator.group.reply import Reply
 from ottla.coordinator.runtime import WRITE_TXN_MARKER, CoordinatorOperation
-from ottla.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -124,11 +124,11 @@ CONSUMER_HEARTBEAT: CoordinatorOperation[
     refused=responses.consumer_heartbeat_refused,
 )
 
-CONSUMER_DESCRIBE: CoordinatorOperation[RequestContext, str, DescribedConsumerGroup] = CoordinatorOperation(
+CONSUMER_DESCRIBE: CoordinatorOperation[RequestContext, str, Described] = CoordinatorOperation(
     "consumer-group-describe",
     key=named_group,
-    run=lambda context, group_id, shard, committed: shard.consumer.describe([group_id], committed)[0],
-    refused=responses.consumer_describe_refused,
+    run=lambda context, group_id, shard, committed: shard.consumer.description(group_id, committed),
+    refused=lambda context, group_id, error: Described(responses.consumer_describe_refused(context, group_id, error)),
     reads=True,
 )
 

@@ -19,7 +19,7 @@ from ottla.coordinator.group.classic.member import JoinReply, SyncReply
 from ottla.coordinator.group.classic.rebalance import Result
 from ottla.coordinator.group.consumer.handlers import ConsumerGroups
 from ottla.coordinator.group.context import RequestContext, ShardContext
-from ottla.coordinator.group.group import GroupType
+from ottla.coordinator.group.group import Group, GroupType
 from ottla.coordinator.group.offsets.offsets import Offsets
 from ottla.coordinator.group.records import GroupRecord, OffsetPlace
 from ottla.coordinator.runtime import CoordinatorResult
@@ -34,6 +34,22 @@ EXPIRATION_TIMER = "expire-group-metadata"
 
 EXPIRATION_SLICE_OFFSETS = 2_000
 """Offsets that one operation of the expiry looks at before it gives way to others; a group is never split."""
+
+
+class GroupFilter:
+    """The states and types that ListGroups asks for (none: any), compared without case."""
+
+    __slots__ = ("_states", "_types")
+
+    def __init__(self, states: Iterable[str], types: Iterable[str]) -> None:
+        self._states = frozenset(state.lower() for state in states)
+        self._types = frozenset(name.lower() for name in types)
+
+    def takes(self, group: Group, as_of: int) -> bool:
+        """Whether a group is asked for."""
+        return (not self._states or group.state_name(as_of).lower() in self._states) and (
+            not self._types or group.type.value in self._types
+        )
 
 
 class GroupCoordinatorShard:
@@ -120,15 +136,13 @@ class GroupCoordinatorShard:
 
     # -- groups of any type --------------------------------------------------------------------------------------------
 
-    def list_groups(self, states: Iterable[str], types: Iterable[str], committed_offset: int) -> list[ListedGroup]:
-        """Groups whose state and type are asked for (none: any), compared without case."""
-        wanted_states = frozenset(state.lower() for state in states)
-        wanted_types = frozenset(name.lower() for name in types)
+    def list_groups(self, wanted: GroupFilter, group_ids: Iterable[str], committed_offset: int) -> list[ListedGroup]:
+        """Those of the groups that are there and wanted."""
+        groups = self.context.groups
         return [
             group.as_listed_group(committed_offset)
-            for group in self.context.groups.groups(committed_offset)
-            if (not wanted_states or group.state_name(committed_offset).lower() in wanted_states)
-            and (not wanted_types or group.type.value in wanted_types)
+            for group_id in group_ids
+            if (group := groups.find(group_id, committed_offset)) is not None and wanted.takes(group, committed_offset)
         ]
 
     def delete_groups(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from ottla.common.ids import Uuid
 from ottla.coordinator.group.assignors.assignor import EMPTY_ASSIGNMENT
+from ottla.coordinator.group.assignors.assignor import Assignment as OwnedAssignment
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.member import ConsumerMember
 from ottla.metadata.image import MetadataImage
@@ -15,20 +17,36 @@ MEMBER_TYPE_CLASSIC, MEMBER_TYPE_CONSUMER = 0, 1
 """Values of MemberType (KIP-1099)."""
 
 
-def describe_consumer_group(
-    group: ConsumerGroup, as_of: int, default_assignor: str, image: MetadataImage
-) -> DescribedGroup:
+class Described(NamedTuple):
+    """One group, whose members are described in short steps."""
+
+    row: DescribedGroup
+    members: Iterator[None] = iter(())
+    """Adds them to the row; of the moment in which the group was read."""
+
+
+def describe_consumer_group(group: ConsumerGroup, as_of: int, default_assignor: str, image: MetadataImage) -> Described:
     """Topics that are deleted meanwhile are left out: they have no name any more."""
-    described = DescribedGroup(
+    row = DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name(as_of),
         group_epoch=group.group_epoch_at(as_of),
         assignment_epoch=group.assignment_epoch_at(as_of),
         assignor_name=group.preferred_assignor_at(as_of) or default_assignor,
     )
-    for member_id, member in sorted(group.members.items_at(as_of)):
-        target = group.targets.get_at(member_id, as_of) or EMPTY_ASSIGNMENT
-        described.members.append(
+    members, targets = dict(group.members.items_at(as_of)), dict(group.targets.items_at(as_of))
+    return Described(row, _describe_members(row, members, targets, image))
+
+
+def _describe_members(
+    row: DescribedGroup,
+    members: Mapping[str, ConsumerMember],
+    targets: Mapping[str, OwnedAssignment],
+    image: MetadataImage,
+) -> Iterator[None]:
+    for member_id in sorted(members):
+        member = members[member_id]
+        row.members.append(
             Member(
                 member_id=member_id,
                 instance_id=member.instance_id,
@@ -39,11 +57,11 @@ def describe_consumer_group(
                 subscribed_topic_names=sorted(member.subscribed_topic_names),
                 subscribed_topic_regex=member.subscribed_topic_regex,
                 assignment=_assignment(_owned(member), image),
-                target_assignment=_assignment(target, image),
+                target_assignment=_assignment(targets.get(member_id) or EMPTY_ASSIGNMENT, image),
                 member_type=MEMBER_TYPE_CLASSIC if member.uses_classic_protocol else MEMBER_TYPE_CONSUMER,
             )
         )
-    return described
+        yield
 
 
 def _owned(member: ConsumerMember) -> Mapping[Uuid, Iterable[int]]:

@@ -12,7 +12,7 @@ from ottla.coordinator.group.classic.group import ClassicGroup
 from ottla.coordinator.group.classic.member import JoinReply, SyncReply
 from ottla.coordinator.group.classic.rebalance import Rebalance, Result, join_error
 from ottla.coordinator.group.consumer.classic_members import ClassicMembers
-from ottla.coordinator.group.consumer.describe import describe_consumer_group
+from ottla.coordinator.group.consumer.describe import Described, describe_consumer_group
 from ottla.coordinator.group.consumer.group import NO_ASSIGNMENT_EPOCH, ConsumerGroup, ResolvedRegex
 from ottla.coordinator.group.consumer.heartbeat import ConsumerHeartbeat, known_static_member
 from ottla.coordinator.group.consumer.member import (
@@ -94,21 +94,24 @@ class ConsumerGroups:
         return self._heartbeat.heartbeat(request_context, request)
 
     def describe(self, group_ids: Sequence[str], committed_offset: int) -> list[DescribedGroup]:
-        """As of the committed offset; groups of another type are GROUP_ID_NOT_FOUND."""
-        described = []
-        default_assignor = self._context.config.group_consumer_assignors[0]
-        for group_id in group_ids:
-            group = self._context.groups.find(group_id, committed_offset)
-            if isinstance(group, ConsumerGroup):
-                described.append(
-                    describe_consumer_group(group, committed_offset, default_assignor, self._context.image)
-                )
-                continue
-            message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
-            described.append(
-                DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message)
-            )
-        return described
+        """The same of some groups, at once."""
+        described = [self.description(group_id, committed_offset) for group_id in group_ids]
+        for each in described:
+            for _ in each.members:
+                pass
+        return [each.row for each in described]
+
+    def description(self, group_id: str, committed_offset: int) -> Described:
+        """As of the committed offset; a group of another type is GROUP_ID_NOT_FOUND."""
+        context = self._context
+        group = context.groups.find(group_id, committed_offset)
+        if isinstance(group, ConsumerGroup):
+            default_assignor = context.config.group_consumer_assignors[0]
+            return describe_consumer_group(group, committed_offset, default_assignor, context.image)
+        message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+        return Described(
+            DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message)
+        )
 
     def _find_group(self, group_id: str, create: bool, records: list[GroupRecord]) -> ConsumerGroup:
         """The group; a new one is not registered before its records are replayed."""

@@ -9,12 +9,14 @@ from ottla.controller.client_quotas import handle_alter_client_quotas
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
+    AlterQuotasEntry,
     AlterQuotasResult,
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners
 from ottla.server.authorization import Need
 from ottla.server.decisions import decided
+from ottla.server.stepped import Division
 
 
 def error_response(message: AlterClientQuotasRequest, code: ErrorCode, text: str) -> AlterClientQuotasResponse:
@@ -26,6 +28,10 @@ def error_response(message: AlterClientQuotasRequest, code: ErrorCode, text: str
     )
 
 
+def _entity(entry: AlterQuotasEntry) -> frozenset[tuple[str, str | None]]:
+    return frozenset((part.entity_type, part.entity_name) for part in entry.entity)
+
+
 ALTER_CLIENT_QUOTAS = decided(
     ApiKey.ALTER_CLIENT_QUOTAS,
     lambda image, message, controller: handle_alter_client_quotas(
@@ -35,4 +41,5 @@ ALTER_CLIENT_QUOTAS = decided(
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
     forwarded=True,
+    division=Division(("entries",), "entries", _entity, mentions=2),
 )

@@ -15,6 +15,7 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners
 from ottla.server.authorization import Need
 from ottla.server.decisions import decided
+from ottla.server.stepped import Division
 
 
 def error_response(
@@ -43,4 +44,5 @@ ALTER_PARTITION_REASSIGNMENTS = decided(
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
+    division=Division(("topics",), "responses", lambda topic: topic.name),
 )

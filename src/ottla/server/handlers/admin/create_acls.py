@@ -15,6 +15,7 @@ from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 
 def handle(context: AdminContext, request: Request, message: CreateAclsRequest) -> None:
@@ -45,4 +46,4 @@ CREATE_ACLS = DeclaredApi(
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
-)
+).divided(Division(("creations",), "results"))

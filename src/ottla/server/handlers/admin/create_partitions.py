@@ -16,6 +16,7 @@ from ottla.server.authorization import Need
 from ottla.server.decisions import DecidingContext, decided
 from ottla.server.guards import Items, guard_items
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 
 def error_response(message: CreatePartitionsRequest, code: ErrorCode, text: str) -> CreatePartitionsResponse:
@@ -48,4 +49,5 @@ CREATE_PARTITIONS = decided(
     forwarded=True,
     makes_partitions=True,
     refused_from=3,
+    division=Division(("topics",), "results", lambda topic: topic.name, mentions=2),
 )

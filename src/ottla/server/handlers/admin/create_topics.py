@@ -16,6 +16,7 @@ from ottla.server.authorization import Need
 from ottla.server.decisions import DecidingContext, decided
 from ottla.server.guards import Items, amend, guard_items
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 
 def error_response(message: CreateTopicsRequest, code: ErrorCode, text: str) -> CreateTopicsResponse:
@@ -61,4 +62,5 @@ CREATE_TOPICS = decided(
     forwarded=True,
     makes_partitions=True,
     refused_from=6,
+    division=Division(("topics",), "topics", lambda topic: topic.name, mentions=2),
 )

@@ -14,6 +14,7 @@ from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 
 def handle(context: AdminContext, request: Request, message: DeleteAclsRequest) -> None:
@@ -44,4 +45,4 @@ DELETE_ACLS = DeclaredApi(
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
-)
+).divided(Division(("filters",), "filter_results", items=1))

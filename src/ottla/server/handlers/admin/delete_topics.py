@@ -20,6 +20,7 @@ from ottla.server.authorization import Need
 from ottla.server.decisions import DecidingContext, decided
 from ottla.server.guards import Items, guard_items, topic_name
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 
 def error_response(message: DeleteTopicsRequest, code: ErrorCode, text: str) -> DeleteTopicsResponse:
@@ -65,6 +66,10 @@ def _name(image: MetadataImage, topic: str | DeleteTopicState) -> str | None:
     return topic_name(image, bytes(topic.topic_id) if topic.name is None else topic.name)
 
 
+def _named(topic: str | DeleteTopicState) -> tuple[str | None, bytes]:
+    return (topic, b"") if isinstance(topic, str) else (topic.name, bytes(topic.topic_id))
+
+
 DELETE_TOPICS = decided(
     ApiKey.DELETE_TOPICS,
     handle_delete_topics,
@@ -78,4 +83,5 @@ DELETE_TOPICS = decided(
     ),
     forwarded=True,
     refused_from=5,
+    division=Division(("topics", "topic_names"), "responses", _named, mentions=2),
 )

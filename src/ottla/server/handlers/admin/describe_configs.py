@@ -7,6 +7,7 @@ from ottla.common.errors import ErrorCode
 from ottla.controller.configs import handle_describe_configs
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
+    DescribeConfigsResource,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
@@ -16,6 +17,7 @@ from ottla.server.authorization import Need
 from ottla.server.guards import Items, guard_configs
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 
 def handle(context: AdminContext, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -43,6 +45,12 @@ def guard(context: AdminContext, request: Request, message: DescribeConfigsReque
     return guard_configs(request, message, AclOperation.DESCRIBE_CONFIGS, Items("resources", "results", error_response))
 
 
+def _what_is_asked(resource: DescribeConfigsResource) -> tuple[object, ...]:
+    """Of one resource other settings may be asked for again."""
+    wanted = resource.configuration_keys
+    return resource.resource_type, resource.resource_name, None if wanted is None else tuple(wanted)
+
+
 DESCRIBE_CONFIGS = DeclaredApi(
     ApiKey.DESCRIBE_CONFIGS,
     handle,
@@ -54,4 +62,4 @@ DESCRIBE_CONFIGS = DeclaredApi(
         Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
         Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP),
     ),
-)
+).divided(Division(("resources",), "results", _what_is_asked, mentions=1, items=8))

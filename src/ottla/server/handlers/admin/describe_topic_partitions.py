@@ -19,14 +19,13 @@ from ottla.protocol.messages.describe_topic_partitions import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need, split_allowed
+from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
+from ottla.server.stepped import Steps
 
 
-def handle(
-    context: AdminContext, request: Request, message: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+def handle(context: AdminContext, request: Request, message: DescribeTopicPartitionsRequest) -> Steps:
     """One page from the cursor on; the broker's `max.request.partition.size.limit` bounds it too."""
     cursor = message.cursor
     if cursor is not None and cursor.partition_index < 0:
@@ -34,16 +33,21 @@ def handle(
     limit = context.config.get_int("max.request.partition.size.limit")
     limit = max(1, min(limit, message.response_partition_limit))
     ask_all = not message.topics
-    names = sorted(context.metadata.image.topics if ask_all else {topic.name for topic in message.topics})
-    names, refused = split_allowed(
-        names, lambda name: request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, told=not ask_all)
-    )
+    image = context.metadata.image
+    names = sorted(image.topics if ask_all else {topic.name for topic in message.topics})
+    asked, names = names, []
+    refused: list[str] = []
+    for name in asked:
+        allowed = request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, told=not ask_all)
+        (names if allowed else refused).append(name)
+        yield None
     if cursor is not None and not ask_all and cursor.topic_name not in (*names, *refused):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "DescribeTopicPartitionsRequest topic list should contain the cursor topic."
         )
     response = DescribeTopicPartitionsResponse()
     for name in names:
+        yield None
         first = 0
         if cursor is not None:
             if name < cursor.topic_name:
@@ -53,7 +57,7 @@ def handle(
         if limit <= 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
-        taken, following = _append_topic(context, request, response, name, first, limit)
+        taken, following = _append_topic(image, request, response, name, first, limit)
         limit -= taken
         if following is not None:
             response.next_cursor = Cursor(topic_name=name, partition_index=following)
@@ -67,7 +71,7 @@ def handle(
 
 
 def _append_topic(
-    context: AdminContext,
+    image: MetadataImage,
     request: Request,
     response: DescribeTopicPartitionsResponse,
     name: str,
@@ -75,7 +79,6 @@ def _append_topic(
     limit: int,
 ) -> tuple[int, int | None]:
     """Add a topic from partition `first` on; returns how many partitions came and which would be next."""
-    image = context.metadata.image
     topic = image.topic(name)
     operations = request.authorized_operations(ResourceType.TOPIC, name)
     if topic is None:

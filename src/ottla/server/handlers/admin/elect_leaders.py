@@ -15,6 +15,7 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners
 from ottla.server.authorization import Need
 from ottla.server.decisions import decided
+from ottla.server.stepped import Division
 
 
 def error_response(message: ElectLeadersRequest, code: ErrorCode, text: str) -> ElectLeadersResponse:
@@ -41,4 +42,5 @@ ELECT_LEADERS = decided(
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
+    division=Division(("topic_partitions",), "replica_election_results", lambda topic: topic.topic),
 )

@@ -19,10 +19,11 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners
 from ottla.server.authorization import Need
 from ottla.server.decisions import DecidingContext, decided
-from ottla.server.guards import Items, guard_configs
+from ottla.server.guards import Items, guard_configs, resource_key
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.admin.reconfiguration import screen_configs
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 
 def error_response(
@@ -69,4 +70,5 @@ INCREMENTAL_ALTER_CONFIGS = decided(
         Need(AclOperation.ALTER_CONFIGS, ResourceType.GROUP),
     ),
     forwarded=screen,
+    division=Division(("resources",), "responses", resource_key, mentions=2),
 )

@@ -8,11 +8,13 @@ gone.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID, Uuid
 from ottla.common.internal_topics import INTERNAL_TOPICS
-from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.topic_names import CLUSTER_METADATA_TOPIC, unknown_name, unknown_topic, validate_topic_name
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
@@ -28,16 +30,19 @@ from ottla.server.authorization import NOT_REQUESTED, Need, split_allowed
 from ottla.server.forwarding import Asker
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
+from ottla.server.stepped import Steps
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_BY_TOPIC_ID = 12
 FIRST_VERSION_WITH_AUTO_CREATION_FLAG = 4
 
+PARTITIONS_PER_STEP = 64
+
 _NOT_ON_DEMAND = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
 """Internal topics come with their coordinators, with settings of their own; an ordinary topic would be in their way."""
 
 
-def handle(context: AdminContext, request: Request, message: MetadataRequest) -> MetadataResponse:
+def handle(context: AdminContext, request: Request, message: MetadataRequest) -> Steps:
     """Describe what is asked for; see the module."""
     missing = _creatable(context, request, message)
     refused: frozenset[str] = frozenset()
@@ -76,10 +81,8 @@ def _is_valid(name: str) -> bool:
     return True
 
 
-def _describe(
-    context: AdminContext, request: Request, message: MetadataRequest, refused: frozenset[str]
-) -> MetadataResponse:
-    """`refused`: names that who asks may not create."""
+def _describe(context: AdminContext, request: Request, message: MetadataRequest, refused: frozenset[str]) -> Steps:
+    """`refused`: names that who asks may not create. All of it is of one image."""
     image = context.metadata.image
     listener = request.listener_name
     asks_operations = message.include_topic_authorized_operations
@@ -96,19 +99,21 @@ def _describe(
     )
     ask_all = message.topics is None or (request.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL and not message.topics)
     if ask_all:
-        response.topics = [
-            _topic(
-                image,
-                topic,
-                request.authorized_operations(ResourceType.TOPIC, topic.name) if asks_operations else NOT_REQUESTED,
-            )
-            for topic in image.topics.values()
-            if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name, told=False)
-        ]
+        for topic in image.topics.values():
+            if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name, told=False):
+                operations = NOT_REQUESTED
+                if asks_operations:
+                    operations = request.authorized_operations(ResourceType.TOPIC, topic.name)
+                if len(topic.partitions) <= PARTITIONS_PER_STEP:
+                    response.topics.append(_topic(image, topic, operations))
+                else:
+                    response.topics.append((yield from _large_topic(image, topic, operations)))
+            yield None
         return response
     answered: set[tuple[str | None, Uuid]] = set()
     for asked in message.topics or []:
         if (asked.name, asked.topic_id) in answered:
+            yield None
             continue
         answered.add((asked.name, asked.topic_id))
         found = _find(image, request, asked)
@@ -121,8 +126,11 @@ def _describe(
         operations = request.authorized_operations(ResourceType.TOPIC, name) if described else NOT_REQUESTED
         if isinstance(found, ErrorCode):
             response.topics.append(_unknown(asked, found, request.api_version, operations))
-        else:
+        elif len(found.partitions) <= PARTITIONS_PER_STEP:
             response.topics.append(_topic(image, found, operations))
+        else:
+            response.topics.append((yield from _large_topic(image, found, operations)))
+        yield None
     return response
 
 
@@ -164,23 +172,40 @@ def _refused(asked: MetadataRequestTopic, api_version: int) -> MetadataResponseT
 
 
 def _topic(image: MetadataImage, topic: TopicImage, operations: int) -> MetadataResponseTopic:
+    row = _topic_row(topic, operations)
+    row.partitions = [_partition(image, index, partition) for index, partition in topic.partitions.items()]
+    return row
+
+
+def _large_topic(
+    image: MetadataImage, topic: TopicImage, operations: int
+) -> Generator[None, None, MetadataResponseTopic]:
+    row = _topic_row(topic, operations)
+    for index, partition in topic.partitions.items():
+        row.partitions.append(_partition(image, index, partition))
+        if len(row.partitions) % PARTITIONS_PER_STEP == 0:
+            yield
+    return row
+
+
+def _topic_row(topic: TopicImage, operations: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         topic_authorized_operations=operations,
-        partitions=[
-            MetadataResponsePartition(
-                error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
-                partition_index=index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                offline_replicas=image.offline_replicas(partition),
-            )
-            for index, partition in topic.partitions.items()
-        ],
+    )
+
+
+def _partition(image: MetadataImage, index: int, partition: PartitionImage) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=image.offline_replicas(partition),
     )
 
 

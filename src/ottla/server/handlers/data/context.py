@@ -8,6 +8,7 @@ from typing import Protocol
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.channel import Part
 from ottla.common.clock import Clock
+from ottla.protocol.codec import MAX_REQUEST_ELEMENTS
 from ottla.protocol.fetch import ParsedFetchRequest
 from ottla.replica.fetch_session import FetchContext, FetchSessionCache
 from ottla.replica.manager import ReplicaManager
@@ -31,6 +32,12 @@ class Fetching(Protocol):
 
 ConsumerFetching = Callable[["DataContext", Request, ParsedFetchRequest, FetchContext], Fetching]
 """How a fetch of a consumer begins."""
+
+
+UNLIMITED_BYTES = 16 * 1024
+"""A smaller request of a hot API takes no time to speak of, whatever it names."""
+ELEMENTS_PER_PARTITION = 4
+"""A fetch names a topic and a partition, and may forget both."""
 
 
 class DataContext:
@@ -83,6 +90,12 @@ class DataContext:
         self.failures = failures
         self.transactions = transactions
         self.fetch_max_bytes = 0
+
+    def element_limit(self, byte_count: int) -> int:
+        """How many topics and partitions a request of so many bytes may name, before it is known which."""
+        if byte_count <= UNLIMITED_BYTES:
+            return MAX_REQUEST_ELEMENTS
+        return min(MAX_REQUEST_ELEMENTS, ELEMENTS_PER_PARTITION * self.partition_limit())
 
     def use_config(self, config: BrokerConfig) -> None:
         """Go on with these settings."""

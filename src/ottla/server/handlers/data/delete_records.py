@@ -23,6 +23,7 @@ from ottla.server.authorization import Need
 from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 NO_WATERMARK = -1
 
@@ -139,4 +140,4 @@ DELETE_RECORDS = DeclaredApi(
     error_response,
     guard=guard,
     item_needs=(Need(AclOperation.DELETE, ResourceType.TOPIC),),
-)
+).divided(Division(("topics",), "topics", lambda topic: topic.name, items=256))

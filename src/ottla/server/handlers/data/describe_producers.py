@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.metadata.topic_names import unknown_name
@@ -18,14 +20,18 @@ from ottla.server.authorization import Need
 from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
+from ottla.server.stepped import Steps
+
+PRODUCERS_PER_STEP = 256
 
 
-def handle(context: DataContext, request: Request, message: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(context: DataContext, request: Request, message: DescribeProducersRequest) -> Steps:
     """Answer each partition by itself; one that is named again is refused, since its answer may be large."""
     context.check_partition_count(sum(len(topic.partition_indexes) for topic in message.topics))
     response = DescribeProducersResponse()
     described: set[tuple[str, int]] = set()
     for topic in message.topics:
+        yield None
         answers = []
         unknown = None if context.metadata.image.find(topic.name) is not None else unknown_name(topic.name)
         for index in topic.partition_indexes:
@@ -35,22 +41,26 @@ def handle(context: DataContext, request: Request, message: DescribeProducersReq
                 if (topic.name, index) in described:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 described.add((topic.name, index))
-                answers.append(_describe(context, topic.name, index))
+                answers.append((yield from _describe(context, topic.name, index)))
             except KafkaError as error:
                 text = None if unknown is None else unknown.message
                 answers.append(
                     DescribeProducersPartition(partition_index=index, error_code=error.code, error_message=text)
                 )
+            yield None
         response.topics.append(DescribeProducersTopicResponse(name=topic.name, partitions=answers))
     return response
 
 
-def _describe(context: DataContext, name: str, index: int) -> DescribeProducersPartition:
+def _describe(context: DataContext, name: str, index: int) -> Generator[None, None, DescribeProducersPartition]:
+    """Those that are known when this begins, but for those that are forgotten until their step."""
     partition = context.replicas.find(name, index)
     partition.check_leader()
-    return DescribeProducersPartition(
-        partition_index=index,
-        active_producers=[
+    answer = DescribeProducersPartition(partition_index=index)
+    entries = partition.log.producers.entries()
+    known = list(entries)
+    for start in range(0, len(known), PRODUCERS_PER_STEP):
+        answer.active_producers += [
             ActiveProducer(
                 producer_id=producer_id,
                 producer_epoch=entry.producer_epoch,
@@ -59,9 +69,11 @@ def _describe(context: DataContext, name: str, index: int) -> DescribeProducersP
                 coordinator_epoch=entry.coordinator_epoch,
                 current_txn_start_offset=entry.current_txn_first_offset,
             )
-            for producer_id, entry in partition.log.producers.entries().items()
-        ],
-    )
+            for producer_id in known[start : start + PRODUCERS_PER_STEP]
+            if (entry := entries.get(producer_id)) is not None
+        ]
+        yield
+    return answer
 
 
 def error_response(message: DescribeProducersRequest, code: ErrorCode, text: str) -> DescribeProducersResponse:

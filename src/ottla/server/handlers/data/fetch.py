@@ -28,8 +28,11 @@ from ottla.server.request import Request
 
 def serve(context: DataContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
     """Answer a fetch, or park it."""
-    message = parse_fetch(request.api_version, buffer, body_start, end)
-    context.check_partition_count(sum([len(partitions) for _, partitions in message.topics]))
+    limit = context.element_limit(end - body_start)
+    message = parse_fetch(request.api_version, buffer, body_start, end, limit)
+    context.check_partition_count(
+        max(sum([len(partitions) for _, partitions in message.topics]), len(message.topics), len(message.forgotten))
+    )
     follower = None
     if message.replica_id >= 0:
         if not request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):

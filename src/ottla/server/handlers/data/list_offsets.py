@@ -35,6 +35,7 @@ from ottla.server.authorization import Need
 from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 from ottla.storage.off_loop import Known, OffLoop, run_off_loop
 
 CONSUMER_REPLICA_ID = -1
@@ -203,4 +204,4 @@ LIST_OFFSETS = DeclaredApi(
     error_response,
     guard=guard,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.TOPIC),),
-)
+).divided(Division(("topics",), "topics", lambda topic: topic.name, items=256))

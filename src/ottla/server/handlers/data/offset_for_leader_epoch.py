@@ -17,6 +17,7 @@ from ottla.server.authorization import Need
 from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 
 def handle(
@@ -80,4 +81,4 @@ OFFSET_FOR_LEADER_EPOCH = DeclaredApi(
         Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
         Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
     ),
-)
+).divided(Division(("topics",), "topics", lambda topic: topic.topic))

@@ -104,7 +104,8 @@ class _Append:
 
 def serve(context: DataContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
     """Append all partitions of a request in order; see the module."""
-    produce = parse_produce(request.api_version, buffer, body_start, end)
+    limit = context.element_limit(end - body_start)
+    produce = parse_produce(request.api_version, buffer, body_start, end, limit)
     context.check_partition_count(produce.partition_count)
     if request.is_guarded:
         refused = _guard(context, request, produce, buffer)

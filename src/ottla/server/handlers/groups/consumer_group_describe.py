@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
+    Member,
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
-from ottla.server.guards import Items, amend, group_denied, guard_items
+from ottla.server.guards import Items, group_denied, guard_items
 from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.group_requests import answering_with_operations, request_context
+from ottla.server.handlers.groups.group_requests import request_context
 from ottla.server.request import Request
+from ottla.server.stepped import Division, Steps, itself
 
 
 def handle(
@@ -25,9 +29,39 @@ def handle(
     """Hand the request to the group coordinator, unless the protocol is switched off."""
     if not consumer_protocol_enabled(context):
         return error_response(message, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_PROTOCOL_DISABLED)
-    done = answering_with_operations(request, wanted=message.include_authorized_operations)
-    context.group_coordinator.consumer_group_describe(request_context(request), message, done)
+
+    def described(steps: Generator[None, None, ConsumerGroupDescribeResponse]) -> None:
+        request.answer(lambda: _finish(request, steps, wanted=message.include_authorized_operations))
+
+    context.group_coordinator.consumer_group_description(request_context(request), message, described)
     return None
+
+
+def _finish(request: Request, steps: Generator[None, None, ConsumerGroupDescribeResponse], *, wanted: bool) -> Steps:
+    """The description with what the asking client may do, if that is `wanted`; members are shown only to a client that
+    may describe all topics that they name or read."""
+    response = yield from steps
+    for group in response.groups:
+        if request.is_guarded and not (yield from _may_see_members(request, group)):
+            group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            group.error_message = "The group has described topic(s) that the client is not authorized to describe."
+            group.members = []
+        if wanted and not group.error_code:
+            group.authorized_operations = request.authorized_operations(ResourceType.GROUP, group.group_id)
+        yield None
+    return response
+
+
+def _may_see_members(request: Request, group: DescribedGroup) -> Generator[None, None, bool]:
+    asked: set[str] = set()
+    for member in group.members:
+        for name in _topics_of(member):
+            if name not in asked:
+                asked.add(name)
+                if not request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+                    return False
+        yield
+    return True
 
 
 def error_response(message: ConsumerGroupDescribeRequest, code: ErrorCode, text: str) -> ConsumerGroupDescribeResponse:
@@ -41,16 +75,7 @@ def error_response(message: ConsumerGroupDescribeRequest, code: ErrorCode, text:
 
 
 def guard(context: GroupContext, request: Request, message: ConsumerGroupDescribeRequest) -> object | None:
-    """Each group for itself, and its members only to who may describe all topics that they name or read."""
-
-    def hide_members(response: ConsumerGroupDescribeResponse) -> None:
-        for group in response.groups:
-            if not all(request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in _topics_of(group)):
-                group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                group.error_message = "The group has described topic(s) that the client is not authorized to describe."
-                group.members = []
-
-    amend(request, hide_members)
+    """Each group for itself."""
     return guard_items(
         request,
         message,
@@ -60,14 +85,12 @@ def guard(context: GroupContext, request: Request, message: ConsumerGroupDescrib
     )
 
 
-def _topics_of(group: DescribedGroup) -> dict[str, None]:
-    """The names of all topics that a description shows."""
-    names: dict[str, None] = {}
-    for member in group.members:
-        names.update(dict.fromkeys(member.subscribed_topic_names))
-        for assignment in (member.assignment, member.target_assignment):
-            names.update(dict.fromkeys(topic.topic_name for topic in assignment.topic_partitions))
-    return names
+def _topics_of(member: Member) -> Iterator[str]:
+    """The names of all topics that the description of a member shows."""
+    yield from member.subscribed_topic_names
+    for assignment in (member.assignment, member.target_assignment):
+        for topic in assignment.topic_partitions:
+            yield topic.topic_name
 
 
 CONSUMER_GROUP_DESCRIBE = DeclaredApi(
@@ -76,4 +99,4 @@ CONSUMER_GROUP_DESCRIBE = DeclaredApi(
     error_response,
     guard=guard,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP), Need(AclOperation.DESCRIBE, ResourceType.TOPIC)),
-)
+).divided(Division(("group_ids",), "groups", itself, mentions=1, items=16))

@@ -15,6 +15,7 @@ from ottla.server.guards import Items, group_denied, guard_items
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
 from ottla.server.request import Request
+from ottla.server.stepped import Division, itself
 
 
 def error_response(message: DeleteGroupsRequest, code: ErrorCode, text: str) -> DeleteGroupsResponse:
@@ -41,4 +42,5 @@ DELETE_GROUPS = coordinated(
     error_response,
     guard=guard,
     item_needs=(Need(AclOperation.DELETE, ResourceType.GROUP),),
+    division=Division(("groups_names",), "results", itself, mentions=1),
 )

@@ -16,6 +16,7 @@ from ottla.server.guards import Items, group_denied, guard_items
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering_with_operations, request_context
 from ottla.server.request import Request
+from ottla.server.stepped import Division, itself
 
 
 def handle(context: GroupContext, request: Request, message: DescribeGroupsRequest) -> None:
@@ -48,4 +49,4 @@ DESCRIBE_GROUPS = DeclaredApi(
     error_response,
     guard=guard,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP),),
-)
+).divided(Division(("groups",), "groups", itself, mentions=1, items=16))

@@ -23,6 +23,7 @@ from ottla.server.coordination.coordination import Coordination, CoordinatorType
 from ottla.server.guards import amend
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.request import Request
+from ottla.server.stepped import Division, itself
 from ottla.server.topic_creation import Problems
 
 _NOT_SERVED: dict[int, tuple[ErrorCode, str]] = {
@@ -167,4 +168,4 @@ FIND_COORDINATOR = DeclaredApi(
         Need(AclOperation.DESCRIBE, ResourceType.GROUP),
         Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
     ),
-)
+).divided(Division(("coordinator_keys",), "coordinators", itself, mentions=1))

@@ -18,6 +18,7 @@ from ottla.server.api import DeclaredApi, ErrorResponse, Guard
 from ottla.server.authorization import Need
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 if TYPE_CHECKING:
     from ottla.zookeeper.offsets import ConsumerOffsets
@@ -38,6 +39,7 @@ def coordinated(
     item_needs: tuple[Need, ...] = (),
     guard: Guard[GroupContext] | None = None,
     in_zookeeper: AskZooKeeper | None = None,
+    division: Division | None = None,
 ) -> DeclaredApi[GroupContext]:
     """The row of an API whose answer is the coordinator's alone, but for version 0 of those with `in_zookeeper`."""
 
@@ -48,7 +50,7 @@ def coordinated(
             return
         ask(context.group_coordinator, request_context(request), message, request.answer_with)
 
-    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard)
+    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(division)
 
 
 def request_context(request: Request) -> RequestContext:

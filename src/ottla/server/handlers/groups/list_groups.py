@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from ottla.common.acl import AclOperation, ResourceType
-from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import bare_error
+from ottla.server.api import DeclaredApi, bare_error
 from ottla.server.authorization import Need
-from ottla.server.guards import amend
+from ottla.server.guards import amend_in_steps
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.group_requests import coordinated
 from ottla.server.request import Request
+from ottla.server.stepped import Steps
+
+
+def handle(context: GroupContext, request: Request, message: ListGroupsRequest) -> Steps:
+    """All rules are the group coordinator's."""
+    return context.group_coordinator.listing(message)
 
 
 def guard(context: GroupContext, request: Request, message: ListGroupsRequest) -> None:
-    """Who may describe the cluster hears of all groups, anybody else of those that it may describe."""
+    """Who may describe the cluster sees all groups, anybody else those that it may describe."""
 
-    def keep_allowed(response: ListGroupsResponse) -> None:
-        response.groups = [
-            group
-            for group in response.groups
-            if request.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id, told=False)
-        ]
+    def keep_allowed(response: ListGroupsResponse) -> Generator[None, None, None]:
+        kept = []
+        for group in response.groups:
+            if request.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id, told=False):
+                kept.append(group)
+            yield
+        response.groups = kept
 
     if not request.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER, told=False):
-        amend(request, keep_allowed)
+        amend_in_steps(request, keep_allowed)
 
 
-LIST_GROUPS = coordinated(
+LIST_GROUPS = DeclaredApi(
     ApiKey.LIST_GROUPS,
-    GroupCoordinator.list_groups,
+    handle,
     bare_error(ListGroupsResponse),
     guard=guard,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.CLUSTER), Need(AclOperation.DESCRIBE, ResourceType.GROUP)),

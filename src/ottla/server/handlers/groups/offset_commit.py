@@ -20,6 +20,7 @@ from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
 from ottla.server.handlers.groups.zookeeper_offsets import commit_offsets
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 
 def error_response(message: OffsetCommitRequest, code: ErrorCode, text: str) -> OffsetCommitResponse:
@@ -58,4 +59,5 @@ OFFSET_COMMIT = coordinated(
     in_zookeeper=commit_offsets,
     needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
     item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
+    division=Division(("topics",), "topics", lambda topic: (topic.name, topic.topic_id), items=1000),
 )

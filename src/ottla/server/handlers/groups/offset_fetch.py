@@ -24,6 +24,7 @@ from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
 from ottla.server.handlers.groups.zookeeper_offsets import fetch_offsets
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 NO_OFFSET = -1
 _FIRST_VERSION_OF_GROUPS = 8
@@ -128,4 +129,5 @@ OFFSET_FETCH = coordinated(
     guard=guard,
     in_zookeeper=fetch_offsets,
     item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP), Need(AclOperation.DESCRIBE, ResourceType.TOPIC)),
+    division=Division(("groups",), "groups", items=16),
 )

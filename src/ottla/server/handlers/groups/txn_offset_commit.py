@@ -18,6 +18,7 @@ from ottla.server.guards import Items, guard_items, topic_name
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 
 def error_response(message: TxnOffsetCommitRequest, code: ErrorCode, text: str) -> TxnOffsetCommitResponse:
@@ -57,4 +58,5 @@ TXN_OFFSET_COMMIT = coordinated(
     guard=guard,
     needs=Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
     item_needs=(Need(AclOperation.READ, ResourceType.GROUP), Need(AclOperation.READ, ResourceType.TOPIC)),
+    division=Division(("topics",), "topics", lambda topic: (topic.name, topic.topic_id), items=1000),
 )

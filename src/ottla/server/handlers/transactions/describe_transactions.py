@@ -16,6 +16,7 @@ from ottla.server.guards import Items, amend, guard_items
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.handlers.transactions.transaction_requests import coordinated
 from ottla.server.request import Request
+from ottla.server.stepped import Division, itself
 
 
 def error_response(message: DescribeTransactionsRequest, code: ErrorCode, text: str) -> DescribeTransactionsResponse:
@@ -58,4 +59,5 @@ DESCRIBE_TRANSACTIONS = coordinated(
         Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
         Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
     ),
+    division=Division(("transactional_ids",), "transaction_states", itself, mentions=1),
 )

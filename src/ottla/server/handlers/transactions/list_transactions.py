@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.api import bare_error
 from ottla.server.authorization import Need
-from ottla.server.guards import amend
+from ottla.server.guards import amend_in_steps
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.handlers.transactions.transaction_requests import coordinated
 from ottla.server.request import Request
@@ -17,14 +19,17 @@ from ottla.server.request import Request
 def guard(context: TransactionContext, request: Request, message: ListTransactionsRequest) -> None:
     """Those that may be described are listed."""
 
-    def keep_allowed(response: ListTransactionsResponse) -> None:
-        response.transaction_states = [
-            state
-            for state in response.transaction_states
-            if request.allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id, told=False)
-        ]
+    def keep_allowed(response: ListTransactionsResponse) -> Generator[None, None, None]:
+        kept = []
+        for state in response.transaction_states:
+            if request.allowed(
+                AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id, told=False
+            ):
+                kept.append(state)
+            yield
+        response.transaction_states = kept
 
-    amend(request, keep_allowed)
+    amend_in_steps(request, keep_allowed)
 
 
 LIST_TRANSACTIONS = coordinated(

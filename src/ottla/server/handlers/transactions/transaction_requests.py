@@ -11,6 +11,7 @@ from ottla.server.api import DeclaredApi, ErrorResponse, Guard
 from ottla.server.authorization import Need
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 Ask = Callable[[TransactionCoordinator, int, Any, Callable[[Any], None]], None]
 """A method of the coordinator: the version of the API, the request message, what is called with the response."""
@@ -24,10 +25,11 @@ def coordinated(
     needs: Need | None = None,
     item_needs: tuple[Need, ...] = (),
     guard: Guard[TransactionContext] | None = None,
+    division: Division | None = None,
 ) -> DeclaredApi[TransactionContext]:
     """The row of an API whose answer is the coordinator's alone."""
 
     def handle(context: TransactionContext, request: Request, message: Any) -> None:
         ask(context.coordinator, request.api_version, message, request.answer_with)
 
-    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard)
+    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(division)

@@ -1,0 +1,136 @@
+"""The most expensive legal request of each API: it is served in short steps, and others are served between."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.common.errors import ErrorCode
+from ottla.common.shares import LoopShares
+from ottla.protocol.header import encode_request
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.list_groups import ListGroupsRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.registry import API, ApiKey
+from ottla.server.api import HotApi
+from ottla.server.apis import broker_apis
+from ottla.server.dispatch import LARGE_BODY_BYTES
+
+from .harness import Connection, Server
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+
+from harness.expensive import Expensive, expensive_requests
+
+ELEMENTS = 3_000
+STEPPED = [each for each in expensive_requests(ELEMENTS) if not each.name.endswith("/plain")]
+
+
+class StepClock:
+    """Each look at it is a quarter of a millisecond later, so that time is a number of steps."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def monotonic(self) -> float:
+        self.looks += 1
+        return self.looks * 0.00025
+
+    def time_ms(self) -> int:
+        return 1_700_000_000_000 + self.looks // 4
+
+
+@pytest.fixture(scope="module")
+def stepped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("stepped"), clock=StepClock())
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Has one entry for each turn of the line."""
+    seen: list[int] = []
+    turn = LoopShares._turn
+
+    def counted(shares: LoopShares) -> None:
+        seen.append(1)
+        turn(shares)
+
+    monkeypatch.setattr(LoopShares, "_turn", counted)
+    return seen
+
+
+def is_honest_answered(server: Server) -> bool:
+    return server.connect().send(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
+
+
+@pytest.mark.parametrize("expensive", STEPPED, ids=lambda each: each.name)
+def test_a_large_request_is_served_in_steps(stepped: Server, turns: list[int], expensive: Expensive) -> None:
+    """Of a new API too, since the requests are made from the table."""
+    served = {each.api.key for each in broker_apis(stepped.broker.contexts) if not isinstance(each.api, HotApi)}
+    frame = encode_request(expensive.api_key, expensive.version, 7, "x", expensive.message)[4:]
+    numbers = isinstance(getattr(expensive.message, expensive.name.split("/")[1])[0], int)
+    if expensive.api_key not in served or numbers or len(frame) < LARGE_BODY_BYTES:
+        pytest.skip("not served here, or numbers, which are read by one call")
+    client = stepped.connect()
+    assert not client.send_bytes(frame), "all of it was done in one turn"
+    assert is_honest_answered(stepped)
+    stepped.run_until(lambda: bool(client.channel.answers) or client.channel.closed)
+    assert len(turns) > 30
+    client.disconnect()
+    assert not stepped.broker.dispatcher._stepped
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "answered"),
+    [
+        (
+            DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="t")] * 500),
+            4,
+            "results",
+        ),
+        (DescribeGroupsRequest(groups=["g"] * 500), 6, "groups"),
+        (FindCoordinatorRequest(coordinator_keys=["k"] * 500), 6, "coordinators"),
+        (MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 500), 13, "topics"),
+        (DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")] * 500), 0, "topics"),
+    ],
+    ids=lambda value: type(value).__name__ if hasattr(value, "__dataclass_fields__") else None,
+)
+def test_what_is_named_again_is_answered_once(stepped: Server, message: object, version: int, answered: str) -> None:
+    assert len(getattr(stepped.connect().ask(message, version), answered)) == 1
+
+
+def test_all_parts_of_a_divided_request_are_answered_in_order(stepped: Server) -> None:
+    names = [f"g{number}" for number in range(700)]
+    response = stepped.connect().ask(DescribeGroupsRequest(groups=names), 6)
+    assert [group.group_id for group in response.groups] == names
+    assert {group.error_code for group in response.groups} == {ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+def test_a_connection_that_closes_ends_its_steps(stepped: Server, turns: list[int]) -> None:
+    client: Connection = stepped.connect()
+    assert not client.send(MetadataRequest(topics=[MetadataRequestTopic(name=f"n{i}") for i in range(5000)]), 13)
+    client.disconnect()
+    before = len(turns)
+    for _ in range(5):
+        stepped.turn()
+    assert len(turns) - before <= 1
+    assert not client.channel.answers
+
+
+def test_a_list_of_groups_is_complete_and_filtered(stepped: Server) -> None:
+    response = stepped.connect().ask(ListGroupsRequest(types_filter=["classic"]), 5)
+    assert (response.error_code, response.groups) == (0, [])
+
+
+def test_every_api_has_an_expensive_request() -> None:
+    assert {each.api_key for each in expensive_requests(1)} == set(API)
+    assert ApiKey.METADATA in {each.api_key for each in STEPPED}
