@@ -249,7 +249,13 @@ class JsonSerde:
     def decode(self, key: bytes, value: bytes | None) -> Put | None:
         if key.startswith(b"unknown"):
             return None
+        if value == b"unreadable":
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the value says nothing")
         return Put(key.decode(), None if value is None else json.loads(value))
+
+    def without_value(self, key: bytes) -> Put | None:
+        """Keys that begin with `old` keep what they had."""
+        return None if key.startswith(b"old") else Put(key.decode(), None)
 
 
 class MapShard:

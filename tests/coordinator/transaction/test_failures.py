@@ -9,6 +9,8 @@ import pytest
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime.runtime import DEFAULT_WRITE_TIMEOUT_MS
 from ottla.coordinator.transaction.endings import RESUME_BACKOFF_MS, SLICE
+from ottla.coordinator.transaction.records import encode_key, encode_value
+from ottla.record.builder import RecordData, build_batch
 
 from .conversation import ID, Conversation, codes
 
@@ -341,3 +343,19 @@ def test_before_the_topic_exists_there_is_no_coordinator(talk: Conversation) -> 
     talk.runtime.stop()
     assert talk.init().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert talk.add_offsets((1, 0)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", b"\0\x09", b"\0\x01nonsense", None], ids=repr)
+def test_id_of_an_unreadable_record_is_refused_until_initialized(talk: Conversation, value: bytes | None) -> None:
+    """What was known before may be old: a zombie of it must not go on, and a successor gets a new producer id."""
+    producer, other = talk.producer(), talk.producer("other")
+    talk.add(producer, version=5)
+    if value is None:
+        value = encode_value(talk.metadata(), 2) + b"trailing"
+    talk.log.put(0, build_batch([RecordData(0, encode_key(ID), value)]))
+    talk.log.high_watermark[0] = talk.log.end[0]
+    talk.restart()
+    assert talk.added(producer, version=5) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    assert talk.end(producer, committed=True).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert talk.producer()[0] not in (producer[0], other[0])
+    assert talk.init("other", producer=other).producer == (other[0], other[1] + 1)

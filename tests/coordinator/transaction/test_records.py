@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.coordinator.transaction.metadata import NO_PARTITIONS, TransactionMetadata
 from ottla.coordinator.transaction.records import (
     TransactionRecord,
@@ -163,9 +163,19 @@ def test_records_of_other_kinds_are_passed_over(key: bytes) -> None:
     assert decode_record(key, b"\x00\x00whatever") is None
 
 
-def test_values_of_other_versions_are_passed_over() -> None:
-    assert decode_record(encode_key("id"), b"\x00\x02whatever") is None
-    assert decode_record(encode_key("id"), b"\xff\xffwhatever") is None
+@pytest.mark.parametrize("version", [b"\x00\x02", b"\xff\xff"])
+def test_value_of_another_version_is_refused(version: bytes) -> None:
+    """The state before it may be old, so it must not be taken for the current one."""
+    with pytest.raises(ProtocolError, match="version"):
+        decode_record(encode_key("id"), version + b"whatever")
+
+
+@pytest.mark.parametrize("field", ["producer_id", "producer_epoch"])
+def test_value_with_negative_producer_is_refused(field: str) -> None:
+    for state in (TransactionState.EMPTY, TransactionState.ONGOING):
+        value = encode_value(PINS[3][1]._replace(**{field: -5, "state": state}), 2)
+        with pytest.raises(ProtocolError, match="producer id"):
+            decode_record(encode_key("id"), value)
 
 
 def is_read_or_corrupt(key: bytes, value: bytes | None) -> bool:

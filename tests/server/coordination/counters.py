@@ -37,6 +37,9 @@ class CountSerde:
     def decode(self, key: bytes, value: bytes | None) -> Count | None:
         return Count(bytes(key).decode(), None if value is None else int(bytes(value)))
 
+    def without_value(self, key: bytes) -> Count | None:
+        return None
+
 
 class CounterShard:
     """The counters of one partition."""

@@ -6,7 +6,7 @@ that are loaded already, never wait longer than a slice, however many offsets th
 
 Invariants: a shard is ACTIVE only after every record up to the log end was replayed; snapshots are taken only from the
 high watermark on. A load that fails leaves the shard FAILED and is tried again, ever more seldom. Records of a type
-that is not known here are passed over, as Apache Kafka does; damaged ones fail the load.
+that is not known here are skipped, as Apache Kafka does, and so are those that can't be read.
 Records of a transaction are replayed as such, and so is its marker, wherever the high watermark lies between them.
 """
 
@@ -24,7 +24,7 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.coordinator.runtime.context import CoordinatorContext, RuntimeParts
 from ottla.coordinator.runtime.slices import SLICE_S
 from ottla.coordinator.runtime.state import CoordinatorState
-from ottla.record.batch import BatchView
+from ottla.record.batch import BatchView, Record
 from ottla.record.control import ControlRecordType, control_record_type
 from ottla.record.errors import CorruptBatch
 from ottla.record.legacy.stored import iter_any_batches
@@ -189,26 +189,60 @@ class Loader:
             raise CorruptBatch(f"no whole batch was read at offset {start}")
 
     def _replay_batch(self, load: _Load, batch: BatchView) -> Iterator[None]:
-        """Replay the records of one batch; yields every RECORDS_PER_LOOK records and at the end."""
-        decode = self._parts.serde.decode
-        replay = load.context.shard.replay
+        """Replay the records of one batch; yields every RECORDS_PER_LOOK records and at the end.
+
+        Clients may write to the topic. What can't be read is skipped, as in Apache Kafka: it would stop the partition
+        for good.
+        """
         first = load.position
         producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
-        for index, record in enumerate(batch.records(), 1):
+        try:
+            records = list(batch.records())
+        except KafkaError as error:
+            self._skip(load, f"offsets {max(batch.base_offset, first)} to {batch.last_offset}", error)
+            records = []
+        for index, record in enumerate(records, 1):
             if record.offset >= first:
-                if record.key is None:
-                    raise CorruptBatch(f"the record at offset {record.offset} has no key")
-                decoded = decode(record.key, record.value)
-                if decoded is not None:
-                    replay(record.offset, decoded, producer_id, producer_epoch)
+                try:
+                    self._replay_record(load, record, producer_id, producer_epoch)
+                except Exception as error:
+                    self._skip(load, f"offset {record.offset}", error)
                 load.records += 1
             if index % RECORDS_PER_LOOK == 0:
                 yield
         yield
 
+    def _replay_record(self, load: _Load, record: Record, producer_id: int, producer_epoch: int) -> None:
+        serde = self._parts.serde
+        if record.key is None:
+            raise CorruptBatch("it has no key")
+        try:
+            decoded = serde.decode(record.key, record.value)
+        except KafkaError as error:
+            decoded = serde.without_value(record.key)
+            self._skip(load, f"offset {record.offset}", error)
+        if decoded is not None:
+            load.context.shard.replay(record.offset, decoded, producer_id, producer_epoch)
+
+    def _skip(self, load: _Load, place: str, error: Exception) -> None:
+        self._parts.statistics.records_skipped += 1
+        logger.error(
+            "%s-%d: the record at %s can't be read and is skipped: %s",
+            self._parts.name,
+            load.context.partition,
+            place,
+            error if isinstance(error, KafkaError) else f"{type(error).__name__}: {error}",
+            extra=RATE_LIMITED,
+        )
+
     def _replay_marker(self, load: _Load, batch: BatchView) -> None:
         """Replay the end of a transaction; control records of other kinds say nothing to a shard."""
-        for record in batch.records():
+        try:
+            records = list(batch.records())
+        except KafkaError as error:
+            self._skip(load, f"offset {batch.base_offset}", error)
+            return
+        for record in records:
             kind = control_record_type(record)
             if record.offset >= load.position and kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
                 committed = kind is ControlRecordType.COMMIT

@@ -50,6 +50,13 @@ class CoordinatorSerde(Protocol[R]):
         """None for a record of a type that is not known here: it is skipped. Raises KafkaError for damaged bytes."""
         ...
 
+    def without_value(self, key: bytes) -> R | None:
+        """What to replay for a record whose value can't be read; None to keep what was known before.
+
+        Raises KafkaError where the key can't be read either.
+        """
+        ...
+
 
 EMPTY_RESULT: CoordinatorResult[Any, None] = CoordinatorResult()
 """Nothing to append, nothing to say; what most timers return."""

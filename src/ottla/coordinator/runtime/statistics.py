@@ -19,6 +19,7 @@ class CoordinatorStatistics:
         "operations",
         "records_appended",
         "records_loaded",
+        "records_skipped",
         "write_timeouts",
     )
 
@@ -33,5 +34,7 @@ class CoordinatorStatistics:
         self.loads = 0
         self.load_failures = 0
         self.records_loaded = 0
+        self.records_skipped = 0
+        """Records of loads that could not be read."""
         self.load_time_total_ms = 0.0
         self.load_time_max_ms = 0.0

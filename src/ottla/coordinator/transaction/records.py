@@ -127,7 +127,7 @@ def _encode_v1(metadata: TransactionMetadata) -> bytes:
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """None for a kind or version that is not known. Raises ProtocolError for damaged bytes."""
+    """None for a kind that is not known. Raises ProtocolError for damaged bytes and for a version that is not known."""
     if len(key) < _INT16.size:
         raise ProtocolError(f"a record of a transactional id has a key of {len(key)} bytes")
     if _INT16.unpack_from(key)[0] != KIND:
@@ -139,7 +139,7 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
         raise ProtocolError(f"a record of a transactional id has a value of {len(value)} bytes")
     version = _INT16.unpack_from(value)[0]
     if version not in (0, 1):
-        return None
+        raise ProtocolError(f"the value of a transactional id has version {version}; 0 and 1 are known")
     return TransactionRecord(transactional_id, _decode_value(version, value))
 
 
@@ -169,7 +169,7 @@ def _decode_idle(value: bytes) -> TransactionMetadata | None:
     _, producer_id, epoch, timeout_ms, state, count, updated_ms, start_ms, tags, tag, size, previous_producer_id = (
         _IDLE.unpack_from(value)
     )
-    if count > 1 or tag != _PREVIOUS_PRODUCER_ID or size != 8:
+    if count > 1 or tag != _PREVIOUS_PRODUCER_ID or size != 8 or producer_id < 0 or epoch < 0:
         return None
     client_version = 0
     if len(value) == _IDLE_SIZE:
@@ -196,6 +196,10 @@ def _decode_idle(value: bytes) -> TransactionMetadata | None:
 
 def _metadata_of(message: TransactionLogValue) -> TransactionMetadata:
     state = _state(message.transaction_status)
+    if message.producer_id < 0 or message.producer_epoch < 0:
+        raise ProtocolError(
+            f"a transactional id has producer id {message.producer_id} and epoch {message.producer_epoch}"
+        )
     partitions = NO_PARTITIONS
     if state is not TransactionState.EMPTY and message.transaction_partitions:
         partitions = frozenset(
@@ -240,5 +244,15 @@ class TransactionRecordSerde:
         """None for what is not known here. Raises KafkaError CORRUPT_MESSAGE."""
         try:
             return decode_record(key, value)
+        except ProtocolError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+    def without_value(self, key: bytes) -> TransactionRecord | None:
+        """The id is forgotten: a state that may be old could end a transaction that is not its own.
+
+        The producer gets INVALID_PRODUCER_ID_MAPPING until it initializes, which gives it a new producer id.
+        """
+        try:
+            return decode_record(key, None)
         except ProtocolError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error

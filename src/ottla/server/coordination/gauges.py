@@ -60,3 +60,8 @@ def register_coordinator_gauges(
         "Loads of a partition that failed since the start.",
         read=lambda: statistics.load_failures,
     )
+    gauge(
+        f"{ours}records_skipped",
+        "Records that loads skipped since the start, because they could not be read; the log names each.",
+        read=lambda: statistics.records_skipped,
+    )
