@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from ottla.protocol.messages.alter_partition import AlterPartitionRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from ottla.record.builder import RecordData, build_batch
 from ottla.replica.manager import ReplicationSettings
+from ottla.replica.partition import EpochEnd, Partition
 from ottla.replica.read_replica import select_by_rack
 from ottla.storage.segment import SegmentRegion
 
@@ -318,6 +320,44 @@ class TestElections:
             world.settle(1, 2, 3)
         world.produce(2, b"b").result()
         world.settle(1, 2, 3)
+
+    def test_follower_is_not_cut_where_the_leader_lacks_an_epoch(self, make_world: MakeWorld) -> None:
+        """Both have the batch; an entry that was missing made the follower cut it again and again."""
+        world = make_world()
+        for _ in range(3):
+            world.produce(1, b"%d").result()
+            world.change(bump=True)
+        world.settle(1, 2, 3)
+        leader = world.nodes[1].partition()
+        entries = leader.log.epochs.entries()
+        (epoch, offset) = entries[1]
+        leader.log.epochs.replace(0, leader.log.log_end_offset, [entry for entry in entries if entry[0] != epoch])
+        assert leader.diverging_epoch(offset + 1, epoch) is not None
+        assert leader.follower_divergence(offset + 1, epoch) is None
+        assert leader.log.epochs.entries() == entries
+
+    def test_follower_is_cut_below_its_high_watermark_once(
+        self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A leader that denies what it has sent must not make a follower cut and fetch for ever."""
+        world = make_world()
+        for number in range(5):
+            world.produce(1, b"%d" % number).result()
+        world.settle(1, 2, 3)
+
+        def deny(partition: Partition, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+            return EpochEnd(0, 1) if fetch_offset > 1 else None
+
+        monkeypatch.setattr(Partition, "follower_divergence", deny)
+        world.kill(2)
+        world.start(2)
+        with caplog.at_level(logging.ERROR):
+            world.loop.run_for(60.0)
+        assert [world.nodes[node].statistics.committed_truncations.value for node in (2, 3)] == [1, 1]
+        errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+        assert len(errors) == 4
+        assert sum("below its high watermark 5" in error for error in errors) == 2
+        assert sum("is not truncated to 1 again" in error for error in errors) == 2
 
     def test_logs_that_alternated_are_brought_in_line(self, make_world: MakeWorld) -> None:
         """Two brokers lead in turn and each keeps a tail that the other never had (KIP-279)."""

@@ -246,7 +246,7 @@ class LogFlush:
         behind = offsets.recovery_point < offsets.log_end_offset
         refused = None
         if closing:
-            if not self.changed:
+            if not (self.changed or epochs_changed):
                 return None
             self._folder_changed |= self._segments.active.awaits_file
             self._segments.active.become_inactive()
