@@ -10,6 +10,8 @@ wrong in a dynamic one is the client's: KafkaError INVALID_REQUEST, as Apache Ka
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ottla.common.config_def import (
@@ -37,6 +39,7 @@ from ottla.common.controller_addresses import parse_servers, parse_voters
 from ottla.common.endpoint import Endpoint, ListenerInfo
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.group_configs import GROUP_CONFIGS, describe_group_config, validate_group_configs
+from ottla.common.ip_overrides import parse_ip_overrides
 from ottla.common.listener_configs import (
     CONNECTION_RATE,
     LISTENER_CONFIGS,
@@ -61,6 +64,8 @@ _WILDCARDS = ("", "0.0.0.0", "::")
 _CHAIN_OF: Mapping[str, tuple[str, ...]] = {
     name: chain[index:] for chain in SYNONYM_CHAINS for index, name in enumerate(chain)
 }
+
+logger = logging.getLogger(__name__)
 
 
 class BrokerConfig:
@@ -169,9 +174,16 @@ class BrokerConfig:
     def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
         """The same static settings under the dynamic ones of the cluster and of this broker.
 
-        Fixed names are dropped: a metadata log of Apache Kafka may hold settings that have no effect here.
+        Fixed names are dropped: a metadata log of Apache Kafka may hold settings that have no effect here. A stored
+        value that shuts out all clients is ignored, so that the operator can remove it.
         """
-        return BrokerConfig(self._static, _only_dynamic(default), _only_dynamic(broker))
+        defaults, own = _only_dynamic(default), _only_dynamic(broker)
+        given = self._static | defaults | own
+        for layer in (defaults, own):
+            for name in [each for each, text in layer.items() if _shuts_out(each, text, given)]:
+                logger.error("%s=%s is ignored, since no client could connect: remove the setting", name, layer[name])
+                del layer[name]
+        return BrokerConfig(self._static, defaults, own)
 
     def get(self, name: str) -> ConfigValue:
         """The effective value; raises KeyError for a name that is not in the table."""
@@ -478,6 +490,38 @@ def validate_dynamic(overrides: Mapping[str, str], *, cluster_default: bool) -> 
                 BROKER_CONFIGS[base].parse(text)
         except (KafkaError, OperatorError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
+def check_reachable(changes: Iterable[str], new: Mapping[str, str]) -> None:
+    """Refuse changed settings with which no client could connect; `new` has all dynamic settings of the resource.
+
+    Raises KafkaError INVALID_CONFIG.
+    """
+    for name in changes:
+        text = new.get(name)
+        if text is not None and _shuts_out(name, text, new):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Invalid value {text} for configuration {name}: no client could connect; set at least 1",
+            )
+    if _OVERRIDES in changes and _shuts_out(_PER_IP, new.get(_PER_IP, "1"), new):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Invalid value for configuration {_OVERRIDES}: {_PER_IP} is 0 and no override is above 0",
+        )
+
+
+_PER_IP, _OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
+_ACCEPTING = frozenset({"max.connections", _PER_IP, CONNECTION_RATE})
+"""Settings whose value of 0 refuses every connection."""
+
+
+def _shuts_out(name: str, text: str, given: Mapping[str, str]) -> bool:
+    """Whether no client could connect with this value; `given` may have overrides for single addresses."""
+    base = without_listener(name)
+    if base not in _ACCEPTING or not re.fullmatch(r"\s*[+-]?0+\s*", text):
+        return False
+    return base != _PER_IP or not any(parse_ip_overrides(given.get(_OVERRIDES, "")).values())
 
 
 def _refuse_names(problem: str, names: Iterable[str], refused: Callable[[str], bool]) -> None:
