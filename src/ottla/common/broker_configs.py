@@ -11,7 +11,6 @@ wrong in a dynamic one is the client's: KafkaError INVALID_REQUEST, as Apache Ka
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ottla.common.config_def import (
@@ -39,7 +38,6 @@ from ottla.common.controller_addresses import parse_servers, parse_voters
 from ottla.common.endpoint import Endpoint, ListenerInfo
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.group_configs import GROUP_CONFIGS, describe_group_config, validate_group_configs
-from ottla.common.ip_overrides import parse_ip_overrides
 from ottla.common.listener_configs import (
     CONNECTION_RATE,
     LISTENER_CONFIGS,
@@ -53,11 +51,14 @@ from ottla.common.listener_configs import (
     protocol_of,
     without_listener,
 )
+from ottla.common.lockouts import QUOTAS, is_ignored, shuts_out
 from ottla.common.suggestion import did_you_mean
 from ottla.common.topic_configs import TOPIC_CONFIGS, describe_topic_config, topic_defaults, topic_properties
 
 METRICS_LISTENER = "METRICS"
 """Names the endpoint of metrics in the settings of listeners."""
+MAX_REPORTED = 100
+"""Stored lockouts that are remembered as logged."""
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
@@ -75,7 +76,9 @@ class BrokerConfig:
         "_advertised",
         "_dynamic_broker",
         "_dynamic_default",
+        "_ignored",
         "_of_listeners",
+        "_reported",
         "_static",
         "_topic_defaults",
         "_values",
@@ -97,6 +100,8 @@ class BrokerConfig:
     ) -> None:
         """From settings that are known to be valid; everybody else calls `parse`."""
         self._static = dict(static)
+        self._ignored: frozenset[str] = frozenset()
+        self._reported: set[tuple[str, str]] = set()
         self._dynamic_default = dict(dynamic_default or {})
         self._dynamic_broker = dict(dynamic_broker or {})
         merged = self._static | self._dynamic_default | self._dynamic_broker
@@ -178,12 +183,35 @@ class BrokerConfig:
         value that shuts out all clients is ignored, so that the operator can remove it.
         """
         defaults, own = _only_dynamic(default), _only_dynamic(broker)
+        for layer in (defaults, own):
+            for name in [each for each in layer if is_ignored(each, self._ignored)]:
+                del layer[name]
         given = self._static | defaults | own
         for layer in (defaults, own):
-            for name in [each for each, text in layer.items() if _shuts_out(each, text, given)]:
-                logger.error("%s=%s is ignored, since no client could connect: remove the setting", name, layer[name])
-                del layer[name]
-        return BrokerConfig(self._static, defaults, own)
+            for name in [each for each, text in layer.items() if shuts_out(each, text, given)]:
+                self._report(name, layer.pop(name))
+        result = BrokerConfig(self._static, defaults, own)
+        result._ignored, result._reported = self._ignored, self._reported
+        return result
+
+    def _report(self, name: str, text: str) -> None:
+        """Log a stored lockout, once for each value: settings are put together at every change of metadata."""
+        if (name, text) not in self._reported:
+            if len(self._reported) >= MAX_REPORTED:
+                self._reported.clear()
+            self._reported.add((name, text))
+            logger.error("%s=%s is ignored, since no client could connect: remove the setting", name, text)
+
+    def ignoring(self, names: frozenset[str]) -> BrokerConfig:
+        """The same settings, for which `with_dynamic` leaves out these names (`ottla config recover`)."""
+        result = BrokerConfig(self._static, self._dynamic_default, self._dynamic_broker)
+        result._ignored = names
+        return result
+
+    @property
+    def ignores_quotas(self) -> bool:
+        """Whether no client is limited, whatever the metadata has."""
+        return is_ignored(QUOTAS, self._ignored)
 
     def get(self, name: str) -> ConfigValue:
         """The effective value; raises KeyError for a name that is not in the table."""
@@ -490,38 +518,6 @@ def validate_dynamic(overrides: Mapping[str, str], *, cluster_default: bool) -> 
                 BROKER_CONFIGS[base].parse(text)
         except (KafkaError, OperatorError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
-
-
-def check_reachable(changes: Iterable[str], new: Mapping[str, str]) -> None:
-    """Refuse changed settings with which no client could connect; `new` has all dynamic settings of the resource.
-
-    Raises KafkaError INVALID_CONFIG.
-    """
-    for name in changes:
-        text = new.get(name)
-        if text is not None and _shuts_out(name, text, new):
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                f"Invalid value {text} for configuration {name}: no client could connect; set at least 1",
-            )
-    if _OVERRIDES in changes and _shuts_out(_PER_IP, new.get(_PER_IP, "1"), new):
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"Invalid value for configuration {_OVERRIDES}: {_PER_IP} is 0 and no override is above 0",
-        )
-
-
-_PER_IP, _OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
-_ACCEPTING = frozenset({"max.connections", _PER_IP, CONNECTION_RATE})
-"""Settings whose value of 0 refuses every connection."""
-
-
-def _shuts_out(name: str, text: str, given: Mapping[str, str]) -> bool:
-    """Whether no client could connect with this value; `given` may have overrides for single addresses."""
-    base = without_listener(name)
-    if base not in _ACCEPTING or not re.fullmatch(r"\s*[+-]?0+\s*", text):
-        return False
-    return base != _PER_IP or not any(parse_ip_overrides(given.get(_OVERRIDES, "")).values())
 
 
 def _refuse_names(problem: str, names: Iterable[str], refused: Callable[[str], bool]) -> None:

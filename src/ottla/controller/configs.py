@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from ottla.common.broker_configs import BrokerConfig, check_reachable, validate_dynamic
+from ottla.common.broker_configs import BrokerConfig, validate_dynamic
 from ottla.common.config_def import ConfigEntry, ConfigKey, ConfigResourceType, ConfigType, render
 from ottla.common.config_keys_broker import BROKER_CONFIGS
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.group_configs import GROUP_CONFIGS
+from ottla.common.lockouts import check_reachable
 from ottla.common.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ottla.controller.replication import cleared_elr
 from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult, check_record_count, elr_enabled
