@@ -176,11 +176,14 @@ class BrokerConfig:
             )
         return config, warnings
 
-    def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
+    def with_dynamic(
+        self, default: Mapping[str, str], broker: Mapping[str, str], *, report: bool = True
+    ) -> BrokerConfig:
         """The same static settings under the dynamic ones of the cluster and of this broker.
 
         Fixed names are dropped: a metadata log of Apache Kafka may hold settings that have no effect here. A stored
-        value that shuts out all clients is ignored, so that the operator can remove it.
+        value that shuts out all clients is ignored, so that the operator can remove it, which is logged; not so for
+        settings that are only proposed, without `report`.
         """
         defaults, own = _only_dynamic(default), _only_dynamic(broker)
         for layer in (defaults, own):
@@ -189,7 +192,9 @@ class BrokerConfig:
         given = self._static | defaults | own
         for layer in (defaults, own):
             for name in [each for each, text in layer.items() if shuts_out(each, text, given)]:
-                self._report(name, layer.pop(name))
+                text = layer.pop(name)
+                if report:
+                    self._report(name, text)
         result = BrokerConfig(self._static, defaults, own)
         result._ignored, result._reported = self._ignored, self._reported
         return result
