@@ -1,30 +1,23 @@
 """Dynamic settings that shut out all clients: refused when they are set, ignored when they are stored already.
 
-Further settings are ignored by name on the host (`ottla config recover`): a file in a data directory, which a start
-reads, lists them. The stored values stay in the metadata, so that an operator can connect and remove them there.
+Further settings are ignored by name on the host (`ottla config recover`, `cli.ignored_settings`). The stored values stay
+in the metadata, so that an operator can connect and remove them there.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 from collections.abc import Iterable, Mapping
 
 from ottla.common.config_def import UpdateMode
 from ottla.common.config_keys_broker import BROKER_CONFIGS
-from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.common.files import read_file
 from ottla.common.ip_overrides import parse_ip_overrides
 from ottla.common.listener_configs import CONNECTION_RATE, canonical, without_listener
 
-IGNORED_FILE = "ignored-dynamic-settings"
-"""One name a line; in a data directory."""
 ALL = "all"
 QUOTAS = "quotas"
 """Stands for all quotas of clients, users and addresses."""
-_MAX_FILE_BYTES = 64 * 1024
 _PER_IP, _OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
 _ACCEPTING = frozenset({"max.connections", _PER_IP, CONNECTION_RATE})
 """Settings whose value of 0 refuses every connection."""
@@ -62,45 +55,7 @@ def is_ignored(name: str, ignored: frozenset[str]) -> bool:
     return bool(ignored) and not ignored.isdisjoint((ALL, name, without_listener(name)))
 
 
-def read_ignored(directories: Iterable[str]) -> frozenset[str]:
-    """What the files in these data directories name. Raises OperatorError for a file that cannot be read."""
-    names: set[str] = set()
-    for directory in directories:
-        path = os.path.join(directory, IGNORED_FILE)
-        try:
-            lines = read_file(path, _MAX_FILE_BYTES).decode("utf-8", "replace").splitlines()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            if error.errno == errno.ENOTDIR:
-                continue  # the start reports what is wrong with the directory
-            raise OperatorError(f"{path} can't be read: {error.strerror}; remove it, or repair it") from error
-        names.update(_known(line.strip(), path) for line in lines if line.strip())
-    return frozenset(names)
-
-
-def write_ignored(directory: str, names: Iterable[str]) -> frozenset[str]:
-    """Replace the file in a data directory; without names it is removed. Raises OperatorError."""
-    path = os.path.join(directory, IGNORED_FILE)
-    if not os.path.exists(os.path.join(directory, "meta.properties")):
-        raise OperatorError(f"{directory} is not a data directory of a node: name one of log.dirs with --data-dir")
-    chosen = frozenset(_known(name, "--ignore") for name in names)
-    try:
-        if not chosen:
-            if os.path.lexists(path):
-                os.unlink(path)
-            return chosen
-        with open(path + ".tmp", "w", encoding="utf-8") as file:
-            file.writelines(f"{name}\n" for name in sorted(chosen))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + ".tmp", path)
-    except OSError as error:
-        raise disk_refusal(error, directory) from error
-    return chosen
-
-
-def _known(name: str, where: str) -> str:
+def ignorable(name: str, where: str) -> str:
     """The canonical form of a name that may be ignored. Raises OperatorError."""
     name = canonical(name)
     key = BROKER_CONFIGS.get(without_listener(name))

@@ -20,9 +20,9 @@ NUMBERS = [
 NO_ONE_COULD_CONNECT = {"max.connections", "max.connections.per.ip", "max.connection.creation.rate"}
 
 
-def set_all(broker: Broker, values: list[tuple[str, str]]) -> dict[str, int]:
+def set_all(broker: Broker, values: list[tuple[str, str]]) -> dict[str, ErrorCode]:
     """The error code of each refused setting; a client connects for each one."""
-    refused = {}
+    refused: dict[str, ErrorCode] = {}
     for name, text in values:
         with Cluster(broker.bootstrap_servers) as cluster:
             try:
