@@ -54,6 +54,24 @@ backlog of 1024.
 
 """
 
+RECOVERY = """
+### When a setting locks everybody out
+
+A dynamic limit of 0 connections for everybody is refused, and a stored one is ignored with an error in the log.
+Another dynamic setting or a quota can lock everybody out too, such as a limit of few connections or a wrong
+certificate. The way back is on the host of each such node:
+
+1. Stop the node. Run `ottla config recover --data-dir DIR --ignore NAME`, with one of its `log.dirs`. `NAME` is a
+   dynamic setting, also of one listener, or `quotas`, or `all`; the option may be repeated. Of a cluster that
+   `ottla start --brokers` runs, `DIR` is the directory of one broker.
+2. Start the node. It logs a warning that names what it ignores.
+3. Correct what is stored by `ottla config alter broker` or `ottla quota remove`.
+4. Run `ottla config recover --data-dir DIR --end` and start the node again.
+
+The command does not change the metadata, and other nodes keep the settings. It does not change ACLs either:
+`super.users` of `server.properties` have all rights, whatever the ACLs are.
+"""
+
 INERT = """
 ## Known, without effect
 
@@ -85,6 +103,7 @@ def configuration_page() -> str:
         markdown(GROUP_CONFIGS),
         BROKER,
         markdown(BROKER_CONFIGS),
+        RECOVERY,
         INERT,
         _inert(INERT_CONFIGS),
     ]

@@ -451,3 +451,29 @@ def test_a_listener_may_have_a_rate_of_connections_of_its_own() -> None:
     assert (config.connection_rates, warnings) == ({"B": 20}, [])
     changed = config.with_dynamic({}, {"listener.name.b.max.connection.creation.rate": "30"})
     assert changed.connection_rates == {"B": 30}
+
+
+def test_stored_lockout_is_ignored_at_start() -> None:
+    config, _ = BrokerConfig.parse({})
+    dynamic = config.with_dynamic({"max.connections": "0", "max.connections.per.ip": "0"}, {"max.connections": "0"})
+    assert dynamic.get_int("max.connections") == dynamic.get_int("max.connections.per.ip") == 2**31 - 1
+    override = {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:5"}
+    assert config.with_dynamic(override, {}).get_int("max.connections.per.ip") == 0
+
+
+def test_stored_lockout_is_logged_once_for_each_value(caplog: pytest.LogCaptureFixture) -> None:
+    config, _ = BrokerConfig.parse({})
+    for text in ("0", "0", "00", "0"):
+        config.with_dynamic({"max.connections": text}, {}).with_dynamic({"max.connections": text}, {})
+        config.with_dynamic({"max.connections.per.ip": "0"}, {}, report=False)
+    assert [record.getMessage().partition(" ")[0] for record in caplog.records] == [
+        "max.connections=0",
+        "max.connections=00",
+    ]
+
+
+@pytest.mark.parametrize("text", ["1_0", "nan", "\u0661", "1\n", "\u00a01"])
+def test_double_that_only_python_reads_is_refused(text: str) -> None:
+    key = next(key for key in BROKER_CONFIGS.values() if key.type is ConfigType.DOUBLE)
+    with pytest.raises(KafkaError):
+        key.parse(text)

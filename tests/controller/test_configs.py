@@ -89,6 +89,11 @@ def test_set_append_subtract_delete(with_topic: MetadataImage, context: Controll
         (BROKER, "1", [("log.dirs", SET, "/x")], 42, "Cannot update these configs dynamically: [log.dirs]"),
         (BROKER, "", [("log.retention.ms", SET, "x")], 42, "Not a number of type LONG"),
         (16, "x", [("a", SET, "b")], 42, "Unknown resource type 16"),
+        (BROKER, "", [("max.connections", SET, "0")], 40, "max.connections: no client could connect"),
+        (BROKER, "1", [("max.connections", SET, " +00 ")], 40, "max.connections: no client could connect"),
+        (BROKER, "", [("max.connections.per.ip", SET, "0")], 40, "max.connections.per.ip: no client could connect"),
+        (BROKER, "", [("max.connection.creation.rate", SET, "0")], 40, "no client could connect"),
+        (BROKER, "", [("log.cleanup.policy", SET, "delete\n")], 42, "must not contain control characters"),
     ],
 )
 def test_refused(

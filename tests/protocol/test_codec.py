@@ -10,7 +10,12 @@ from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolE
 from ottla.common.ids import ZERO_UUID
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
-from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from ottla.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
@@ -220,3 +225,10 @@ def test_an_empty_message_makes_the_round_trip(spec):
         for cls in (spec.request, spec.response):
             data = written(cls(), version)
             assert read(cls, version, data) == cls()
+
+
+def test_long_error_message_is_cut_between_characters():
+    result = CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_message="x" + "\u20ac" * 20_000)])
+    for version in (2, 7):
+        message = read(CreateTopicsResponse, version, written(result, version)).topics[0].error_message
+        assert message == "x" + "\u20ac" * 10_922

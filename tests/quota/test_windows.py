@@ -10,6 +10,7 @@ from math import floor
 
 import pytest
 
+from ottla.quota.token_bucket import TokenBucket
 from ottla.quota.windows import WindowedMean, WindowedRate, Windows
 
 WINDOWS = Windows()
@@ -188,3 +189,11 @@ def test_a_mean_is_of_what_was_noted_lately(clock):
     waits.record(300, clock.go_on(0.5))
     assert waits.mean(clock.now_s) == pytest.approx(200)
     assert waits.mean(clock.go_on(12)) == 0
+
+
+@pytest.mark.parametrize("bound", [5e-324, 1e-300, 1e-9])
+def test_tiny_limit_waits_as_long_as_an_answer_can_hold(bound: float) -> None:
+    rate, bucket = WindowedRate(Windows()), TokenBucket(Windows(), bound, 0.0)
+    rate.record(1e6, 0.0)
+    bucket.take(1e6, 0.0)
+    assert rate.throttle_ms(bound, 0.0) == rate.wait_ms(bound, 0.0, 1.0) == bucket.throttle_ms(0.0) == 2**31 - 1

@@ -249,3 +249,12 @@ def test_log_dirs(server: Server, client: Connection, version: int) -> None:
     one = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic="a", partitions=[0])])
     (result,) = client.ask(one, version).results
     assert [(t.name, [p.partition_index for p in t.partitions]) for t in result.topics] == [("a", [0])]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("name", ["t", None])
+def test_topic_id_before_version_12_refuses_the_request(client: Connection, version: int, name: str | None) -> None:
+    client.create_topic("t", 1)
+    topics = [MetadataRequestTopic(name=name, topic_id=bytes(15) + b"\1"), MetadataRequestTopic(name="t")]
+    response = client.ask(MetadataRequest(topics=topics), version)
+    assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST] * 2

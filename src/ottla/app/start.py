@@ -20,6 +20,7 @@ from ottla.app.local_cluster import check_base_settings, plan_cluster, refuse_di
 from ottla.app.logging import configure_logging, write_audit_log
 from ottla.app.process import EXIT_INTERRUPTED, BrokerProcess
 from ottla.app.settings import cluster_directory, read_settings
+from ottla.cli.ignored_settings import read_ignored
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
@@ -124,6 +125,7 @@ def run_broker(options: StartOptions) -> int:
     config, warnings = BrokerConfig.parse(settings)
     for warning in warnings:
         logger.warning("%s", warning)
+    config = without_ignored(config)
     try:
         for path in config.log_dirs:
             refuse_directory_of_plan(RealDisk(), path)
@@ -151,6 +153,19 @@ def run_broker(options: StartOptions) -> int:
             return runner.run(process.run())
     except KeyboardInterrupt:  # before the broker has its own handler
         return EXIT_INTERRUPTED
+
+
+def without_ignored(config: BrokerConfig) -> BrokerConfig:
+    """The settings without the dynamic ones that `ottla config recover` excluded. Raises OperatorError."""
+    ignored = read_ignored((config.metadata_log_dir, *config.log_dirs))
+    if not ignored:
+        return config
+    logger.warning(
+        "RECOVERY: this node ignores the dynamic settings %s: correct what is stored, then run "
+        "`ottla config recover --end` and start again",
+        ", ".join(sorted(ignored)),
+    )
+    return config.ignoring(ignored)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from ottla.cli.command import (
     print_table,
     settings_option,
 )
+from ottla.cli.ignored_settings import read_ignored, write_ignored
 from ottla.cli.settings import known_settings, names_explained
 from ottla.client.model import ConfigOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
@@ -134,6 +135,35 @@ def alter(
         print_json({"resource": resource, "name": name, "executed": not dry_run, "changes": done})
     else:
         click.echo(f"{'Would alter' if dry_run else 'Altered'} {resource} {name}.")
+
+
+@config.command(
+    examples=(
+        "ottla config recover --data-dir /var/lib/ottla --ignore max.connections --ignore quotas",
+        "ottla config recover --data-dir /var/lib/ottla --ignore all",
+        "ottla config recover --data-dir /var/lib/ottla --end",
+    )
+)
+@click.option("--data-dir", required=True, metavar="DIR", help="A data directory of the node (one of log.dirs).")
+@click.option("--ignore", multiple=True, metavar="NAME", help="A dynamic setting, or quotas, or all; may be repeated.")
+@click.option("--end", is_flag=True, help="Ignore nothing from the next start on.")
+@json_option
+def recover(data_dir: str, ignore: tuple[str, ...], end: bool, as_json: bool) -> None:
+    """Let a node start without dynamic settings or quotas that lock everybody out.
+
+    No broker is asked and no metadata is changed: run it on the host, start the node again, correct the settings with
+    `ottla config alter` or `ottla quota remove`, then use --end and start the node once more. Without --ignore and
+    --end it shows what is ignored.
+    """
+    if ignore and end:
+        raise click.UsageError("give --ignore or --end, not both")
+    ignored = write_ignored(data_dir, ignore) if ignore or end else read_ignored([data_dir])
+    if as_json:
+        print_json({"data_dir": data_dir, "ignored": sorted(ignored)})
+        return
+    click.echo(f"Ignored from the next start on: {', '.join(sorted(ignored)) or 'nothing'}.")
+    if ignore:
+        click.echo("Start the node, correct the settings, then use --end and start it again.")
 
 
 def _resource(resource: str, name: str) -> tuple[ResourceType, str]:

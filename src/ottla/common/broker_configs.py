@@ -10,6 +10,7 @@ wrong in a dynamic one is the client's: KafkaError INVALID_REQUEST, as Apache Ka
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ottla.common.config_def import (
@@ -50,17 +51,22 @@ from ottla.common.listener_configs import (
     protocol_of,
     without_listener,
 )
+from ottla.common.lockouts import QUOTAS, is_ignored, shuts_out
 from ottla.common.suggestion import did_you_mean
 from ottla.common.topic_configs import TOPIC_CONFIGS, describe_topic_config, topic_defaults, topic_properties
 
 METRICS_LISTENER = "METRICS"
 """Names the endpoint of metrics in the settings of listeners."""
+MAX_REPORTED = 100
+"""Stored lockouts that are remembered as logged."""
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 _CHAIN_OF: Mapping[str, tuple[str, ...]] = {
     name: chain[index:] for chain in SYNONYM_CHAINS for index, name in enumerate(chain)
 }
+
+logger = logging.getLogger(__name__)
 
 
 class BrokerConfig:
@@ -70,7 +76,9 @@ class BrokerConfig:
         "_advertised",
         "_dynamic_broker",
         "_dynamic_default",
+        "_ignored",
         "_of_listeners",
+        "_reported",
         "_static",
         "_topic_defaults",
         "_values",
@@ -92,6 +100,8 @@ class BrokerConfig:
     ) -> None:
         """From settings that are known to be valid; everybody else calls `parse`."""
         self._static = dict(static)
+        self._ignored: frozenset[str] = frozenset()
+        self._reported: set[tuple[str, str]] = set()
         self._dynamic_default = dict(dynamic_default or {})
         self._dynamic_broker = dict(dynamic_broker or {})
         merged = self._static | self._dynamic_default | self._dynamic_broker
@@ -166,12 +176,47 @@ class BrokerConfig:
             )
         return config, warnings
 
-    def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
+    def with_dynamic(
+        self, default: Mapping[str, str], broker: Mapping[str, str], *, report: bool = True
+    ) -> BrokerConfig:
         """The same static settings under the dynamic ones of the cluster and of this broker.
 
-        Fixed names are dropped: a metadata log of Apache Kafka may hold settings that have no effect here.
+        Fixed names are dropped: a metadata log of Apache Kafka may hold settings that have no effect here. A stored
+        value that shuts out all clients is ignored, so that the operator can remove it, which is logged; not so for
+        settings that are only proposed, without `report`.
         """
-        return BrokerConfig(self._static, _only_dynamic(default), _only_dynamic(broker))
+        defaults, own = _only_dynamic(default), _only_dynamic(broker)
+        for layer in (defaults, own):
+            for name in [each for each in layer if is_ignored(each, self._ignored)]:
+                del layer[name]
+        given = self._static | defaults | own
+        for layer in (defaults, own):
+            for name in [each for each, text in layer.items() if shuts_out(each, text, given)]:
+                text = layer.pop(name)
+                if report:
+                    self._report(name, text)
+        result = BrokerConfig(self._static, defaults, own)
+        result._ignored, result._reported = self._ignored, self._reported
+        return result
+
+    def _report(self, name: str, text: str) -> None:
+        """Log a stored lockout, once for each value: settings are put together at every change of metadata."""
+        if (name, text) not in self._reported:
+            if len(self._reported) >= MAX_REPORTED:
+                self._reported.clear()
+            self._reported.add((name, text))
+            logger.error("%s=%s is ignored, since no client could connect: remove the setting", name, text)
+
+    def ignoring(self, names: frozenset[str]) -> BrokerConfig:
+        """The same settings, for which `with_dynamic` leaves out these names (`ottla config recover`)."""
+        result = BrokerConfig(self._static, self._dynamic_default, self._dynamic_broker)
+        result._ignored = names
+        return result
+
+    @property
+    def ignores_quotas(self) -> bool:
+        """Whether no client is limited, whatever the metadata has."""
+        return is_ignored(QUOTAS, self._ignored)
 
     def get(self, name: str) -> ConfigValue:
         """The effective value; raises KeyError for a name that is not in the table."""

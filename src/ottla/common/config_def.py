@@ -7,7 +7,6 @@ and the metadata log carry. Nothing here knows where a value came from: see `bro
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
@@ -243,8 +242,17 @@ _BOUNDS = {
 }
 
 
+_FREE_TEXT = (ConfigType.STRING, ConfigType.PASSWORD, ConfigType.CLASS)
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_JAVA_WHITESPACE = "".join(map(chr, range(0x21)))
+"""As String.trim() has it; str.strip() would also remove Unicode whitespace."""
+_DOUBLE = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|Infinity)")
+
+
 def _parse(kind: ConfigType, text: str) -> ConfigValue:
-    text = text.strip()
+    if kind not in _FREE_TEXT and _CONTROL.search(text):
+        raise ValueError("must not contain control characters")
+    text = text.strip(_JAVA_WHITESPACE)
     if kind is ConfigType.BOOLEAN:
         lowered = text.lower()
         if lowered not in ("true", "false"):
@@ -257,15 +265,12 @@ def _parse(kind: ConfigType, text: str) -> ConfigValue:
             raise ValueError(f"Not a number of type {kind.name}")
         return int(text)
     if kind is ConfigType.DOUBLE:
-        try:
-            number = float(text)
-        except ValueError:
-            raise ValueError("Not a number of type DOUBLE") from None
-        if math.isnan(number):
+        # float() also takes "1_000", Unicode digits and "nan".
+        if not _DOUBLE.fullmatch(text):
             raise ValueError("Not a number of type DOUBLE")
-        return number
+        return float(text)
     if kind is ConfigType.LIST:
-        return tuple(item.strip() for item in text.split(",")) if text else ()
+        return tuple(item.strip(_JAVA_WHITESPACE) for item in text.split(",")) if text else ()
     return text
 
 

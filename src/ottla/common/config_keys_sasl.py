@@ -81,8 +81,8 @@ SASL_CONFIGS = [
     ConfigKey(
         "sasl.server.max.receive.size",
         ConfigType.INT,
-        16 * KIBIBYTE,
-        "Largest request of a client that has not said who it is, in bytes; 524288 in Apache Kafka.",
+        512 * KIBIBYTE,
+        "Largest request of a client before authentication, in bytes; a larger one closes the connection.",
         Range(KIBIBYTE, 2**31 - 1),
     ),
     ConfigKey(

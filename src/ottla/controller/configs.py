@@ -9,6 +9,7 @@ Left out: loggers and client metrics as resources; they are refused by name.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
@@ -20,6 +21,7 @@ from ottla.common.config_keys_bounds import MAX_GROUP_CONFIGS
 from ottla.common.config_keys_broker import BROKER_CONFIGS
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.group_configs import GROUP_CONFIGS
+from ottla.common.lockouts import check_reachable
 from ottla.common.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ottla.controller.replication import cleared_elr
 from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult, check_record_count, elr_enabled
@@ -152,12 +154,10 @@ def _alterable_resource(
 
 
 def _check_broker_name(name: str, node_id: int, *, allow_default: bool) -> None:
-    try:
-        broker_id = int(name)
-    except ValueError:
+    if not re.fullmatch("[+-]?[0-9]{1,10}", name):
         what = "Broker" if allow_default else "Node"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} id must be an integer, but it is: {name}") from None
-    if broker_id != node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} id must be an integer, but it is: {name}")
+    if int(name) != node_id:
         expected = f"{node_id} or empty string" if allow_default else str(node_id)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
 
@@ -261,6 +261,7 @@ def _change_records(
         # What is there was valid when it was written; a setting that has lost its meaning must stay removable.
         changes = {name: text for name, text in new.items() if old.get(name) != text}
         validate_dynamic(changes, cluster_default=not resource.name)
+        check_reachable([name for name in {**old, **new} if old.get(name) != new.get(name)], new)
         if elr_enabled(image) and MIN_ISR in named:
             _check_min_isr(resource, new)
     of_broker = resource.type is ConfigResourceType.BROKER

@@ -11,6 +11,7 @@ from ottla.record.varint import write_unsigned_varint
 Topic = str | bytes
 """A name in older versions, a 16-byte id in newer ones (KIP-516)."""
 
+MAX_STRING_BYTES = 0x7FFF
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 
@@ -43,11 +44,13 @@ def append_topic(out: bytearray, flexible: bool, topic: Topic) -> None:
 
 
 def append_nullable_string(out: bytearray, flexible: bool, text: str | None) -> None:
-    """Append a string or null, in the compact or the classic form."""
+    """Append a string or null, in the compact or the classic form; a text that is too long for Kafka is cut."""
     if text is None:
         out += b"\0" if flexible else b"\xff\xff"
         return
     encoded = text.encode()
+    if len(encoded) > MAX_STRING_BYTES:
+        encoded = encoded[:MAX_STRING_BYTES].decode(errors="ignore").encode()
     if flexible:
         write_unsigned_varint(out, len(encoded) + 1)
     else:

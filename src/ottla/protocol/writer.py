@@ -36,6 +36,11 @@ def _too_long(name: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is longer than {MAX_STRING_BYTES} bytes")
 
 
+def _cut(encoded: bytes) -> bytes:
+    """The longest prefix that fits a string and ends between two characters."""
+    return encoded[:MAX_STRING_BYTES].decode(errors="ignore").encode()
+
+
 def compile_writer(cls: type, version: int) -> Writer:
     """The writer of a message class at one version."""
     return _compile(cls, version, stepped=False)
@@ -54,6 +59,7 @@ def _compile(cls: type, version: int, *, stepped: bool) -> Callable[..., Any]:
         "unsupported": _unsupported,
         "null": _null,
         "too_long": _too_long,
+        "cut": _cut,
     }
     compiler = _WriterCompiler(Source(namespace), version, flexible, stepped)
     source = compiler.source
@@ -161,7 +167,11 @@ class _WriterCompiler:
             source.line(f"{encoded} = {value}.encode()")
             source.line(f"{size} = len({encoded})")
             source.line(f"if {size} > {MAX_STRING_BYTES}:")
-            source.line(f"    raise too_long({name!r})")
+            if name.endswith("error_message"):
+                source.line(f"    {encoded} = cut({encoded})")
+                source.line(f"    {size} = len({encoded})")
+            else:
+                source.line(f"    raise too_long({name!r})")
             self._emit_length(size, "h", out)
             source.line(f"{out} += {encoded}")
         else:

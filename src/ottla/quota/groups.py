@@ -14,8 +14,6 @@ from ottla.quota.windows import WindowedMean, WindowedRate, Windows
 
 MAX_GROUPS = 10_000
 """Of one kind of limit; one costs about a kilobyte."""
-LONGEST_WAIT_MS = (1 << 31) - 1
-"""What a response can tell, and longer than anybody waits."""
 
 
 class GroupUse:
@@ -45,7 +43,7 @@ class GroupUse:
         `next_value` is what whoever waits will use at once, and then finds room for.
         """
         if self._longest_wait_s is None:
-            return min(self.rate.wait_ms(self.bound, now_s, next_value), LONGEST_WAIT_MS)
+            return self.rate.wait_ms(self.bound, now_s, next_value)
         return min(self.rate.throttle_ms(self.bound, now_s), int(self._longest_wait_s * 1000))
 
     @property

@@ -18,6 +18,8 @@ from collections import deque
 from math import ceil, floor
 from typing import NamedTuple
 
+LONGEST_WAIT_MS = (1 << 31) - 1
+"""The largest wait that a response can hold; a limit next to 0 would ask for more, or for an infinite one."""
 _ROUNDING_MS = 0.5
 
 
@@ -105,7 +107,7 @@ class WindowedRate:
         excess = self.total / window_s - bound
         if excess <= 0:
             return 0
-        return floor(excess / bound * window_s * 1000 + 0.5)
+        return floor(min(excess / bound * window_s * 1000 + 0.5, LONGEST_WAIT_MS))
 
     def wait_ms(self, bound: float, now_s: float, next_value: float = 0.0) -> int:
         """The same, or longer: until the rate is within `bound` where nothing is recorded meanwhile.
@@ -116,12 +118,12 @@ class WindowedRate:
         wait_ms = self.throttle_ms(bound, now_s)
         if next_value >= bound * self._size_s:
             next_value = 0.0
-        if wait_ms or next_value:
+        if wait_ms < LONGEST_WAIT_MS and (wait_ms or next_value):
             end_s = now_s + wait_ms / 1000
             late_ms = (self._within_s(bound, end_s, next_value) - end_s) * 1000
             if late_ms > _ROUNDING_MS:
                 wait_ms += ceil(late_ms)
-        return wait_ms
+        return min(wait_ms, LONGEST_WAIT_MS)
 
     def _within_s(self, bound: float, now_s: float, next_value: float) -> float:
         """When from `now_s` on what counts, and counts less as windows go, leaves room for `next_value`."""

@@ -26,6 +26,7 @@ from ottla.quota.limits import (
 )
 from ottla.quota.windows import Windows
 
+_NO_QUOTAS: Quotas = {}
 MAX_SHOWN_GROUPS = 500
 """Of one kind of limit; more are held to theirs, and have no metrics."""
 
@@ -44,6 +45,7 @@ class ClientQuotas:
     __slots__ = (
         "_clock",
         "_followers",
+        "_ignored",
         "_mutations",
         "_quotas",
         "connections",
@@ -58,6 +60,7 @@ class ClientQuotas:
         self.windows = windows
         self._clock = clock
         self._quotas: Quotas = {}
+        self._ignored = False
         self._followers: list[Callable[[], None]] = []
         self._mutations = ClientLimits({}, CONTROLLER_MUTATION_RATE)
         self.connections = ConnectionRates(windows)
@@ -83,6 +86,7 @@ class ClientQuotas:
 
     def use_config(self, config: BrokerConfig) -> None:
         """Go on with these settings."""
+        self._ignored = config.ignores_quotas
         rates = self.connections
         rates.of_listeners = config.connection_rates
         rates.limit = config.get_int("max.connection.creation.rate")
@@ -90,7 +94,7 @@ class ClientQuotas:
 
     def use(self, image: MetadataImage) -> None:
         """Go on with the limits of `image`, from now on and for those who wait already."""
-        quotas = image.client_quotas
+        quotas = _NO_QUOTAS if self._ignored else image.client_quotas
         if quotas is self._quotas:
             return
         self._quotas = quotas

@@ -56,8 +56,9 @@ class Decisions:
 
     def mutation(self, request: Request, image: MetadataImage, context: ControllerContext, *, strict: bool) -> Mutation:
         """Who is charged for the partitions that a request makes or deletes."""
+        quotas = {} if context.config.ignores_quotas else image.client_quotas
         return self._controller.mutations.begin(
-            image.client_quotas, request.principal, request.client_id or "", context.now_ms / 1000, strict=strict
+            quotas, request.principal, request.client_id or "", context.now_ms / 1000, strict=strict
         )
 
     @property

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from ottla.common.clock import Clock, Rng
 from ottla.common.errors import OperatorError
+from ottla.common.ids import Uuid
 from ottla.common.topic_partition import TopicPartition
 from ottla.record.batch import LEADER_EPOCH_POSITION, MAGIC_V2
 from ottla.storage import names
@@ -109,11 +110,6 @@ def load_log(
         finish_swaps(folder)
         listing = folder.disk.listdir(folder.path)
     _take_inventory(loading, listing)
-    topic_id = None
-    try:
-        topic_id = read_partition_metadata(folder.disk, folder.join(names.PARTITION_METADATA))
-    except CheckpointCorruption as error:
-        logger.warning("%s; the topic id is taken from the metadata log", error)
     _load_epochs(loading)
     end_offset = _clean_end(loading) if options.clean and not loading.epochs_damaged else None
     trusted = end_offset is not None
@@ -152,7 +148,7 @@ def load_log(
     )
     stored = StoredLog(
         partition,
-        topic_id,
+        _read_topic_id(folder),
         folder,
         segments,
         LogOffsets(start_offset, end_offset, recovery_point),
@@ -167,6 +163,14 @@ def load_log(
     if epochs_added:
         log.write_epochs_soon()
     return log
+
+
+def _read_topic_id(folder: Folder) -> Uuid | None:
+    try:
+        return read_partition_metadata(folder.disk, folder.join(names.PARTITION_METADATA))
+    except CheckpointCorruption as error:
+        logger.warning("%s; the topic id is taken from the metadata log", error)
+        return None
 
 
 def _lacks_epochs(loading: _Loading, *, trusted: bool) -> bool:

@@ -114,6 +114,25 @@ def test_an_unknown_user_is_answered_as_a_known_one(mechanism: ScramMechanism) -
         converse(ScramClient(mechanism, "nobody", "p", Bytes()), served)
 
 
+@MECHANISMS
+def test_first_answer_derives_the_same_for_any_user(mechanism: ScramMechanism, monkeypatch: pytest.MonkeyPatch) -> None:
+    digests: list[tuple[bytes, bytes]] = []
+    digest = hmac.digest
+
+    def counted(key: bytes, message: bytes, algorithm: str) -> bytes:
+        digests.append((key, message))
+        return digest(key, message, algorithm)
+
+    users = {"ann": credential(mechanism, "p"), "strong": credential(mechanism, "p", 16385)}
+    monkeypatch.setattr("ottla.security.sasl.scram.hmac.digest", counted)
+    for name in ("ann", "bob", "strong"):
+        digests.clear()
+        served = ScramServer(mechanism, users.get, no_token, Bytes(), SECRET)
+        answer = served.evaluate(f"n,,n={name},r=abc".encode())
+        assert digests == [(SECRET, name.encode())]
+        assert answer.endswith(b",i=4096")
+
+
 @pytest.mark.parametrize("iterations", [0, 1, 4095, 16385, 2**31, 10**9])
 def test_absurd_iterations_are_not_computed(iterations: int) -> None:
     client = ScramClient(ScramMechanism.SHA_512, "ann", "p", Bytes())

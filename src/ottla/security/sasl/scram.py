@@ -85,6 +85,7 @@ class ScramServer:
         if authorization not in (None, name):
             raise AuthenticationFailed("the client wants to act for another user")
         self.by_token = _shows_token(extensions)
+        made_up = self._made_up()  # also for a known user, so that the time of the answer does not depend on the name
         if self.by_token:
             self._token = self._find_token(self._asked)
             found = None if self._token is None else self._token.credential
@@ -92,7 +93,7 @@ class ScramServer:
             found = self._find(self._asked)
         # A user that some other program wrote with other bounds is none: its clients would refuse, or compute for long.
         self._known = found is not None and MIN_ITERATIONS <= found.iterations <= MAX_ITERATIONS
-        credential = found if found is not None and self._known else self._made_up()
+        credential = found if found is not None and self._known else made_up
         self._credential = credential
         self._nonce = nonce + b64encode(self._rng.random_bytes(NONCE_BYTES)).decode()
         answer = f"r={self._nonce},s={b64encode(credential.salt).decode()},i={credential.iterations}"

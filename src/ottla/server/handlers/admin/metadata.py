@@ -44,6 +44,8 @@ _NOT_ON_DEMAND = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
 
 def handle(context: AdminContext, request: Request, message: MetadataRequest) -> Steps:
     """Describe what is asked for; see the module."""
+    if request.api_version < FIRST_VERSION_BY_TOPIC_ID:
+        _check_names(message, request.api_version)
     missing = _creatable(context, request, message)
     refused: frozenset[str] = frozenset()
     if missing:
@@ -51,6 +53,17 @@ def handle(context: AdminContext, request: Request, message: MetadataRequest) ->
         client = Asker(request.principal, request.client_id or "", request.channel.client_host)
         context.topics.create_on_demand(missing, client)
     return _describe(context, request, message, refused)
+
+
+def _check_names(message: MetadataRequest, version: int) -> None:
+    """Refuse the whole request for a topic without a name or with an id, as Apache Kafka does."""
+    for topic in message.topics or ():
+        if topic.name is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {version}")
+        if topic.topic_id != ZERO_UUID:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {version}"
+            )
 
 
 def _allowed_to_create(request: Request, missing: list[str]) -> tuple[list[str], frozenset[str]]:

@@ -76,7 +76,7 @@ def _reason(context: AdminContext, request: Request, resource: Any, proposed: Pr
             default = proposed(default, resource)
         else:
             own = proposed(own, resource)
-        future = config.with_dynamic(default, own)
+        future = config.with_dynamic(default, own, report=False)
         _require_small_steps(config, future)
         for check in context.config_checks if not is_default else ():
             check(future)
