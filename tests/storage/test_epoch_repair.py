@@ -74,7 +74,7 @@ def test_start_adds_missing_entries_at_the_end(full, caplog, kept, is_killed):
     assert sum("lacked entries" in message for message in caplog.messages) <= 1
 
 
-@pytest.mark.parametrize("lost", [WHOLE[1:2], WHOLE[2:3], WHOLE[1:3]], ids=str)
+@pytest.mark.parametrize("lost", [WHOLE[:1], WHOLE[:2], WHOLE[1:2], WHOLE[2:3], WHOLE[1:3]], ids=str)
 def test_missing_entries_between_others_are_added(full, lost):
     full.stop_and_write(*(entry for entry in WHOLE if entry not in lost))
     log = full.open()

@@ -35,7 +35,7 @@ from ottla.sim.peer import SimPeerNetwork
 from ottla.sim.rng import SimRng
 from ottla.sim.step_cleaner import StepWorker
 from ottla.sim.trace import Trace
-from ottla.storage.names import partition_dir
+from ottla.storage.names import CLEAN_SHUTDOWN_FILE, partition_dir
 
 DATA_DIR = "/data"
 RESTART_S = (0.2, 4.0)
@@ -253,8 +253,9 @@ class SimNode:
         except ProcessKilled:
             return
         self._report_defects(broker)
-        if self._mount is not None and not (self.damaged_kinds or self.disk.failed_directory):
-            check_epoch_files(self._mount, DATA_DIR, self.host)
+        mount, is_damaged = self._mount, self.damaged_kinds or self.disk.failed_directory
+        if mount is not None and not is_damaged and mount.exists(f"{DATA_DIR}/{CLEAN_SHUTDOWN_FILE}"):
+            check_epoch_files(mount, DATA_DIR, self.host)
         process.kill()
 
     def _died(self) -> None:

@@ -66,14 +66,14 @@ def add_missing_entries(
     path: str,
     segments: LogSegments,
     epochs: LeaderEpochCache,
-    log_end_offset: int,
+    offsets: range,
     confirmed_epoch: int = UNDEFINED_EPOCH,
 ) -> bool:
     """Add what `missing_entries` finds to `epochs`, and log it; `path` is that of the file. True when there was any.
 
     Raises as `epoch_at`.
     """
-    missing = missing_entries(segments, epochs.entries(), log_end_offset, confirmed_epoch)
+    missing = missing_entries(segments, epochs.entries(), offsets, confirmed_epoch)
     for leader_epoch, start_offset in missing:
         epochs.insert(leader_epoch, start_offset)
     if missing:
@@ -83,20 +83,24 @@ def add_missing_entries(
 
 
 def missing_entries(
-    segments: LogSegments, entries: Sequence[EpochEntry], log_end_offset: int, confirmed_epoch: int = UNDEFINED_EPOCH
+    segments: LogSegments, entries: Sequence[EpochEntry], offsets: range, confirmed_epoch: int = UNDEFINED_EPOCH
 ) -> list[EpochEntry]:
-    """The entries to add to `entries`, which rise; `confirmed_epoch` is one that another replica has.
+    """The entries to add to `entries`, which rise, for the batches of a log with `offsets`.
+
+    `confirmed_epoch` is one that another replica has.
 
     Raises as `epoch_at`.
     """
-    is_empty = not entries
-    begins = [(UNDEFINED_EPOCH, segments.base_offsets[0])] if is_empty else entries
-    ends = [*entries[1:], (None, log_end_offset)]
+    begins, ends = [(UNDEFINED_EPOCH, offsets.start), *entries], [*entries, (None, offsets.stop)]
     missing: list[EpochEntry] = []
     for (leader_epoch, start), (following, end) in zip(begins, ends, strict=True):
         found = list(_later_epochs(segments, leader_epoch, start, end, following))
         batches = sum(1 if first.base_offset == last.base_offset else 2 for first, last in found)
-        if batches > 1 or is_empty or any(first.leader_epoch == confirmed_epoch for first, _ in found):
+        if (
+            batches > 1
+            or leader_epoch == UNDEFINED_EPOCH
+            or any(first.leader_epoch == confirmed_epoch for first, _ in found)
+        ):
             missing += [(first.leader_epoch, first.base_offset) for first, _ in found]
     return missing
 

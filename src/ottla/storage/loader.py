@@ -144,7 +144,7 @@ def load_log(
     )
     segments = LogSegments(loading.segments)
     epochs_added = _lacks_epochs(loading, trusted=trusted) and add_missing_entries(
-        folder.join(names.LEADER_EPOCH_CHECKPOINT), segments, loading.epochs, end_offset
+        folder.join(names.LEADER_EPOCH_CHECKPOINT), segments, loading.epochs, range(start_offset, end_offset)
     )
     stored = StoredLog(
         partition,

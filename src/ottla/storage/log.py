@@ -408,7 +408,9 @@ class Log:
         """
         path = self.folder.join(LEADER_EPOCH_CHECKPOINT)
         try:
-            added = add_missing_entries(path, self.segments, self.epochs, self.offsets.log_end_offset, confirmed_epoch)
+            added = add_missing_entries(
+                path, self.segments, self.epochs, range(self.log_start_offset, self.log_end_offset), confirmed_epoch
+            )
         except OSError as error:
             self._health.report(error, "a look at leader epochs")
             return False

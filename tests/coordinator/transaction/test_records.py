@@ -170,10 +170,10 @@ def test_value_of_another_version_is_refused(version: bytes) -> None:
         decode_record(encode_key("id"), version + b"whatever")
 
 
-@pytest.mark.parametrize("field", ["producer_id", "producer_epoch"])
-def test_value_with_negative_producer_is_refused(field: str) -> None:
+@pytest.mark.parametrize("producer", [(-5, 1), (5, -1)])
+def test_value_with_negative_producer_is_refused(producer: tuple[int, int]) -> None:
     for state in (TransactionState.EMPTY, TransactionState.ONGOING):
-        value = encode_value(PINS[3][1]._replace(**{field: -5, "state": state}), 2)
+        value = encode_value(PINS[3][1]._replace(producer_id=producer[0], producer_epoch=producer[1], state=state), 2)
         with pytest.raises(ProtocolError, match="producer id"):
             decode_record(encode_key("id"), value)
 
