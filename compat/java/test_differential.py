@@ -167,12 +167,6 @@ ACCEPTED = (
         (rf"{CONFIGS}\[(super\.users|allow\.everyone\.if\.no\.acl\.found)\]", "missing", ROW),
     ),
     accepted(
-        "little is read of a client that is not authenticated yet",
-        "describe_configs",
-        "broker.*",
-        *setting(r"sasl\.server\.max\.receive\.size", "524288", "16384"),
-    ),
-    accepted(
         "a setting of Ottla alone",
         "describe_configs",
         "broker.*",
