@@ -207,6 +207,12 @@ def test_security_setting_that_asks_for_nothing_is_fine() -> None:
     assert BrokerConfig.parse(properties)[1] == []
 
 
+@pytest.mark.parametrize("kind", ["create.topic.policy.class.name", "client.quota.callback.class"])
+def test_guard_that_is_not_implemented_refuses_the_start(kind: str) -> None:
+    with pytest.raises(OperatorError, match=kind):
+        BrokerConfig.parse({kind: "com.example.Policy"})
+
+
 def test_tables_do_not_overlap() -> None:
     names = [*BROKER_CONFIGS, *INERT_CONFIGS, *SECURITY_CONFIGS]
     assert len(names) == len(set(names))

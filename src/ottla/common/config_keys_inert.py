@@ -27,12 +27,22 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "producer.purgatory.purge.interval.requests share.fetch.purgatory.purge.interval.requests",
     ),
     (
-        "the cluster is this one broker",
-        "controlled.shutdown.enable controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms "
-        "controller.quorum.append.linger.ms "
-        "controller.quorum.fetch.snapshot.max.bytes controller.socket.timeout.ms "
-        "early.start.listeners replica.socket.receive.buffer.bytes request.timeout.ms "
-        "socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms "
+        "every stop of a cluster's broker is a controlled shutdown, which the controller bounds",
+        "controlled.shutdown.enable controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms",
+    ),
+    (
+        "metadata records of one turn of the event loop share a write, and wait no longer",
+        "controller.quorum.append.linger.ms",
+    ),
+    (
+        "requests between nodes have bounds of their own",
+        "controller.quorum.fetch.snapshot.max.bytes controller.socket.timeout.ms request.timeout.ms "
+        "socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms",
+    ),
+    ("the operating system sizes the buffers of connections between brokers", "replica.socket.receive.buffer.bytes"),
+    ("all listeners accept connections from the same step of the start on", "early.start.listeners"),
+    (
+        "versions that are unstable in Apache Kafka are not served",
         "unstable.api.versions.enable unstable.feature.versions.enable",
     ),
     (
@@ -97,16 +107,12 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "offsets.load.buffer.size transaction.state.log.load.buffer.size",
     ),
     (
-        "no-op records only serve to measure the lag of other voters, and there are none",
+        "the active controller writes no no-op records",
         "metadata.max.idle.interval.ms",
     ),
     (
         "a data directory that fails is told to the controller until it hears",
         "log.dir.failure.timeout.ms",
-    ),
-    (
-        "there is no Java virtual machine to load classes",
-        "alter.config.policy.class.name client.quota.callback.class create.topic.policy.class.name",
     ),
     ("there is no Java virtual machine to load classes", "auto.include.jmx.reporter"),
     (
@@ -189,6 +195,9 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
 
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
 SECURITY_CONFIGS: Mapping[str, str | None] = {
+    "alter.config.policy.class.name": None,
+    "client.quota.callback.class": None,
+    "create.topic.policy.class.name": None,
     "password.encoder.old.secret": None,
     "password.encoder.secret": None,
     "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
@@ -196,7 +205,7 @@ SECURITY_CONFIGS: Mapping[str, str | None] = {
     "sasl.server.callback.handler.class": f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
     "security.providers": None,
 }
-"""Security settings with the value that asks for nothing (None: only an empty one)."""
+"""Settings that guard something, with the value that asks for nothing (None: only an empty one)."""
 
 PER_BROKER_SECURITY = _names(
     "principal.builder.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd "

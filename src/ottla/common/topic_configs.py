@@ -116,7 +116,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "errors.deadletterqueue.group.enable",
             ConfigType.BOOLEAN,
             False,
-            "Let share groups write records here that they could not deliver.",
+            "Let share groups write records here that they could not deliver."
+            " Without effect: there are no share groups yet.",
         ),
         _key(
             "file.delete.delay.ms",
@@ -169,7 +170,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "local.retention.bytes",
             ConfigType.LONG,
             -2,
-            "Bytes kept on local disk when tiered storage holds the rest; -2 means retention.bytes.",
+            "Bytes kept on local disk when tiered storage holds the rest; -2 means retention.bytes."
+            " Without effect: there is no tiered storage yet.",
             "log.local.retention.bytes",
             validator=at_least(-2),
         ),
@@ -177,7 +179,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "local.retention.ms",
             ConfigType.LONG,
             -2,
-            "Time kept on local disk when tiered storage holds the rest; -2 means retention.ms.",
+            "Time kept on local disk when tiered storage holds the rest; -2 means retention.ms."
+            " Without effect: there is no tiered storage yet.",
             "log.local.retention.ms",
             validator=at_least(-2),
         ),
@@ -258,14 +261,15 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "preallocate",
             ConfigType.BOOLEAN,
             False,
-            "Reserve the blocks of a segment when it is made.",
+            "Reserve the blocks of a segment when it is made. Without effect: blocks are reserved as a segment grows.",
             "log.preallocate",
         ),
         _key(
             "remote.copy.lag.bytes",
             ConfigType.LONG,
             -1,
-            "Bytes of newer log from which a segment is copied to tiered storage; -1 means local.retention.bytes.",
+            "Bytes of newer log from which a segment is copied to tiered storage; -1 means local.retention.bytes."
+            " Without effect: there is no tiered storage yet.",
             "log.remote.copy.lag.bytes",
             validator=at_least(-1),
         ),
@@ -273,7 +277,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "remote.copy.lag.ms",
             ConfigType.LONG,
             0,
-            "Age from which a segment is copied to tiered storage; 0 is at once, -1 means local.retention.ms.",
+            "Age from which a segment is copied to tiered storage; 0 is at once, -1 means local.retention.ms."
+            " Without effect: there is no tiered storage yet.",
             "log.remote.copy.lag.ms",
             validator=at_least(-1),
         ),
@@ -281,13 +286,15 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "remote.log.copy.disable",
             ConfigType.BOOLEAN,
             False,
-            "Stop copying segments of this topic to tiered storage; what is there stays readable.",
+            "Stop copying segments of this topic to tiered storage; what is there stays readable."
+            " Without effect: there is no tiered storage yet.",
         ),
         _key(
             "remote.log.delete.on.disable",
             ConfigType.BOOLEAN,
             False,
-            "Delete the tiered data of this topic when tiered storage is switched off for it.",
+            "Delete the tiered data of this topic when tiered storage is switched off for it."
+            " Without effect: there is no tiered storage yet.",
         ),
         _key(
             "remote.storage.enable",

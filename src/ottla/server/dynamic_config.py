@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.config_def import ConfigResourceType
+from ottla.common.config_keys_broker import BROKER_CONFIGS
+from ottla.common.config_keys_inert import STORED_CONFIGS
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
+
+logger = logging.getLogger(__name__)
 
 ConfigFollower = Callable[[BrokerConfig], None]
 
@@ -34,7 +39,10 @@ class DynamicBrokerConfig:
 
     def use(self, image: MetadataImage) -> None:
         """Go on with the settings that `image` has."""
-        self.effective = self.under(image)
+        before, self.effective = self.effective, self.under(image)
+        for name in sorted(STORED_CONFIGS.keys() & BROKER_CONFIGS.keys()):
+            if self.effective.get(name) != before.get(name):
+                logger.warning("%s has no effect: %s", name, STORED_CONFIGS[name])
         for follower in self._followers:
             follower(self.effective)
 

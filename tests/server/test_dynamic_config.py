@@ -1,0 +1,22 @@
+"""The settings of a running broker: those of its start under the dynamic ones of the metadata."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config_def import ConfigResourceType
+from ottla.metadata.image import ConfigResource, MetadataImage
+from ottla.server.dynamic_config import DynamicBrokerConfig
+
+
+def test_setting_without_effect_warns_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    config = DynamicBrokerConfig(BrokerConfig.parse({"node.id": "1"})[0])
+    changed = {"num.io.threads": "9", "log.cleaner.threads": "2"}
+    image = MetadataImage(offset=1, configs={ConfigResource(ConfigResourceType.BROKER, "1"): changed})
+    for _ in range(2):
+        config.use(image)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "num.io.threads has no effect: one event loop serves everything, there are no thread pools to size"
+    )
