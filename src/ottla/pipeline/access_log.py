@@ -27,8 +27,9 @@ LINE_PATTERN = (
     r"\[(?P<day>\d\d)/(?P<month>[A-Z][a-z]{2})/(?P<year>\d{4}):(?P<clock>\d\d:\d\d:\d\d) (?P<zone>[+-]\d{4})\] "
     rf'"(?:(?P<method>[A-Z]+) (?P<path>{_QUOTED}) (?P<protocol>HTTP/[0-9.]+)|{_QUOTED})" '
     r"(?P<status>\d{3}) (?P<bytes>\d+|-)"
-    rf'(?: "(?P<referer>{_QUOTED})" "(?P<agent>{_QUOTED})")?'  # the combined format
-    r"(?: .*)?\r?)"  # what a server adds
+    rf'(?:[ \t]+"(?P<referer>{_QUOTED})"[ \t]+"(?P<agent>{_QUOTED})"(?:[ \t].*)?'  # the combined format
+    r'|[ \t]+[^"\s].*|)'  # what a server adds; a text in quotes that is no referer and agent is not lost in silence
+    r"\s*)"
 )
 """One line of either format without its end, in the syntax that Python's `re` and RE2 share; to be matched whole."""
 _LINE = re.compile(LINE_PATTERN.encode())

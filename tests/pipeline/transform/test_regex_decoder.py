@@ -89,6 +89,23 @@ def test_access_logs_equal_what_python_finds() -> None:
         assert row == expected
 
 
+@pytest.mark.parametrize("between", [" ", "  ", "\t"])
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", " \n", " 12 more\n"])
+def test_access_log_keeps_referer_and_agent(between: str, end: str) -> None:
+    line = '192.0.2.7 - - [02/Mar/2026:10:05:03 +0000] "GET / HTTP/1.1" 200 1'
+    value = f'{line}{between}"http://r/"{between}"agent 1"{end}'.encode()
+    [row], bad = decode(AccessLogDecoder(), value)
+    assert not bad
+    assert (row["referer"], row["agent"]) == ("http://r/", "agent 1")
+
+
+@pytest.mark.parametrize("rest", [' "http://r/', ' "http://r/" agent', ' "http://r/""agent"', ' "one text"'])
+def test_access_log_with_a_broken_referer_is_a_dead_letter(rest: str) -> None:
+    line = '192.0.2.7 - - [02/Mar/2026:10:05:03 +0000] "GET / HTTP/1.1" 200 1'
+    _, bad = decode(AccessLogDecoder(), (line + rest).encode())
+    assert list(bad) == [0]
+
+
 def test_odd_lines_of_access_logs() -> None:
     rows, bad = decode(
         AccessLogDecoder(),
