@@ -36,7 +36,7 @@ from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
 from ottla.api.records import Bytes, Headers, K, ProducerRecord, Serializer, V
 from ottla.api.settings import Config, Settings, ZooKeeperServers, read_servers, read_settings
 from ottla.api.transaction import Transaction, Transactions
-from ottla.client.rdkafka import require_text
+from ottla.client.rdkafka import require_headers, require_text
 from ottla.client.zookeeper_access import access_of_client
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.files import read_file
@@ -298,7 +298,7 @@ class Producer(Generic[K, V]):
         if partition is None:
             partition = UNASSIGNED if self._partitioner is None else self._choose(topic, key_bytes)
         delivery = self._deliveries[topic].one(told)
-        listed = list(headers) if headers else None
+        listed = require_headers(headers) if headers else None
         deadline = 0.0
         while True:
             try:

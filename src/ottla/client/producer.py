@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ottla.client.outage import Tell
-from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, LibraryOutage, kafka_error, require_text
+from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, LibraryOutage, kafka_error, require_headers, require_text
 from ottla.common.errors import ErrorCode, KafkaError
 
 FLUSH_POLL_S = 0.1
@@ -108,11 +108,12 @@ class RecordProducer:
         timestamp_ms: int = NOW,
     ) -> None:
         """As `send`, for many records a second: nothing is heard between them, so `poll` is for the caller."""
+        listed = require_headers(headers) if headers else None
         self._before_record()
         while True:
             try:
                 self._producer.produce(
-                    topic, value, key, partition, self._failed, timestamp=timestamp_ms, headers=list(headers) or None
+                    topic, value, key, partition, self._failed, timestamp=timestamp_ms, headers=listed
                 )
             except BufferError:
                 self.poll(FULL_QUEUE_POLL_S)

@@ -178,6 +178,10 @@ class RowWriter:
                 way_out = TOO_LARGE if error.code == ErrorCode.MESSAGE_TOO_LARGE else ""
                 what = f"row {number:,} of the task can't be sent: {error.message}{way_out}"
                 raise KafkaError(error.code, what) from error
+            except (TypeError, ValueError) as error:
+                raise OperatorError(
+                    f"row {self._producer.sent_count + 1:,} of the task can't be sent: {error}"
+                ) from error
             self.rows += len(records)
             self._producer.poll()
             self._producer.raise_first_failure()
