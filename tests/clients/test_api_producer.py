@@ -84,6 +84,16 @@ def test_a_header_name_that_is_not_text_is_refused(servers, topic, name, error):
     assert [(each.value, each.headers) for each in stored(servers, topic)] == [(b"good", (("é", b"1"), ("", None)))]
 
 
+def test_the_timestamp_zero_is_refused_and_not_taken_as_now(servers, topic):
+    with Producer(servers) as producer:
+        for record in (ProducerRecord(topic, b"x", timestamp_ms=0), ProducerRecord(topic, b"x", b"k", timestamp_ms=0)):
+            with pytest.raises(KafkaError, match="timestamp 0") as caught:
+                producer.send_record(record)
+            assert caught.value.code == ErrorCode.INVALID_TIMESTAMP
+        producer.send(topic, b"one", timestamp_ms=1)
+    assert [(each.value, each.timestamp_ms) for each in stored(servers, topic)] == [(b"one", 1)]
+
+
 def test_records_of_a_moment_share_batches(servers, topic):
     with Producer(servers, {"linger.ms": 1000}) as producer:
         deliveries = producer.send_batch(topic, [b"%d" % number for number in range(500)], key="k")

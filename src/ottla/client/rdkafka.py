@@ -68,6 +68,21 @@ def require_headers(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[s
     return listed
 
 
+def library_timestamp(timestamp_ms: int | None) -> int:
+    """A record's time as the library takes it: its 0 is the clock's time, and so the time 0 can't be sent.
+
+    Raises KafkaError INVALID_TIMESTAMP for it.
+    """
+    if timestamp_ms is None:
+        return 0
+    if timestamp_ms == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            "the timestamp 0 can't be sent, since librdkafka takes it as now: use another, such as 1, or none",
+        )
+    return timestamp_ms
+
+
 def headers_of(message: Any) -> tuple[tuple[str, bytes | None], ...]:
     """The headers of a message that was read; a name that is not UTF-8 has replacement characters."""
     try:
