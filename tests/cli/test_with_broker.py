@@ -23,6 +23,8 @@ from ottla.cli.topic import topic
 from ottla.client.cluster import Cluster
 from ottla.record.batch import iter_batches
 
+from ..raw_headers import append_raw_headers
+
 NUMBERS = itertools.count()
 WAIT_S = 120
 
@@ -194,6 +196,9 @@ def test_misspelled_topics_are_answered_with_what_was_meant(run, name):
         ["produce", b"\xff"],
         ["produce", "TOPIC", "--transactional-id", b"\xff"],
         ["produce", "TOPIC", "-X", b"client.rack=\xff"],
+        ["produce", "TOPIC", "-H", b"a\xff=1"],
+        ["produce", "TOPIC", "-H", b"a=\xff"],
+        ["produce", "TOPIC", "--transactional-id", "t", "-H", b"a\xff=1"],
         ["topic", "create", b"\xff"],
         ["group", "delete", b"\xff"],
     ],
@@ -213,6 +218,25 @@ def test_arguments_that_are_no_text_are_refused(run, name, environment, command)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith(b"ottla: an argument is not valid UTF-8: b'")
     assert done.stderr.count(b"\n") == 1
+
+
+def test_a_header_name_with_a_nul_is_refused(run, name):
+    run(topic, "create", name)
+    assert "NUL" in run(produce, name, "-H", "a\0b=1", stdin="x\n", exit_code=2).stderr
+
+
+def test_headers_of_one_name_are_all_sent(run, name):
+    run(topic, "create", name)
+    run(produce, name, "-H", "a=1", "-H", "b=", "-H", "a=2", "-q", stdin="x\n")
+    read = run(consume, name, "--from-beginning", "-e", "-f", "{headers}").stdout
+    assert read == "a=1,b=,a=2\n"
+
+
+def test_a_group_reads_past_a_header_name_that_is_not_utf8(run, name, servers):
+    run(topic, "create", name)
+    append_raw_headers(servers, name, [("a?", b"1"), ("b", None)])
+    read = run(consume, name, "--group", name, "-n", "2", "--from-beginning", "-f", "{value} {headers}").stdout
+    assert read == "bad a\ufffd=1,b=\ngood \n"
 
 
 def test_internal_topics_are_deleted_on_purpose_only(run, name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import re
 import threading
 
@@ -23,6 +24,8 @@ from ottla import (
     TransactionAborted,
     UndecodableRecord,
 )
+
+from ..raw_headers import append_raw_headers
 
 NUMBERS = itertools.count(1)
 WAIT_S = 90.0
@@ -568,3 +571,15 @@ def test_a_closed_admin_says_so(servers):
     client.close()
     with pytest.raises(ClientClosed, match="this admin client is closed"):
         client.topics()
+
+
+@pytest.mark.parametrize("twin", ["_messages", "_messages_py"])
+def test_header_names_that_are_not_utf8_are_read(servers, admin, config, twin):
+    module = pytest.importorskip(f"ottla.api.{twin}", reason="the compiled module was not built")
+    topic = filled(admin, 1, records=0)
+    append_raw_headers(servers, topic, [("first?", None), ("a", b"1"), ("last?", b"2")])
+    with Consumer(servers, config, topics=topic) as consumer:
+        bad, good = (module.Record(record.message) for record in itertools.islice(consumer, 2))
+        expected = (("first\ufffd", None), ("a", b"1"), ("\ufffd", b"2"))
+        assert bad.headers == bad.headers == pickle.loads(pickle.dumps(bad)).headers == expected
+        assert (bad.value, good.value, good.headers) == (b"bad", b"good", ())

@@ -59,6 +59,41 @@ def test_a_record_is_stored_as_it_was_given(servers, topic):
     assert (second.partition, second.key, second.value) == (2, b"tombstone", None)
 
 
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("\ud800", UnicodeEncodeError),
+        ("a\udcff", UnicodeEncodeError),
+        ("a\0b", ValueError),
+        (b"a", TypeError),
+        (1, TypeError),
+        (None, TypeError),
+    ],
+)
+def test_a_header_name_that_is_not_text_is_refused(servers, topic, name, error):
+    """The library would end the process, or send another name."""
+    with Producer(servers) as producer:
+        for headers in ({name: b"1"}, [(name, b"1")], [("good", b"1"), (name, None)]):
+            with pytest.raises(error):
+                producer.send(topic, b"x", headers=headers)
+            with pytest.raises(error):
+                producer.send_record(ProducerRecord(topic, b"x", headers=list(dict(headers).items())))
+        with pytest.raises(TypeError, match="pairs"):
+            producer.send(topic, b"x", headers=["ab"])
+        producer.send(topic, b"good", headers={"é": b"1", "": None})
+    assert [(each.value, each.headers) for each in stored(servers, topic)] == [(b"good", (("é", b"1"), ("", None)))]
+
+
+def test_the_timestamp_zero_is_refused_and_not_taken_as_now(servers, topic):
+    with Producer(servers) as producer:
+        for record in (ProducerRecord(topic, b"x", timestamp_ms=0), ProducerRecord(topic, b"x", b"k", timestamp_ms=0)):
+            with pytest.raises(KafkaError, match="timestamp 0") as caught:
+                producer.send_record(record)
+            assert caught.value.code == ErrorCode.INVALID_TIMESTAMP
+        producer.send(topic, b"one", timestamp_ms=1)
+    assert [(each.value, each.timestamp_ms) for each in stored(servers, topic)] == [(b"one", 1)]
+
+
 def test_records_of_a_moment_share_batches(servers, topic):
     with Producer(servers, {"linger.ms": 1000}) as producer:
         deliveries = producer.send_batch(topic, [b"%d" % number for number in range(500)], key="k")

@@ -48,6 +48,16 @@ def write(target: TopicTarget, batch: Any) -> None:
     writer.finish()
 
 
+def test_the_time_zero_is_refused_and_no_time_is_now(target: TopicTarget) -> None:
+    kind = pa.timestamp("us", tz="UTC")
+    with pytest.raises(KafkaError, match="row 1 of the task can't be sent: the timestamp 0"):
+        write(target, pa.record_batch({"value": [b"1"], "timestamp": pa.array([0], kind)}))
+    write(target, pa.record_batch({"value": [b"2"], "timestamp": pa.array([None], kind)}))
+    (found,) = read_committed(target.bootstrap_servers, str(target.topic), 1)
+    assert found.value() == b"2"
+    assert found.timestamp()[1] > 1_700_000_000_000
+
+
 def test_columns_become_fields_of_records(target: TopicTarget) -> None:
     headers = [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, []]
     batch = pa.record_batch(

@@ -11,6 +11,7 @@ from cpython.object cimport PyObject, PyTypeObject, Py_TYPE
 
 from ottla.api._messages_py import failure_of, parts_of, restored, tell, wait_for
 from ottla.api.records import RecordMetadata
+from ottla.client.rdkafka import headers_of
 from ottla.common.errors import KafkaError
 
 ctypedef object (*Getter)(object message, PyObject* nothing)
@@ -123,7 +124,7 @@ cdef class Record:
 
     @property
     def headers(self):
-        return tuple(self.message.headers() or ())
+        return headers_of(self.message)
 
     def __eq__(self, other):
         return self.message == (<Record>other).message if isinstance(other, Record) else NotImplemented

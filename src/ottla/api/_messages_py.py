@@ -16,6 +16,7 @@ from typing import Any, Generic
 
 from ottla.api.errors import library_error
 from ottla.api.records import RK, RV, RecordMetadata
+from ottla.client.rdkafka import headers_of
 from ottla.common.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class Record(Generic[RK, RV]):
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        return tuple(self.message.headers() or ())
+        return headers_of(self.message)
 
     def __eq__(self, other: object) -> bool:
         return bool(self.message == other.message) if isinstance(other, Record) else NotImplemented
@@ -108,7 +109,7 @@ def parts_of(message: Any) -> tuple[Any, ...]:
         message.offset(),
         message.key(),
         message.value(),
-        message.headers(),
+        list(headers_of(message)) or None,
         message.timestamp(),
         message.leader_epoch(),
     )

@@ -36,7 +36,7 @@ from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
 from ottla.api.records import Bytes, Headers, K, ProducerRecord, Serializer, V
 from ottla.api.settings import Config, Settings, ZooKeeperServers, read_servers, read_settings
 from ottla.api.transaction import Transaction, Transactions
-from ottla.client.rdkafka import require_text
+from ottla.client.rdkafka import library_timestamp, require_headers, require_text
 from ottla.client.zookeeper_access import access_of_client
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.files import read_file
@@ -58,7 +58,6 @@ SERVED_TOGETHER = 100
 BURST_S = 0.02
 """How long the producer's thread then leaves that to him."""
 UNASSIGNED = -1
-NOW = 0
 
 _DEFAULTS = {"acks": "all", "enable.idempotence": True}
 _DELIVERY_TIMEOUT_MS = 120_000
@@ -298,13 +297,12 @@ class Producer(Generic[K, V]):
         if partition is None:
             partition = UNASSIGNED if self._partitioner is None else self._choose(topic, key_bytes)
         delivery = self._deliveries[topic].one(told)
-        listed = list(headers) if headers else None
+        listed = require_headers(headers) if headers else None
+        timestamp = library_timestamp(timestamp_ms)
         deadline = 0.0
         while True:
             try:
-                self._producer.produce(
-                    topic, value_bytes, key_bytes, partition, delivery, None, timestamp_ms or NOW, listed
-                )
+                self._producer.produce(topic, value_bytes, key_bytes, partition, delivery, None, timestamp, listed)
             except BufferError:
                 now = time.monotonic()
                 deadline = deadline or now + self._settings.seconds("max.block.ms")

@@ -45,6 +45,20 @@ class Progress(Protocol):
     def __call__(self, read_bytes: int) -> None: ...
 
 
+def _parse_headers(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    """In their order, with repetitions. Raises UnicodeEncodeError for what was not valid UTF-8."""
+    headers = []
+    for value in values:
+        name, separator, text = value.partition("=")
+        if not separator or not name.strip():
+            raise click.BadParameter(f"{value!r} is not of the form NAME=VALUE", ctx, parameter)
+        if "\0" in name:
+            raise click.BadParameter(f"the name {name!r} contains a NUL character: remove it", ctx, parameter)
+        name.encode()
+        headers.append((name.strip(), text.encode()))
+    return headers
+
+
 @click.command(
     cls=Command,
     examples=(
@@ -65,7 +79,15 @@ class Progress(Protocol):
     help="Read this file instead of standard input.",
 )
 @click.option("--key-separator", "-k", metavar="TEXT", help=r"What ends the key in each line (\t for a tab).")
-@settings_option("--header", "-H", help_text="A header of every record; may be repeated.")
+@click.option(
+    "--header",
+    "-H",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_parse_headers,
+    help="A header of every record; may be repeated, also with the same name.",
+)
 @click.option("--null", metavar="TEXT", help="A key or value that reads like this is null.")
 @click.option("--compression", "-z", type=click.Choice(CODECS), default="none", show_default=True)
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="This partition instead of one by key.")
@@ -82,7 +104,7 @@ def produce(
     topic: str,
     path: Path | None,
     key_separator: str | None,
-    header: Mapping[str, str],
+    headers: list[tuple[str, bytes]],
     null: str | None,
     compression: str,
     partition: int | None,
@@ -123,7 +145,7 @@ def produce(
     else:
         producer = TransactionalProducer(bootstrap_server, transactional_id, **settings)
         ending, commit = _committed(producer), producer.commit
-    details = {"headers": [(name, text.encode()) for name, text in header.items()], "partition": partition}
+    details = {"headers": headers, "partition": partition}
     null_bytes = None if null is None else null.encode()
     started = time.monotonic()
     with ExitStack() as stack:

@@ -22,6 +22,7 @@ from ottla.client.outage import Tell
 from ottla.client.rdkafka import (
     RECONNECT_BACKOFF_MAX_MS,
     LibraryOutage,
+    headers_of,
     kafka_error,
     leave_group,
     require_group_id,
@@ -215,5 +216,5 @@ def _record_of(message: Any) -> ConsumedRecord:
         TIMESTAMP_TYPES.get(kind),
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),
+        headers_of(message),
     )

@@ -13,10 +13,17 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 from ottla.client.outage import Tell
-from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, LibraryOutage, kafka_error, require_text
+from ottla.client.rdkafka import (
+    RECONNECT_BACKOFF_MAX_MS,
+    LibraryOutage,
+    kafka_error,
+    library_timestamp,
+    require_headers,
+    require_text,
+)
 from ottla.common.errors import ErrorCode, KafkaError
 
 FLUSH_POLL_S = 0.1
@@ -24,7 +31,7 @@ FULL_QUEUE_POLL_S = 0.1
 QUEUE_BYTES_KIB = 64 * 1024
 UNASSIGNED = -1
 """The partition that the partitioner picks."""
-NOW = 0
+NOW: Final = None
 """The timestamp that the library takes from the clock."""
 SILENT = SimpleNamespace(log="".format)
 """What the library has to say comes as errors; left alone it writes fatal ones to standard error as well.
@@ -105,15 +112,15 @@ class RecordProducer:
         key: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
         partition: int,
-        timestamp_ms: int = NOW,
+        timestamp_ms: int | None = NOW,
     ) -> None:
         """As `send`, for many records a second: nothing is heard between them, so `poll` is for the caller."""
+        listed = require_headers(headers) if headers else None
+        timestamp = library_timestamp(timestamp_ms)
         self._before_record()
         while True:
             try:
-                self._producer.produce(
-                    topic, value, key, partition, self._failed, timestamp=timestamp_ms, headers=list(headers) or None
-                )
+                self._producer.produce(topic, value, key, partition, self._failed, timestamp=timestamp, headers=listed)
             except BufferError:
                 self.poll(FULL_QUEUE_POLL_S)
                 continue

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import time
 from collections.abc import Iterable
+from operator import methodcaller
 from typing import Any
 
 from ottla.client.outage import Outage, Tell
@@ -15,6 +17,9 @@ PROBE_INTERVAL_S = 1.0
 RECONNECT_BACKOFF_MAX_MS = 1000
 """The library's own ten seconds are long for somebody who looks on."""
 GIVE_UP_LIMIT_S = 5.0
+REPLACEMENT = "\ufffd"
+_headers = methodcaller("headers")
+"""A call that reports the error that the library leaves behind; a call by the interpreter itself may pass it on."""
 _DRAINED, _DRAIN_WAIT_S = 500, 0.05
 
 _STATE = re.compile(r" \(after .*\)$")
@@ -41,6 +46,73 @@ def require_text(values: Iterable[object]) -> None:
     for value in values:
         if isinstance(value, str):
             value.encode()
+
+
+def require_headers(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """The headers of one record as the library takes them.
+
+    The library ends the process on a name with a surrogate, cuts one at a NUL, and writes `b'a'` for bytes. Raises
+    UnicodeEncodeError, ValueError and TypeError, as the library does for topics and keys.
+    """
+    listed = list(headers)
+    for each in listed:
+        if type(each) is not tuple or len(each) != 2:
+            raise TypeError(f"headers are pairs of a name and a value, not {each!r}")
+        name = each[0]
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header must be str, not {type(name).__name__}")
+        if not name.isascii():
+            name.encode()
+        if "\0" in name:
+            raise ValueError(f"embedded null character in the name of a header: {name!r}")
+    return listed
+
+
+def library_timestamp(timestamp_ms: int | None) -> int:
+    """A record's time as the library takes it: its 0 is the clock's time, and so the time 0 can't be sent.
+
+    Raises KafkaError INVALID_TIMESTAMP for it.
+    """
+    if timestamp_ms is None:
+        return 0
+    if timestamp_ms == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            "the timestamp 0 can't be sent, since librdkafka takes it as now: use another, such as 1, or none",
+        )
+    return timestamp_ms
+
+
+def headers_of(message: Any) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers of a message that was read; a name that is not UTF-8 has replacement characters."""
+    try:
+        return tuple(_headers(message) or ())
+    except (SystemError, UnicodeDecodeError) as error:
+        repaired = _repaired_headers(_headers(message) or [], error)
+    message.set_headers(repaired)
+    return tuple(repaired)
+
+
+def _repaired_headers(broken: list[Any], error: BaseException) -> list[tuple[str, bytes | None]]:
+    """What the library left behind: a name that it could not decode is missing, and its pair must not be indexed.
+
+    Only the first such name is known, by the innermost error; those after it become one replacement character.
+    """
+    name = REPLACEMENT
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, UnicodeDecodeError):
+            name = cause.object.decode(errors="replace")
+        cause = cause.__cause__
+    headers: list[tuple[str, bytes | None]] = []
+    for each in broken:
+        parts = gc.get_referents(each)
+        if len(parts) == len(each):
+            headers.append(each)
+        else:
+            headers.append((name, parts[0]))
+            name = REPLACEMENT
+    return headers
 
 
 def leave_group(consumer: Any, *, instance_id: str | None = None) -> None:

@@ -39,7 +39,7 @@ for as long, unless the id is used again."""
 IsType = Callable[[pa.DataType], bool]
 
 Headers = Sequence[tuple[str, bytes | None]]
-Record = tuple[str, bytes | None, bytes | None, Headers, int, int]
+Record = tuple[str, bytes | None, bytes | None, Headers, int, int | None]
 """Topic, value, key, headers, partition or UNASSIGNED, milliseconds from the epoch or NOW."""
 
 
@@ -178,6 +178,10 @@ class RowWriter:
                 way_out = TOO_LARGE if error.code == ErrorCode.MESSAGE_TOO_LARGE else ""
                 what = f"row {number:,} of the task can't be sent: {error.message}{way_out}"
                 raise KafkaError(error.code, what) from error
+            except (TypeError, ValueError) as error:
+                raise OperatorError(
+                    f"row {self._producer.sent_count + 1:,} of the task can't be sent: {error}"
+                ) from error
             self.rows += len(records)
             self._producer.poll()
             self._producer.raise_first_failure()
@@ -213,11 +217,12 @@ def _records(batch: pa.RecordBatch, topic: str | None) -> list[Record]:
     )
 
 
-def _times(batch: pa.RecordBatch, names: Sequence[str]) -> Sequence[int]:
+def _times(batch: pa.RecordBatch, names: Sequence[str]) -> Sequence[int | None]:
     if "timestamp" not in names:
         return [NOW] * batch.num_rows
     times = pc.cast(batch.column("timestamp"), pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
-    return [NOW if time is None else time for time in times.to_pylist()]
+    found: list[int | None] = times.to_pylist()
+    return found
 
 
 class Fingerprint:
