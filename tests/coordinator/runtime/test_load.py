@@ -8,7 +8,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime import CoordinatorState
-from ottla.coordinator.runtime.loader import RECORDS_PER_LOOK, RECORDS_PER_PART
+from ottla.coordinator.runtime.loader import LOGGED_PER_LOAD, RECORDS_PER_LOOK, RECORDS_PER_PART
 from ottla.coordinator.runtime.runtime import LOAD_WAIT_S
 from ottla.coordinator.runtime.slices import SLICE_S
 from ottla.record.batch import ATTRIBUTES_POSITION, CRC_POSITION
@@ -299,6 +299,16 @@ def test_unreadable_record_is_skipped_and_the_rest_is_loaded(
     (record,) = (record for record in caplog.records if record.levelname == "ERROR")
     assert "-0: the record at offset" in record.getMessage()
     assert record.exc_info is None
+
+
+def test_many_unreadable_records_take_few_lines(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    setup.log.put(0, build_batch([RecordData(0, None, b"1")] * 1000))
+    setup.log.high_watermark[0] = 1000
+    setup.lead()
+    *named, summary = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert [f"at offset {number} " in line for number, line in enumerate(named)] == [True] * LOGGED_PER_LOAD
+    assert "1000 records in all" in summary
+    assert setup.runtime.statistics.records_skipped == 1000
 
 
 def test_large_batch_is_replayed_in_parts(setup: Setup) -> None:

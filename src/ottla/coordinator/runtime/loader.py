@@ -39,6 +39,9 @@ RECORDS_PER_LOOK = 16
 RECORDS_PER_PART = 4096
 """Records of one batch that exist as objects at a time: clients may write a batch of millions that are empty."""
 
+LOGGED_PER_LOAD = 10
+"""Records that are skipped with a line of their own: there may be millions, and a line takes longer than a record."""
+
 SHOWN_REASON = 300
 """Characters of the reason in the log: it may repeat an id of 32 kilobytes."""
 
@@ -69,7 +72,7 @@ def _without_value(serde: CoordinatorSerde[Any], key: bytes) -> Any:
 class _Load:
     """One attempt at one partition."""
 
-    __slots__ = ("attempt", "bytes", "context", "position", "records", "started_s")
+    __slots__ = ("attempt", "bytes", "context", "position", "records", "skipped", "started_s")
 
     def __init__(self, context: Context, attempt: int) -> None:
         self.context = context
@@ -77,6 +80,7 @@ class _Load:
         self.position = 0
         self.started_s = 0.0
         self.records = 0
+        self.skipped = 0
         self.bytes = 0
 
     @property
@@ -253,8 +257,11 @@ class Loader:
             load.context.shard.replay(record.offset, decoded, producer_id, producer_epoch)
 
     def _skip(self, load: _Load, place: str, error: Exception) -> None:
-        """Count and log what is skipped."""
+        """Count what is skipped; log the first of a load, and in the end how many there were."""
         self._parts.statistics.records_skipped += 1
+        load.skipped += 1
+        if load.skipped > LOGGED_PER_LOAD:
+            return
         reason = str(error) if isinstance(error, KafkaError) else f"{type(error).__name__}: {error}"
         logger.error(
             "%s-%d: the record at %s can't be read and is skipped: %s",
@@ -297,6 +304,14 @@ class Loader:
             load.bytes,
             elapsed_ms,
         )
+        if load.skipped > LOGGED_PER_LOAD:
+            logger.error(
+                "%s-%d: %d records in all can't be read and are skipped: ottla log dump --records names them",
+                self._parts.name,
+                load.context.partition,
+                load.skipped,
+                extra=RATE_LIMITED,
+            )
         if load.records >= LARGE_LOAD_RECORDS:
             self._parts.after_large_load()
         self._next()
