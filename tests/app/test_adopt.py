@@ -282,7 +282,7 @@ class TestCoordinators:
 
     def test_unreadable_records_are_counted_and_no_obstacle(self, made: ApacheDirectory) -> None:
         """A start skips them, as Apache Kafka does."""
-        records = [
+        records: list[tuple[bytes, bytes | None]] = [
             (encode_key("a"), encode_value(_transaction(TransactionState.ONGOING), 2)),
             (encode_key("b"), encode_value(_transaction(TransactionState.ONGOING), 2)),
             (encode_key("a"), b"\0\x01nonsense"),

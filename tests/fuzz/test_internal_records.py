@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,8 @@ def heartbeat(talk: Groups, group: str, member: str, epoch: int, **subscription:
     )
     for name, value in subscription.items():
         setattr(request, name, value)
-    talk.coordinator.consumer_group_heartbeat(RequestContext("client", "/1", 1), request, Answer())
+    answer: Answer[Any] = Answer()
+    talk.coordinator.consumer_group_heartbeat(RequestContext("client", "/1", 1), request, answer)
     talk.time.settle()
 
 
@@ -127,7 +129,7 @@ def test_changed_group_records_never_stop_a_partition(fuzz_seed):
         for key, value in valid if rng.random() < 0.5 else ():
             talk.log.put(0, build_batch([RecordData(0, key, value)]))
         pending = rng.random() < 0.3
-        producer = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 0} if pending else {}
+        producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 0} if pending else {}
         talk.log.put(0, build_batch(hostile(rng, valid), is_transactional=pending, **producer))
         if pending and rng.random() < 0.5:
             marker = end_transaction_marker(

@@ -183,10 +183,11 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize(("field", "value", "reason"), NONSENSE)
-def test_value_that_is_never_written_is_refused(field: str, value: int, reason: str) -> None:
+def test_value_that_is_never_written_is_refused(field: str, value: Any, reason: str) -> None:
     """Kept, such an id would answer an error for ever, or hand a producer id that is none to a client."""
     for state in (TransactionState.EMPTY, TransactionState.ONGOING):
-        stored = encode_value(PINS[3][1]._replace(**{"state": state, field: value}), 2)
+        fields: dict[str, Any] = {"state": state, field: value}
+        stored = encode_value(PINS[3][1]._replace(**fields), 2)
         with pytest.raises(ProtocolError, match=reason):
             decode_record(encode_key("id"), stored)
 

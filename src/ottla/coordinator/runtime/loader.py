@@ -231,18 +231,15 @@ class Loader:
                 break
             for index, record in enumerate(part, 1):
                 if record.offset >= next_offset:
-                    self._replay_or_skip(load, record, producer_id, producer_epoch)
+                    try:
+                        self._replay_record(load, record, producer_id, producer_epoch)
+                    except Exception as error:
+                        self._skip(load, f"offset {record.offset}", error)
                     load.records += 1
                 if index % RECORDS_PER_LOOK == 0:
                     yield
             next_offset = max(next_offset, part[-1].offset + 1)
         yield
-
-    def _replay_or_skip(self, load: _Load, record: Record, producer_id: int, producer_epoch: int) -> None:
-        try:
-            self._replay_record(load, record, producer_id, producer_epoch)
-        except Exception as error:
-            self._skip(load, f"offset {record.offset}", error)
 
     def _replay_record(self, load: _Load, record: Record, producer_id: int, producer_epoch: int) -> None:
         serde = self._parts.serde
