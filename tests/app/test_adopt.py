@@ -278,7 +278,20 @@ class TestCoordinators:
         ]
         records.append((encode_key("c"), None))
         found = self._found(made, "__transaction_state", _batch(0, records))["transactions"]
-        assert found == {"ids": 2, "open": ["a"]}
+        assert found == {"ids": 2, "open": ["a"], "unreadable": 0}
+
+    def test_unreadable_records_are_counted_and_no_obstacle(self, made: ApacheDirectory) -> None:
+        """A start skips them, as Apache Kafka does."""
+        records: list[tuple[bytes, bytes | None]] = [
+            (encode_key("a"), encode_value(_transaction(TransactionState.ONGOING), 2)),
+            (encode_key("b"), encode_value(_transaction(TransactionState.ONGOING), 2)),
+            (encode_key("a"), b"\0\x01nonsense"),
+            (b"\0", b""),
+        ]
+        found = self._found(made, "__transaction_state", _batch(0, records))
+        assert found["transactions"] == {"ids": 1, "open": ["b"], "unreadable": 2}
+        assert found["obstacles"] == []
+        assert "2 can't be read" in adopt(made).stdout
 
     @staticmethod
     def _found(made: ApacheDirectory, topic: str, data: bytes) -> dict[str, Any]:

@@ -312,3 +312,23 @@ def test_the_checkpoint_of_the_cleaner_is_shown_as_it_is(tmp_path):
     path.write_text("0\n1\nclicks 0 42\n")
     result = CliRunner().invoke(cli, ["log", "dump", str(path)], catch_exceptions=False)
     assert (result.exit_code, result.output) == (0, "0\n1\nclicks 0 42\n")
+
+
+@pytest.mark.parametrize(
+    ("topic", "good", "bad"),
+    [
+        ("__transaction_state", RecordData(TIME, b"\0\0\0\1a", None), RecordData(TIME, b"\0\0\0\1a", b"\0\x09x")),
+        ("__consumer_offsets", RecordData(TIME, b"\0\2\0\1g", None), RecordData(TIME, b"\0\2\0\1g", b"\0")),
+        ("__consumer_offsets", RecordData(TIME, b"\x7f\0new kind", b"any"), RecordData(TIME, None, b"v")),
+    ],
+)
+def test_record_that_a_coordinator_skips_is_named(tmp_path, topic, good, bad):
+    segment = tmp_path / f"{topic}-0" / "00000000000000000000.log"
+    segment.parent.mkdir()
+    segment.write_bytes(build_batch([good, bad, good]))
+    result = CliRunner().invoke(cli, ["log", "dump", str(segment), "--records", "--json"], catch_exceptions=False)
+    documents = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [each["offset"] for each in documents if each["type"] == "record"] == [0, 1, 2]
+    (problem,) = (each["problem"] for each in documents if each["type"] == "problem")
+    assert problem.startswith("the record at offset 1 can't be read: ")
+    assert result.exit_code == 1

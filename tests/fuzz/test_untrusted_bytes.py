@@ -29,6 +29,7 @@ from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -411,6 +412,33 @@ def test_a_stored_bomb_goes_off_in_no_lookup(broker):
         for _ in range(3):
             assert look_up(wire, FUTURE - 1).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert growth.bytes < 300 * MEGABYTE
+
+
+def test_a_bomb_in_an_internal_topic_is_loaded_in_little_memory():
+    """Each start reads it again: it must not take the node down, nor keep groups from working."""
+    group = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    with Broker(configs={"offsets.topic.num.partitions": 1}) as broker:
+        with Wire(broker.port, client_id="__admin_client") as wire:
+            coordinator = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+            while wire.ask(ApiKey.FIND_COORDINATOR, 4, coordinator).coordinators[0].error_code:
+                time.sleep(0.05)
+            assert produce(wire, "__consumer_offsets", bomb_of_small_records()) == ErrorCode.NONE
+        broker.restart()
+        deadline = time.monotonic() + 120
+        with Wire(broker.port) as wire:
+            while wire.ask(ApiKey.OFFSET_FETCH, 8, group).groups[0].error_code and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert wire.ask(ApiKey.OFFSET_FETCH, 8, group).groups[0].error_code == ErrorCode.NONE
+        peak = next(line for line in Path(f"/proc/{broker.pid}/status").read_text().splitlines() if "VmHWM" in line)
+        assert int(peak.split()[1]) * 1024 < 350 * MEGABYTE
+        assert broker.logs().count("can't be read") < 100
+
+
+@pytest.mark.parametrize("client_id", ["test", "__admin_client"])
+def test_the_metadata_log_takes_no_produce(broker, client_id):
+    batch = bytes(build_batch([RecordData(0, b"k", b"v")]))
+    with Wire(broker.port, client_id=client_id) as wire:
+        assert produce(wire, "__cluster_metadata", batch) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_headers_that_lie_about_timestamps_open_few_batches(broker):

@@ -17,10 +17,11 @@ _SIZE = struct.Struct(">i")
 class Wire:
     """One connection to a broker on this machine."""
 
-    def __init__(self, port: int, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, port: int, *, timeout_s: float = TIMEOUT_S, client_id: str = "test") -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
+        self._client_id = client_id
 
     def __enter__(self) -> Wire:
         return self
@@ -68,7 +69,7 @@ class Wire:
     def ask(self, api_key: ApiKey, version: int, message: object) -> Any:
         """A valid request and its decoded response; raises ConnectionError when the broker closes instead."""
         self._correlation_id += 1
-        self.send_raw(encode_request(api_key, version, self._correlation_id, "test", message))
+        self.send_raw(encode_request(api_key, version, self._correlation_id, self._client_id, message))
         frame = self.receive()
         if frame is None:
             raise ConnectionError(f"the broker closed the connection on {api_key.name} v{version}")

@@ -8,7 +8,7 @@ shown as cut short.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +20,10 @@ from ottla.cli.command import Group, connection_options, counted, json_option, o
 from ottla.cli.log_move import move
 from ottla.cli.log_scrub import scrub
 from ottla.cli.record_format import format_time, json_bytes
-from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.control_chars import escape_control_chars
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
 from ottla.common.files import open_regular
+from ottla.common.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.record.batch import LOG_APPEND_TIME, MAGIC_V2, BatchView, Record
 from ottla.record.control import control_record_type
 from ottla.storage.reader import (
@@ -138,7 +140,9 @@ def dump(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
     .snapshot.
 
     partition.metadata and the checkpoints, which are text, are shown as they are.
-    CRCs are checked, and the indexes beside a .log are compared with it. The exit code is 1 when anything is wrong.
+    CRCs are checked, and the indexes beside a .log are compared with it. With --records so are the records of
+    __consumer_offsets and __transaction_state, in folders of their names: those that a coordinator skips are named
+    with the reason. The exit code is 1 when anything is wrong.
     """
     problem_count = 0
     for path in files:
@@ -309,11 +313,18 @@ class _SegmentDump:
         if batch.base_offset < next_offset:
             self._problems(position, [f"offset {batch.base_offset} comes after offset {next_offset - 1}"])
         if self.show_records:
-            try:
-                for record in batch.records():
-                    self._show_record(record, batch)
-            except KafkaError as error:
-                self._problems(position, [f"the records can't be read: {error.message}"])
+            self._show_records(position, batch)
+
+    def _show_records(self, position: int, batch: BatchView) -> None:
+        check = None if batch.is_control else _coordinator_check(self.path)
+        try:
+            for record in batch.records():
+                self._show_record(record, batch)
+                reason = None if check is None else check(record)
+                if reason is not None:
+                    self._problems(position, [f"the record at offset {record.offset} can't be read: {reason}"])
+        except KafkaError as error:
+            self._problems(position, [f"the records can't be read: {error.message}"])
 
     def _show_record(self, record: Record, batch: BatchView) -> None:
         control = control_record_type(record).name if batch.is_control else None
@@ -370,6 +381,29 @@ class _SegmentDump:
         if self.path.suffix == LOG_SUFFIX:
             text += f"; {offset_entry_count:,} offset and {time_entry_count:,} time index entries compared"
         click.echo(text)
+
+
+def _coordinator_check(path: Path) -> Callable[[Record], str | None] | None:
+    """For a log of a coordinator, what says why a record can't be read there, None where it can."""
+    decode: Callable[[bytes, bytes | None], object]
+    topic = path.absolute().parent.name.rpartition("-")[0]
+    if topic == GROUP_METADATA_TOPIC:  # imported here, since few dumps need it
+        from ottla.coordinator.group.records import decode_record as decode
+    elif topic == TRANSACTION_STATE_TOPIC:
+        from ottla.coordinator.transaction.records import decode_record as decode
+    else:
+        return None
+
+    def check(record: Record) -> str | None:
+        if record.key is None:
+            return "it has no key"
+        try:
+            decode(record.key, record.value)
+        except ProtocolError as error:
+            return escape_control_chars(str(error))
+        return None
+
+    return check
 
 
 def _batch_document(stored: StoredBatch, crc_valid: bool) -> dict[str, object]:

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ottla.common.disk import Buffer
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.record.checksum import crc32c
 from ottla.record.compression import CODEC_NAMES, DEFAULT_MAX_BYTES, decompress
 from ottla.record.errors import CorruptBatch, InvalidRecord
+from ottla.record.varint import read_unsigned_varint
 from ottla.record.walk import parse_records
 
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -88,6 +89,10 @@ class Record:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     offset_delta: int
+
+
+_Parsed = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+"""A row of `parse_records`."""
 
 
 class BatchView:
@@ -256,7 +261,38 @@ class BatchView:
         if self.magic != MAGIC_V2:
             raise unsupported_magic(self.magic, self.position)
         body = self.body(max_bytes)
-        parsed = parse_records(body, 0, len(body), self.records_count)
+        return self._records(parse_records(body, 0, len(body), self.records_count))
+
+    def records_in_parts(self, size: int, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Iterator[Record]]:
+        """The same, `size` records at a time, so that a batch of millions takes no more memory than its bytes.
+
+        What is damaged raises when its part is due; the parts before it have come by then.
+        """
+        if self.magic != MAGIC_V2:
+            raise unsupported_magic(self.magic, self.position)
+        if self.records_count <= size:
+            yield self.records(max_bytes)
+            return
+        body = self.body(max_bytes)
+        end = len(body)
+        position, left, last_delta = 0, self.records_count, -1
+        while left:
+            count = min(size, left)
+            start = position
+            try:
+                for _ in range(count):
+                    zigzag, position = read_unsigned_varint(body, position, end)
+                    position += zigzag >> 1
+            except ProtocolError as error:
+                raise InvalidRecord(str(error)) from error
+            left -= count
+            parsed = parse_records(body, start, min(position, end) if left else end, count)
+            if parsed[0][0] <= last_delta:
+                raise InvalidRecord("the offsets of a batch do not rise")
+            last_delta = parsed[-1][0]
+            yield self._records(parsed)
+
+    def _records(self, parsed: list[_Parsed]) -> Iterator[Record]:
         if parsed and parsed[-1][0] > self.last_offset_delta:
             raise InvalidRecord("the last record lies beyond the last offset of its batch")
         base_offset = self.base_offset

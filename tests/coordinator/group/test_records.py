@@ -25,6 +25,8 @@ from ottla.protocol.messages.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
     CurrentAssignmentTopicPartitions,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -144,6 +146,24 @@ def test_an_unknown_kind_is_skipped():
 def test_damage_is_a_protocol_error(key, value):
     with pytest.raises(ProtocolError):
         decode_record(key, value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (GroupMetadataKey(group="g"), GroupMetadataValue(generation=2**31 - 1)),
+        (ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=2**31 - 1)),
+        (ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=-1)),
+        (
+            ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m"),
+            ConsumerGroupCurrentMemberAssignmentValue(member_epoch=-3),
+        ),
+    ],
+)
+def test_epoch_that_no_group_reaches_is_refused(key, value):
+    """The next epoch of such a group could not be written."""
+    with pytest.raises(ProtocolError, match=r"has (generation|epoch|member_epoch) -?\d+"):
+        decode_record(*encode_record(GroupRecord(key, value)))
 
 
 @given(

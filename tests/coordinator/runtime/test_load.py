@@ -8,7 +8,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime import CoordinatorState
-from ottla.coordinator.runtime.loader import RECORDS_PER_LOOK
+from ottla.coordinator.runtime.loader import LOGGED_PER_LOAD, RECORDS_PER_LOOK, RECORDS_PER_PART
 from ottla.coordinator.runtime.runtime import LOAD_WAIT_S
 from ottla.coordinator.runtime.slices import SLICE_S
 from ottla.record.batch import ATTRIBUTES_POSITION, CRC_POSITION
@@ -299,6 +299,36 @@ def test_unreadable_record_is_skipped_and_the_rest_is_loaded(
     (record,) = (record for record in caplog.records if record.levelname == "ERROR")
     assert "-0: the record at offset" in record.getMessage()
     assert record.exc_info is None
+
+
+def test_many_unreadable_records_take_few_lines(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    setup.log.put(0, build_batch([RecordData(0, None, b"1")] * 1000))
+    setup.log.high_watermark[0] = 1000
+    setup.lead()
+    *named, summary = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert [f"at offset {number} " in line for number, line in enumerate(named)] == [True] * LOGGED_PER_LOAD
+    assert "1000 records in all" in summary
+    assert setup.runtime.statistics.records_skipped == 1000
+
+
+def test_large_batch_is_replayed_in_parts(setup: Setup) -> None:
+    """A batch of millions of small records must not become as many objects at once."""
+    count = 2 * RECORDS_PER_PART + 1
+    setup.log.put(0, build_batch([RecordData(0, b"k%d" % number, b"%d" % number) for number in range(count)]))
+    setup.log.high_watermark[0] = count
+    setup.lead()
+    assert setup.committed() == {f"k{number}": number for number in range(count)}
+
+
+def test_damage_behind_the_first_part_skips_the_rest(setup: Setup) -> None:
+    batch = build_batch([RecordData(0, b"k", b"%d" % number) for number in range(RECORDS_PER_PART + 10)])
+    batch[-3:] = b"\xff\xff\xff"
+    struct.pack_into(">I", batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
+    setup.log.put(0, batch)
+    setup.store([Put("last", 9)])
+    setup.lead()
+    assert setup.committed() == {"k": RECORDS_PER_PART - 1, "last": 9}
+    assert setup.runtime.statistics.records_skipped == 1
 
 
 def test_leadership_that_goes_while_loading(setup: Setup) -> None:

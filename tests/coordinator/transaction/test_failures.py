@@ -359,3 +359,27 @@ def test_id_of_an_unreadable_record_is_refused_until_initialized(talk: Conversat
     assert talk.end(producer, committed=True).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert talk.producer()[0] not in (producer[0], other[0])
     assert talk.init("other", producer=other).producer == (other[0], other[1] + 1)
+
+
+def test_decision_before_an_unreadable_record_is_carried_out(talk: Conversation) -> None:
+    """The client was told that its transaction is committed; its end is all that can follow."""
+    talk.markers.prompt = False
+    producer = talk.producer()
+    talk.add(producer, version=5)
+    assert talk.end(producer, committed=True).error is ErrorCode.NONE
+    talk.log.put(0, build_batch([RecordData(0, encode_key(ID), b"\0\x01nonsense")]))
+    talk.log.high_watermark[0] = talk.log.end[0]
+    talk.markers.prompt = True
+    talk.restart()
+    talk.time.advance(1)
+    assert talk.markers.sent[-1].committed
+    assert talk.state() == "CompleteCommit"
+
+
+def test_unreadable_record_names_topic_partition_offset(talk: Conversation, caplog: pytest.LogCaptureFixture) -> None:
+    talk.log.put(0, build_batch([RecordData(0, encode_key("a\nb"), b"\0\x01nonsense")]))
+    talk.log.high_watermark[0] = talk.log.end[0]
+    talk.restart()
+    (message,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert message.startswith("__transaction_state-0: the record at offset 0 can't be read and is skipped: ")
+    assert "\n" not in message

@@ -196,7 +196,7 @@ class Schedules(RuleBasedStateMachine):
 
     def _the_log_makes_sense(self) -> None:
         last: dict[str, TransactionMetadata] = {}
-        for name, metadata in self.talk.records():
+        for name, metadata, _ in self.talk.records():
             if metadata is None:
                 assert name in last
                 del last[name]
@@ -219,7 +219,7 @@ class Schedules(RuleBasedStateMachine):
             return
         decided = {
             (name, each.producer_id, each.producer_epoch, each.state is TransactionState.PREPARE_COMMIT)
-            for name, each in self.talk.records()
+            for name, each, _ in self.talk.records()
             if each is not None and each.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
         }
         for marker in sent[self.markers_seen :]:

@@ -113,6 +113,13 @@ def _rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
 
 def _coordinator_rows(found: Inspection) -> Iterator[tuple[str, str, str]]:
     groups, transactions = found.groups, found.transactions
+    unreadable = sum(each.unreadable for each in (groups, transactions) if each is not None)
+    if unreadable:
+        yield (
+            "records of coordinators",
+            f"{unreadable} can't be read",
+            "skipped and logged: see ottla log dump --records",
+        )
     if groups is not None:
         for kind, count in groups.types.items():
             built = kind in ("classic", "consumer")

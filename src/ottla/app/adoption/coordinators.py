@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
-from ottla.coordinator.transaction.records import decode_record
-from ottla.coordinator.transaction.state import TransactionState
-from ottla.record.batch import BatchView
+from ottla.common.errors import KafkaError
+from ottla.coordinator.transaction.records import TransactionRecord, TransactionRecordSerde
+from ottla.coordinator.transaction.state import OPEN, PREPARED, TransactionState
+from ottla.record.batch import BatchView, Record
 from ottla.record.control import ControlRecordType, control_record_type
 
 _HEAD = Struct(">hh")
@@ -20,7 +21,6 @@ _HEAD = Struct(">hh")
 _OFFSET_KINDS = (0, 1)
 _GROUP_KINDS = {2: "classic", 3: "consumer", 11: "share", 17: "streams"}
 """Kinds of the record that a group of each type has, as in Apache Kafka 4.4."""
-_OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 class StoredGroups(NamedTuple):
@@ -31,6 +31,8 @@ class StoredGroups(NamedTuple):
     offsets: int
     pending_offsets: int
     """Which a transaction that is open would commit."""
+    unreadable: int = 0
+    """Batches that can't be read: a start skips them, and logs each."""
 
 
 class StoredTransactions(NamedTuple):
@@ -39,13 +41,20 @@ class StoredTransactions(NamedTuple):
     ids: int
     open: tuple[str, ...]
     """Those whose transaction was not ended, or whose end was decided and not carried out."""
+    unreadable: int = 0
+    """Records and batches that can't be read: a start skips them, and logs each."""
 
 
 def read_groups(batches: Iterable[BatchView]) -> StoredGroups:
     """`batches` of all partitions, each partition's in order. Raises KafkaError."""
     counting = _Groups()
     for batch in batches:
-        counting.replay(batch)
+        try:
+            records = list(batch.records())
+        except KafkaError:
+            counting.unreadable += 1
+        else:
+            counting.replay(batch, records)
     return counting.result()
 
 
@@ -56,16 +65,17 @@ class _Groups:
         self._offsets: set[bytes] = set()
         self._groups: dict[bytes, str] = {}
         self._pending: dict[int, list[tuple[bytes, bool]]] = {}
+        self.unreadable = 0
 
-    def replay(self, batch: BatchView) -> None:
+    def replay(self, batch: BatchView, records: Iterable[Record]) -> None:
         if batch.is_control:
-            for record in batch.records():
-                records = self._pending.pop(batch.producer_id, [])
+            for record in records:
+                pending = self._pending.pop(batch.producer_id, [])
                 if control_record_type(record) is ControlRecordType.COMMIT:
-                    for key, lives in records:
+                    for key, lives in pending:
                         self._apply(key, lives)
             return
-        for record in batch.records():
+        for record in records:
             key, lives = bytes(record.key or b""), record.value is not None
             if batch.is_transactional:
                 self._pending.setdefault(batch.producer_id, []).append((key, lives))
@@ -90,21 +100,41 @@ class _Groups:
         for kind in (with_offsets | self._groups).values():
             types[kind] += 1
         pending = sum(len(records) for records in self._pending.values())
-        return StoredGroups(types, len(self._offsets), pending)
+        return StoredGroups(types, len(self._offsets), pending, self.unreadable)
 
 
 def read_transactions(batches: Iterable[BatchView]) -> StoredTransactions:
     """The same of `__transaction_state`. Raises KafkaError."""
     states: dict[str, TransactionState] = {}
+    unreadable = 0
     for batch in batches:
-        if batch.is_control:
+        try:
+            records = () if batch.is_control else tuple(batch.records())
+        except KafkaError:
+            unreadable += 1
             continue
-        for record in batch.records():
-            found = decode_record(bytes(record.key or b""), None if record.value is None else bytes(record.value))
+        for record in records:
+            try:
+                found = _decode(bytes(record.key or b""), record.value)
+            except KafkaError:
+                unreadable += 1
+                continue
             if found is None:
                 continue
-            if found.metadata is None:
-                states.pop(found.transactional_id, None)
-            else:
-                states[found.transactional_id] = found.metadata.state
-    return StoredTransactions(len(states), tuple(sorted(each for each, state in states.items() if state in _OPEN)))
+            name, metadata, is_readable = found
+            unreadable += not is_readable
+            if metadata is not None:
+                states[name] = metadata.state
+            elif is_readable or states.get(name) not in PREPARED:
+                states.pop(name, None)
+    open_ids = tuple(sorted(each for each, state in states.items() if state in OPEN))
+    return StoredTransactions(len(states), open_ids, unreadable)
+
+
+def _decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
+    """As a load does. Raises KafkaError where the key can't be read either."""
+    serde = TransactionRecordSerde(lambda: 0)
+    try:
+        return serde.decode(key, value)
+    except KafkaError:
+        return serde.without_value(key)

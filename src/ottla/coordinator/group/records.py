@@ -20,6 +20,9 @@ from ottla.coordinator.runtime.records import CoordinatorRecord
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
 from ottla.protocol.messages.coordinator_records import (
     COORDINATOR_RECORDS,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataValue,
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
@@ -34,6 +37,16 @@ _KINDS: Mapping[type, int] = {key: kind for kind, (key, _) in COORDINATOR_RECORD
 _GROUP_METADATA_VERSION = 3
 _PARTITION_SIZE = 4
 """At the end of the key of an offset commit."""
+
+MAX_EPOCH = 1 << 30
+"""No group comes so far. From an epoch or generation near the end of 32 bits it could not go on."""
+_EPOCHS: Mapping[type, tuple[int, tuple[str, ...]]] = {
+    GroupMetadataValue: (-1, ("generation",)),
+    ConsumerGroupMetadataValue: (0, ("epoch",)),
+    ConsumerGroupTargetAssignmentMetadataValue: (-1, ("assignment_epoch",)),
+    ConsumerGroupCurrentMemberAssignmentValue: (-2, ("member_epoch", "previous_member_epoch")),
+}
+"""Fields of values, with the lowest that is written."""
 
 
 class OffsetPlace(NamedTuple):
@@ -118,6 +131,7 @@ def _decode_any(key: Buffer, value: Buffer | None) -> GroupRecord | None:
     if version < 0:
         raise ProtocolError(f"{classes[1].__name__} of version {version}")
     value_message = _body(classes[1], version, value)
+    _check_epochs(value_message)
     if isinstance(value_message, LegacyOffsetCommitValue):
         value_message = OffsetCommitValue(
             offset=value_message.offset,
@@ -125,6 +139,13 @@ def _decode_any(key: Buffer, value: Buffer | None) -> GroupRecord | None:
             commit_timestamp=value_message.commit_timestamp,
         )
     return GroupRecord(_current_key(key_message), value_message)
+
+
+def _check_epochs(value: Any) -> None:
+    lowest, names = _EPOCHS.get(type(value), (0, ()))
+    for name in names:
+        if not lowest <= getattr(value, name) <= MAX_EPOCH:
+            raise ProtocolError(f"{type(value).__name__} has {name} {getattr(value, name)}")
 
 
 def _current_key(key: Any) -> Any:

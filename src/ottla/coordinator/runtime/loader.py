@@ -18,13 +18,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from ottla.common.clock import TimerHandle
+from ottla.common.control_chars import escape_control_chars
 from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.logs import RATE_LIMITED
 from ottla.coordinator.runtime.context import CoordinatorContext, RuntimeParts
+from ottla.coordinator.runtime.records import CoordinatorSerde
 from ottla.coordinator.runtime.slices import SLICE_S
 from ottla.coordinator.runtime.state import CoordinatorState
-from ottla.record.batch import BatchView, Record
+from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchView, Record
 from ottla.record.control import ControlRecordType, control_record_type
 from ottla.record.errors import CorruptBatch
 from ottla.record.legacy.stored import iter_any_batches
@@ -33,6 +35,15 @@ logger = logging.getLogger(__name__)
 
 RECORDS_PER_LOOK = 16
 """Records replayed between two looks at the clock."""
+
+RECORDS_PER_PART = 4096
+"""Records of one batch that exist as objects at a time: clients may write a batch of millions that are empty."""
+
+LOGGED_PER_LOAD = 10
+"""Records that are skipped with a line of their own: there may be millions, and a line takes longer than a record."""
+
+SHOWN_REASON = 300
+"""Characters of the reason in the log: it may repeat an id of 32 kilobytes."""
 
 READ_BYTES = 1024 * 1024
 """Of the file in one read."""
@@ -45,13 +56,23 @@ LARGE_LOAD_RECORDS = 20_000
 RETRY_BACKOFF_S = 1.0
 MAX_RETRY_BACKOFF_S = 60.0
 
+_NO_PRODUCER = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+
 Context = CoordinatorContext[Any]
+
+
+def _without_value(serde: CoordinatorSerde[Any], key: bytes) -> Any:
+    """None also where the key can't be read either: that was logged with the value."""
+    try:
+        return serde.without_value(key)
+    except Exception:
+        return None
 
 
 class _Load:
     """One attempt at one partition."""
 
-    __slots__ = ("attempt", "bytes", "context", "position", "records", "started_s")
+    __slots__ = ("attempt", "bytes", "context", "position", "records", "skipped", "started_s")
 
     def __init__(self, context: Context, attempt: int) -> None:
         self.context = context
@@ -59,6 +80,7 @@ class _Load:
         self.position = 0
         self.started_s = 0.0
         self.records = 0
+        self.skipped = 0
         self.bytes = 0
 
     @property
@@ -194,22 +216,29 @@ class Loader:
         Clients may write to the topic. What can't be read is skipped, as in Apache Kafka: it would stop the partition
         for good.
         """
-        first = load.position
-        producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
-        try:
-            records = list(batch.records())
-        except KafkaError as error:
-            self._skip(load, f"offsets {max(batch.base_offset, first)} to {batch.last_offset}", error)
-            records = []
-        for index, record in enumerate(records, 1):
-            if record.offset >= first:
-                try:
-                    self._replay_record(load, record, producer_id, producer_epoch)
-                except Exception as error:
-                    self._skip(load, f"offset {record.offset}", error)
-                load.records += 1
-            if index % RECORDS_PER_LOOK == 0:
-                yield
+        next_offset = max(batch.base_offset, load.position)
+        # Without the mark of a transaction no marker follows, and what was pending would be so for ever.
+        producer = batch.producer_id, batch.producer_epoch
+        producer_id, producer_epoch = producer if batch.is_transactional else _NO_PRODUCER
+        parts = batch.records_in_parts(RECORDS_PER_PART)
+        while True:
+            try:
+                part = list(next(parts, ()))
+            except KafkaError as error:
+                self._skip(load, f"offsets {next_offset} to {batch.last_offset}", error)
+                break
+            if not part:
+                break
+            for index, record in enumerate(part, 1):
+                if record.offset >= next_offset:
+                    try:
+                        self._replay_record(load, record, producer_id, producer_epoch)
+                    except Exception as error:
+                        self._skip(load, f"offset {record.offset}", error)
+                    load.records += 1
+                if index % RECORDS_PER_LOOK == 0:
+                    yield
+            next_offset = max(next_offset, part[-1].offset + 1)
         yield
 
     def _replay_record(self, load: _Load, record: Record, producer_id: int, producer_epoch: int) -> None:
@@ -219,37 +248,40 @@ class Loader:
         try:
             decoded = serde.decode(record.key, record.value)
         except KafkaError as error:
-            decoded = serde.without_value(record.key)
             self._skip(load, f"offset {record.offset}", error)
+            decoded = _without_value(serde, record.key)
         if decoded is not None:
             load.context.shard.replay(record.offset, decoded, producer_id, producer_epoch)
 
     def _skip(self, load: _Load, place: str, error: Exception) -> None:
+        """Count what is skipped; log the first of a load, and in the end how many there were."""
         self._parts.statistics.records_skipped += 1
+        load.skipped += 1
+        if load.skipped > LOGGED_PER_LOAD:
+            return
+        reason = str(error) if isinstance(error, KafkaError) else f"{type(error).__name__}: {error}"
         logger.error(
             "%s-%d: the record at %s can't be read and is skipped: %s",
             self._parts.name,
             load.context.partition,
             place,
-            error if isinstance(error, KafkaError) else f"{type(error).__name__}: {error}",
+            escape_control_chars(reason[:SHOWN_REASON]),
             extra=RATE_LIMITED,
         )
 
     def _replay_marker(self, load: _Load, batch: BatchView) -> None:
         """Replay the end of a transaction; control records of other kinds say nothing to a shard."""
         try:
-            records = list(batch.records())
-        except KafkaError as error:
+            for record in next(batch.records_in_parts(RECORDS_PER_PART)):
+                kind = control_record_type(record)
+                if record.offset >= load.position and kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
+                    committed = kind is ControlRecordType.COMMIT
+                    load.context.shard.replay_end_transaction_marker(
+                        batch.producer_id, batch.producer_epoch, committed=committed
+                    )
+                load.records += 1
+        except Exception as error:
             self._skip(load, f"offset {batch.base_offset}", error)
-            return
-        for record in records:
-            kind = control_record_type(record)
-            if record.offset >= load.position and kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
-                committed = kind is ControlRecordType.COMMIT
-                load.context.shard.replay_end_transaction_marker(
-                    batch.producer_id, batch.producer_epoch, committed=committed
-                )
-            load.records += 1
 
     def _finish(self, load: _Load, high_watermark: int) -> None:
         load.context.finish_loading(load.position, high_watermark)
@@ -269,6 +301,14 @@ class Loader:
             load.bytes,
             elapsed_ms,
         )
+        if load.skipped > LOGGED_PER_LOAD:
+            logger.error(
+                "%s-%d: %d records in all can't be read and are skipped: ottla log dump --records names them",
+                self._parts.name,
+                load.context.partition,
+                load.skipped,
+                extra=RATE_LIMITED,
+            )
         if load.records >= LARGE_LOAD_RECORDS:
             self._parts.after_large_load()
         self._next()

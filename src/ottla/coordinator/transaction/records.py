@@ -21,9 +21,10 @@ from ottla.coordinator.runtime import CoordinatorRecord
 from ottla.coordinator.transaction.metadata import (
     NO_PARTITIONS,
     TRANSACTION_VERSION_1,
+    TRANSACTION_VERSION_2,
     TransactionMetadata,
 )
-from ottla.coordinator.transaction.state import TransactionState
+from ottla.coordinator.transaction.state import IDLE, OPEN, TransactionState
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message
 from ottla.protocol.messages.transaction_records import TransactionLogValue
 from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -52,7 +53,8 @@ _IDLE_SIZE = _IDLE.size
 _IDLE_V2_SIZE = _IDLE_SIZE + _TAG_VERSION.size
 """What most ids are in a log that was compacted: no partitions, and the previous producer id as the only tag, behind
 which those of transactions v2 have the client's version."""
-_STATES = tuple(TransactionState)
+_STATES = tuple(state for state in TransactionState if state in IDLE or state in OPEN)
+"""By their numbers; the others are never written."""
 
 
 class TransactionRecord(NamedTuple):
@@ -60,6 +62,8 @@ class TransactionRecord(NamedTuple):
 
     transactional_id: str
     metadata: TransactionMetadata | None
+    is_readable: bool = True
+    """Off: a stored value, in whose place there is no metadata, could not be read."""
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -169,7 +173,9 @@ def _decode_idle(value: bytes) -> TransactionMetadata | None:
     _, producer_id, epoch, timeout_ms, state, count, updated_ms, start_ms, tags, tag, size, previous_producer_id = (
         _IDLE.unpack_from(value)
     )
-    if count > 1 or tag != _PREVIOUS_PRODUCER_ID or size != 8 or producer_id < 0 or epoch < 0:
+    if count > 1 or tag != _PREVIOUS_PRODUCER_ID or size != 8:
+        return None
+    if producer_id < 0 or epoch < 0 or previous_producer_id < NO_PRODUCER_ID:
         return None
     client_version = 0
     if len(value) == _IDLE_SIZE:
@@ -177,7 +183,7 @@ def _decode_idle(value: bytes) -> TransactionMetadata | None:
             return None
     else:
         tag, size, client_version = _TAG_VERSION.unpack_from(value, _IDLE_SIZE)
-        if tags != 2 or tag != _CLIENT_VERSION or size != 2:
+        if tags != 2 or tag != _CLIENT_VERSION or size != 2 or not 0 <= client_version <= TRANSACTION_VERSION_2:
             return None
     return TransactionMetadata(
         producer_id,
@@ -200,6 +206,13 @@ def _metadata_of(message: TransactionLogValue) -> TransactionMetadata:
         raise ProtocolError(
             f"a transactional id has producer id {message.producer_id} and epoch {message.producer_epoch}"
         )
+    if min(message.previous_producer_id, message.next_producer_id) < NO_PRODUCER_ID:
+        raise ProtocolError(
+            f"a transactional id has previous producer id {message.previous_producer_id} and next "
+            f"{message.next_producer_id}"
+        )
+    if not 0 <= message.client_transaction_version <= TRANSACTION_VERSION_2:
+        raise ProtocolError(f"a transactional id has transaction version {message.client_transaction_version}")
     partitions = NO_PARTITIONS
     if state is not TransactionState.EMPTY and message.transaction_partitions:
         partitions = frozenset(
@@ -248,11 +261,9 @@ class TransactionRecordSerde:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
     def without_value(self, key: bytes) -> TransactionRecord | None:
-        """The id is forgotten: a state that may be old could end a transaction that is not its own.
-
-        The producer gets INVALID_PRODUCER_ID_MAPPING until it initializes, which gives it a new producer id.
-        """
+        """What `TransactionShard.replay` takes for a state that is not known."""
         try:
-            return decode_record(key, None)
+            record = decode_record(key, None)
         except ProtocolError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        return None if record is None else record._replace(is_readable=False)

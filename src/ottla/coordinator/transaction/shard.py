@@ -31,7 +31,7 @@ from ottla.coordinator.transaction.metadata import (
 )
 from ottla.coordinator.transaction.outcome import Needs
 from ottla.coordinator.transaction.records import ENDING_BYTES, TransactionRecord
-from ottla.coordinator.transaction.state import TransactionState
+from ottla.coordinator.transaction.state import PREPARED, TransactionState
 from ottla.coordinator.transaction.sweeps import Sweeps
 from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.timeline import SnapshotRegistry, TimelineDict, TimelineValue
@@ -72,11 +72,16 @@ class TransactionShard:
     # --- CoordinatorShard --------------------------------------------------------------------------------------------
 
     def replay(self, offset: int, record: TransactionRecord, producer_id: int, producer_epoch: int) -> None:
-        """Apply one record, while loading or right before it is appended. Coordinators write none in transactions."""
-        transactional_id, metadata = record
+        """Apply one record, while loading or right before it is appended. Coordinators write none in transactions.
+
+        An id whose record can't be read is forgotten: what was known before may be old, and could end a transaction
+        that is not its own. Its producer gets INVALID_PRODUCER_ID_MAPPING until it initializes, which gives it a new
+        producer id. Only a decision stays: its client was told, and nothing but its end can follow.
+        """
+        transactional_id, metadata, is_readable = record
         before = self.transactions.get(transactional_id)
         if metadata is None:
-            if before is not None:
+            if before is not None and (is_readable or before.state not in PREPARED):
                 self._id_bytes.value -= id_bytes(transactional_id)
                 self._partition_count.value -= len(before.partitions)
                 del self.transactions[transactional_id]

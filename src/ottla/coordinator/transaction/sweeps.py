@@ -141,7 +141,7 @@ class Sweeps:
         return CoordinatorResult(records, appended=partial(self._decided, records), atomic=False)
 
     def _decided(self, records: list[TransactionRecord], error: KafkaError | None) -> None:
-        for transactional_id, metadata in records:
+        for transactional_id, metadata, _ in records:
             if metadata is not None:
                 self._endings.decided(transactional_id, metadata, error)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.protocol.messages.coordinator_records import GroupMetadataKey
+from ottla.coordinator.group.records import GroupRecord, encode_record
+from ottla.protocol.messages.coordinator_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from ottla.record.builder import RecordData, build_batch
 
-from ..conversation import INITIAL_DELAY_S, SESSION_MS, Conversation, assignment_of
+from ..conversation import INITIAL_DELAY_S, REBALANCE_MS, SESSION_MS, Conversation, assignment_of
 
 
 def joined_group(talk: Conversation) -> tuple[str, str]:
@@ -195,3 +197,24 @@ def test_what_is_read_back_is_what_was_written(talk: Conversation) -> None:
     member = value.members[0]
     assert (member.group_instance_id, member.client_host, member.session_timeout) == ("a", "/10.0.0.1", SESSION_MS)
     assert bytes(member.subscription) == b"\x00\xff"
+
+
+@pytest.mark.parametrize("members", [["m", "m"], ["other"]], ids=["twice", "leader is no member"])
+def test_record_that_contradicts_itself_is_skipped(talk: Conversation, members: list[str]) -> None:
+    """A rebalance of such a group would never end; the group stays as it was before the record."""
+    value = GroupMetadataValue(
+        protocol_type="consumer",
+        generation=7,
+        protocol="range",
+        leader="m",
+        members=[MemberMetadata(member_id=each, client_id="c", client_host="/h") for each in members],
+    )
+    key, stored = encode_record(GroupRecord(GroupMetadataKey(group="g"), value))
+    joined_group(talk)
+    talk.log.put(0, build_batch([RecordData(0, key, stored)]))
+    talk.log.high_watermark[0] = talk.log.end[0]
+    talk.start()
+    assert talk.runtime.statistics.records_skipped == 1
+    first, second = talk.join(version=3), talk.join(version=3)
+    talk.time.advance(REBALANCE_MS / 1000)
+    assert first.response.generation_id == second.response.generation_id == 1

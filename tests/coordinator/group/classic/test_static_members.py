@@ -195,3 +195,15 @@ def test_back_before_it_had_synced(talk: Conversation) -> None:
     for _ in range(20):
         talk.time.advance(5)
         assert talk.heartbeat(leader, 1) == talk.heartbeat(back, 1) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("rebalance_ms", [0, -5])
+def test_timeout_of_no_time_does_not_spin_the_loop(talk: Conversation, rebalance_ms: int) -> None:
+    """Rounds of a rebalance for which no static member comes are a second apart at least."""
+    talk.static_group("a", "b", session_ms=1_000_000)
+    for instance in ("a", "b"):
+        talk.join(instance=instance, session_ms=1_000_000, rebalance_ms=rebalance_ms)
+    talk.leave(("", "b"))  # raises when the loop does not come to rest
+    talk.time.advance(60)
+    assert talk.describe().group_state == "PreparingRebalance"
+    assert talk.join(instance="a", session_ms=1_000_000).response.generation_id == 2

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.coordinator.group.offsets.committed_offset import pack
+from ottla.coordinator.group.records import GroupRecord, OffsetPlace, encode_record
 from ottla.coordinator.runtime import Transaction
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -18,6 +20,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from ottla.record.builder import RecordData, build_batch
 
 from ..conversation import Conversation, image_of
 
@@ -401,3 +404,13 @@ def _request(group: str, *offsets: tuple[str, int, int]) -> TxnOffsetCommitReque
             for name, index, offset in offsets
         ],
     )
+
+
+def test_offset_by_an_idempotent_producer_counts_at_once(talk: Conversation) -> None:
+    """A tool that restores offsets, say: no marker follows, so that what was pending would be so for ever."""
+    key, value = encode_record(GroupRecord(OffsetPlace("g", "t", 0), pack(5, -1, 7, -1, bytes(16), "")))
+    talk.log.put(0, build_batch([RecordData(0, key, value)], producer_id=7, producer_epoch=0, base_sequence=0))
+    talk.log.high_watermark[0] = talk.log.end[0]
+    talk.start()
+    assert talk.offsets(("t", 0)) == {("t", 0): 5}
+    assert not talk.unstable(("t", 0))

@@ -502,7 +502,13 @@ class ClassicGroup:
 
     @classmethod
     def from_record(cls, group_id: str, value: GroupMetadataValue, clock: Clock) -> ClassicGroup:
-        """The group as of its last completed generation; in a rebalance when none was completed since it was made."""
+        """The group as of its last completed generation; in a rebalance when none was completed since it was made.
+
+        Raises KafkaError CORRUPT_MESSAGE where the record contradicts itself.
+        """
+        ids = {member.member_id for member in value.members}
+        if len(ids) < len(value.members) or (ids and value.leader is not None and value.leader not in ids):
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the group has a member twice, or a leader that is no member")
         timestamp = value.current_state_timestamp
         settled = STABLE if value.leader is not None else PREPARING_REBALANCE
         group = cls(

@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 Result = CoordinatorResult[GroupRecord, None]
 
+MIN_ROUND_MS = 1_000
+"""Of a further round of a rebalance, also where members ask for a timeout of 0: rounds must not spin the loop."""
+
 
 def heartbeat_timer(group_id: str, member_id: str) -> str:
     """The key of a member's session timer."""
@@ -94,11 +97,11 @@ class Rebalance:
         self.wait_for_joins(group)
         return EMPTY_RESULT
 
-    def wait_for_joins(self, group: ClassicGroup) -> None:
+    def wait_for_joins(self, group: ClassicGroup, min_ms: int = 0) -> None:
         """The members have until then to join."""
         self._context.timer.schedule(
             rebalance_timer(group.group_id),
-            group.rebalance_timeout_ms(),
+            max(group.rebalance_timeout_ms(), min_ms),
             partial(self._join_timed_out, group.group_id),
         )
 
@@ -144,7 +147,7 @@ class Rebalance:
                 self.remove_member(group, member.member_id)
         if not group.elect_joined_leader() and group.members:
             # Static members only, and none came: nobody could compute an assignment. Wait for another round.
-            self.wait_for_joins(group)
+            self.wait_for_joins(group, MIN_ROUND_MS)
             return EMPTY_RESULT
         group.start_next_generation()
         if group.state is EMPTY:
