@@ -286,10 +286,11 @@ class RequestDispatcher:
         if cached is not None and api.basis is not None:
             request.remember = _remembering(entry, request, cached, api.basis)
         if end - body_start > LARGE_BODY_BYTES:
-            frame = bytes(buffer[start:end])
-            return self._begin_steps(
-                entry, request, self._read_and_serve(entry, api, request, frame, body_start - start)
-            )
+            with memoryview(buffer) as view:
+                body = bytes(view[body_start:end])
+                # A frame may be a hundred MB: it is copied as a whole only where it may be forwarded as it is.
+                frame = bytes(view[start:end]) if entry.forwarded and not self.serves_controller else b""
+            return self._begin_steps(entry, request, self._read_and_serve(entry, api, request, body, frame))
         limit = self._element_limit()
         request.message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end, limit)
         if entry.forwarded and not self.serves_controller:
@@ -346,11 +347,12 @@ class RequestDispatcher:
         return divide(request, division, attribute, serve, refuse)
 
     def _read_and_serve(
-        self, entry: _Entry, api: DeclaredApi[Any], request: Request, frame: bytes, body_start: int
+        self, entry: _Entry, api: DeclaredApi[Any], request: Request, body: bytes, frame: bytes
     ) -> Steps:
         """The whole work on a large request; None where it is parked elsewhere."""
         limit = self._element_limit()
-        request.message = yield from read_in_steps(entry.spec.request, request.api_version, frame[body_start:], limit)
+        request.message = yield from read_in_steps(entry.spec.request, request.api_version, body, limit)
+        del body
         if entry.forwarded and not self.serves_controller:
             refusal = None if api.screen is None else api.screen(entry.context, request, request.message)
             if refusal is not None:
@@ -417,15 +419,15 @@ class RequestDispatcher:
         channel_id = request.channel.id
 
         def forget() -> None:
-            if self._stepped.get(channel_id) is answer:
-                del self._stepped[channel_id]
+            # By the connection: a function that refers to its own answer would keep a large request until a collection.
+            self._stepped.pop(channel_id, None)
 
-        def ended(parts: list[Part]) -> None:
+        def ended(parts: list[Part], spent_s: float) -> None:
             forget()
             if parts:
                 worked = getattr(request.channel, "worked", None)
                 if worked is not None:
-                    worked(answer.spent_s)
+                    worked(spent_s)
                 self.finish_parked(request, parts)
 
         def failed(error: Exception) -> None:

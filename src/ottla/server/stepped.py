@@ -175,10 +175,10 @@ class SteppedAnswer:
         steps: Steps,
         monotonic: Callable[[], float],
         shares: LoopShares | None,
-        ended: Callable[[Any], None],
+        ended: Callable[[Any, float], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`ended` gets what `steps` return, and `failed` what they raise, unless `begin` does."""
+        """`ended` gets what `steps` return and `spent_s`, `failed` what they raise, unless `begin` does."""
         self._steps = steps
         self._monotonic = monotonic
         self._shares = shares
@@ -220,7 +220,7 @@ class SteppedAnswer:
         finally:
             self.spent_s += self._monotonic() - started_s
         if result is not None:
-            self._ended(result)
+            self._ended(result, self.spent_s)
 
     def _advance(self) -> Any:
         monotonic = self._monotonic
