@@ -326,7 +326,7 @@ def test_an_unknown_mechanism_is_told_of_the_others(served: Served) -> None:
 HOSTILE = {
     "another request": encode_request(3, 9, 1, "x", MetadataRequest(topics=[])),
     "a token without a handshake": encode_request(36, 2, 1, "x", SaslAuthenticateRequest(auth_bytes=plain(PASSWORD))),
-    "a large request": struct.pack(">i", 16 * 1024 + 1),
+    "a large request": struct.pack(">i", 512 * 1024 + 1),
     "a huge request": struct.pack(">i", 2**31 - 1),
     "a negative one": struct.pack(">i", -1),
     "no header": struct.pack(">i", 3) + b"abc",

@@ -245,11 +245,14 @@ def test_a_broken_meta_properties(content):
         assert str(path) in refusal("--port", "0", "--data-dir", str(broker.data_dir))
 
 
-def test_a_damaged_metadata_snapshot_is_named():
-    """It can't come from a crash, since it is written beside and renamed; so nobody guesses what was in it."""
+def test_damaged_metadata_snapshot_without_its_log_is_named():
+    """It can't come from a crash, since it is written beside and renamed; so no start guesses what was in it."""
     with Broker() as broker:
         broker.stop()
-        (path,) = (broker.data_dir / "__cluster_metadata-0").glob("*.checkpoint")
+        folder = broker.data_dir / "__cluster_metadata-0"
+        for segment in folder.glob("*.log"):
+            segment.unlink()
+        *_, path = sorted(folder.glob("*.checkpoint"))
         path.write_bytes(b"nonsense" * 50)
         sentence = refusal("--port", "0", "--data-dir", str(broker.data_dir))
         assert str(path) in sentence

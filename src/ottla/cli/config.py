@@ -15,10 +15,11 @@ from ottla.cli.command import (
     print_table,
     settings_option,
 )
-from ottla.cli.ignored_settings import read_ignored, write_ignored
+from ottla.cli.ignored_settings import write_ignored
 from ottla.cli.settings import known_settings, names_explained
 from ottla.client.model import ConfigOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.ignored_settings import read_ignored
 from ottla.common.suggestion import did_you_mean
 
 RESOURCE = click.Choice(["topic", "broker", "group"])

@@ -1,6 +1,6 @@
 """Dynamic settings that shut out all clients: refused when they are set, ignored when they are stored already.
 
-Further settings are ignored by name on the host (`ottla config recover`, `cli.ignored_settings`). The stored values
+Further settings are ignored by name on the host (`ottla config recover`, `ignored_settings`). The stored values
 stay in the metadata, so that an operator can connect and remove them there.
 """
 
