@@ -123,7 +123,8 @@ def test_all_parts_of_a_divided_request_are_answered_in_order(stepped: Server) -
     names = [f"g{number}" for number in range(700)]
     response = stepped.connect().ask(DescribeGroupsRequest(groups=names), 6)
     assert [group.group_id for group in response.groups] == names
-    assert {group.error_code for group in response.groups} == {ErrorCode.GROUP_ID_NOT_FOUND}
+    (code,) = {group.error_code for group in response.groups}
+    assert code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def test_a_connection_that_closes_ends_its_steps(stepped: Server, turns: list[int]) -> None:
