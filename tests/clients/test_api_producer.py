@@ -7,6 +7,7 @@ import itertools
 import socket
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -79,14 +80,15 @@ def test_a_header_name_that_is_not_text_is_refused(servers, topic, name, error):
             with pytest.raises(error):
                 producer.send_record(ProducerRecord(topic, b"x", headers=list(dict(headers).items())))
         with pytest.raises(TypeError, match="pairs"):
-            producer.send(topic, b"x", headers=["ab"])
+            producer.send(topic, b"x", headers=["ab"])  # type: ignore[list-item]
         producer.send(topic, b"good", headers={"é": b"1", "": None})
     assert [(each.value, each.headers) for each in stored(servers, topic)] == [(b"good", (("é", b"1"), ("", None)))]
 
 
 def test_the_timestamp_zero_is_refused_and_not_taken_as_now(servers, topic):
     with Producer(servers) as producer:
-        for record in (ProducerRecord(topic, b"x", timestamp_ms=0), ProducerRecord(topic, b"x", b"k", timestamp_ms=0)):
+        for key in (None, b"k"):
+            record: ProducerRecord[Any, Any] = ProducerRecord(topic, b"x", key, timestamp_ms=0)
             with pytest.raises(KafkaError, match="timestamp 0") as caught:
                 producer.send_record(record)
             assert caught.value.code == ErrorCode.INVALID_TIMESTAMP
