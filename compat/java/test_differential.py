@@ -172,7 +172,7 @@ ACCEPTED = (
         "broker.*",
         (
             rf"{CONFIGS}\[((group|transaction)\.coordinator\.((group|member)\.)?max\.bytes|log\.scrub\.io\.max\.bytes\.per\.second"
-            r"|ssl\.crl\.location)\]",
+            r"|metadata\.max\..+|ssl\.crl\.location)\]",
             "missing",
             ROW,
         ),
@@ -260,6 +260,24 @@ ACCEPTED = (
         "describe_configs",
         ".*",
         *setting(r"metric\.reporters", "org.apache.kafka.common.metrics.JmxReporter", ""),
+    ),
+    accepted(
+        "a resource that is named twice is answered once",
+        "describe_configs",
+        "twice",
+        (r"results\[.*\+\]", ROW, "missing"),
+    ),
+    accepted(
+        "what is named twice is answered once",
+        "find_coordinator",
+        r"type .* keys \['g', 'h', 'g'\]",
+        (r"coordinators\[g .*\+\]", ROW, "missing"),
+    ),
+    accepted(
+        "what is named twice is answered once",
+        "describe_transactions",
+        "names .*",
+        (r"transaction_states\[.*\+\]", ROW, "missing"),
     ),
     accepted("read at start only", "describe_configs", "broker.*", (r".*\.read_only", "False", "True")),
     accepted(
