@@ -307,7 +307,6 @@ ACCEPTED = (
         ("cluster_id", "None", "cluster id"),
         ("controller_id", "-1", "1"),
         ("error_code", "unknown_server_error", "none"),
-        (r"topics\[.*\]", ".*'error_code': 'invalid_request'.*", "missing"),
         (r"topics\[described id of described\+?\]", "missing", ".*'error_code': 'none'.*"),
         (r"topics\[\]\.error_code", "unknown_server_error", "unknown_topic_id"),
         (r"topics\[\]\.name", "", "None"),
