@@ -20,7 +20,7 @@ SUFFIXES = {".py", ".pyi", ".pyx", ".c", ".md", ".sh", ".js", ".go", ""}
 MADE = {"__pycache__", "results", "node_modules"}
 
 MAX_MAP_LINES = 300
-TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)((?:::\w+)*)`")
+TEST_NAME = re.compile(r"`((?:tests|compat)/[\w/]+\.py)((?:::\w+)*)`")
 SOURCE_NAME = re.compile(r"`((?:src/ottla/|docs/|bench/|compat/)?[\w/]+/[\w./]*\w\.(?:py|pyx|md))(?::\w+)?`")
 PAGE_NAME = re.compile(r"[\w./-]+\.md\b")
 ELSEWHERE = re.compile(
