@@ -6,7 +6,7 @@ The honest client asks for ApiVersions on a connection of its own, one answer af
 the table of APIs (`harness.expensive`), so that a new API cannot be forgotten. `open` measures a broker without an
 authorizer; on one with an authorizer, `unprivileged` is a client without an ACL, and `privileged` a super user.
 
-Told are the worst wall-clock delay, and the worst time that the broker's CPU was used within one delay, which is the
+It reports the worst wall-clock delay, and the most CPU time of the broker within one delay, which is the
 steadier figure where others use the machine. An answer above the limit makes the exit code 1.
 """
 

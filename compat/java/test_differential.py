@@ -485,7 +485,7 @@ ACCEPTED = (
     ),
     accepted("null, as under read_uncommitted", "fetch", ".*", (rf"{FETCHED}\.aborted_transactions", r"\[\]", "None")),
     accepted(
-        "a follower that is no replica",
+        "a follower that is not a replica",
         "fetch",
         "replica 5",
         (rf"{FETCHED}\.current_leader\.leader_(id|epoch)", r"\d", "-1"),

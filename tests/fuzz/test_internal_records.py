@@ -1,4 +1,4 @@
-"""Random changes to valid records of internal topics: partitions load, and each group and id goes on afterwards."""
+"""Random changes to valid records of internal topics: partitions load, and every group and id works afterwards."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ LINE_PATTERN = (
     rf'"(?:(?P<method>[A-Z]+) (?P<path>{_QUOTED}) (?P<protocol>HTTP/[0-9.]+)|{_QUOTED})" '
     r"(?P<status>\d{3}) (?P<bytes>\d+|-)"
     rf'(?:[ \t]+"(?P<referer>{_QUOTED})"[ \t]+"(?P<agent>{_QUOTED})"(?:[ \t].*)?'  # the combined format
-    r'|[ \t]+[^"\s].*|)'  # what a server adds; a text in quotes that is no referer and agent is not lost in silence
+    r'|[ \t]+[^"\s].*|)'  # what a server adds; a quoted text that is not a referer and agent makes a dead letter
     r"\s*)"
 )
 """One line of either format without its end, in the syntax that Python's `re` and RE2 share; to be matched whole."""

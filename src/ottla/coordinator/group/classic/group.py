@@ -508,7 +508,9 @@ class ClassicGroup:
         """
         ids = {member.member_id for member in value.members}
         if len(ids) < len(value.members) or (ids and value.leader is not None and value.leader not in ids):
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the group has a member twice, or a leader that is no member")
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, "the group has a member twice, or a leader that is not a member"
+            )
         timestamp = value.current_state_timestamp
         settled = STABLE if value.leader is not None else PREPARING_REBALANCE
         group = cls(
