@@ -125,7 +125,7 @@ def test_there_and_back(writer: Writer, kafka_of: Callable[[str], str]) -> None:
         types = Counter(["classic", writer.protocol])
         assert told["groups"]["types"] == {kind: types[kind] for kind in ("classic", "consumer", "share", "streams")}
         assert told["groups"]["offsets"] == len(before.offsets)
-        assert told["transactions"] == {"ids": 2 + len(CODECS), "open": ["open"]}
+        assert told["transactions"] == {"ids": 2 + len(CODECS), "open": ["open"], "unreadable": 0}
 
         with Broker(data_dir=kafka.log_dirs, configs=BROKER_CONFIGS, port=kafka.port) as ours:
             assert content(ours.bootstrap_servers) == before

@@ -81,7 +81,8 @@ class ConfluentKafka:
     def produce(self, servers, topic, partition, records, codec):
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": servers, "compression.type": codec, "acks": "all", "linger.ms": 20})
+        # One batch, which the flush sends at once: librdkafka sends a batch uncompressed that compression makes larger.
+        producer = Producer({"bootstrap.servers": servers, "compression.type": codec, "acks": "all", "linger.ms": 10_000})
         offsets, errors = [], []
 
         def delivered(error, message):
