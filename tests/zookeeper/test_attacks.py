@@ -1,0 +1,82 @@
+"""Requests that once made a node unable to start, locked everybody out or stopped a coordinator, on ZooKeeper."""
+
+from __future__ import annotations
+
+from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+
+from .brokers import Life, Machines, World
+
+MIB = 1024 * 1024
+
+
+def alter_broker(life: Life, **settings: str) -> int:
+    configs = [
+        AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
+        for name, value in settings.items()
+    ]
+    resources = [AlterConfigsResource(resource_type=4, resource_name="", configs=configs)]
+    request = IncrementalAlterConfigsRequest(resources=resources)
+    return int(life.connect().ask(request, 1).responses[0].error_code)
+
+
+def test_large_or_dangerous_changes_are_refused_and_the_broker_starts_again() -> None:
+    machine = Machines(World())
+    life = machine.up()
+    honest = life.connect()
+    user = ScramCredentialUpsertion(
+        name="u", mechanism=1, iterations=4096, salt=b"s" * 20 * MIB, salted_password=b"p" * 32
+    )
+    (answer,) = life.connect().ask(AlterUserScramCredentialsRequest(upsertions=[user]), 0).results
+    assert answer.error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
+    assert alter_broker(life, max_connections="0") == ErrorCode.INVALID_CONFIG
+    assert alter_broker(life, max_connections_per_ip="0") == ErrorCode.INVALID_CONFIG
+    many = {f"plugin_{number}": "v" * 30_000 for number in range(20)}
+    assert alter_broker(life, **many) == ErrorCode.INVALID_CONFIG
+    honest.create_topic("t")
+    life.stop()
+    life = machine.up()
+    assert set(life.broker.image.topics) == {"t"}
+    assert not life.broker.image.scram_credentials
+    assert life.connect().produce("t", b"x").error_code == 0
+
+
+def test_an_unreadable_record_leaves_the_other_transactional_ids_served() -> None:
+    world = World()
+    machine = Machines(world)
+    life = machine.up()
+
+    def initialize(name: str) -> int:
+        client = life.connect()
+
+        def loaded() -> bool:
+            request = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
+            client.ask(request, 4)
+            answers.append(
+                int(client.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000), 4).error_code)
+            )
+            return answers[-1] not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+
+        answers: list[int] = []
+        world.until(loaded)
+        return answers[-1]
+
+    assert initialize("a") == 0
+    attacker = life.connect()
+    attacker.client_id = "__admin_client"
+    for key in (b"", b"\0", b"\0\0\0\1b"):
+        assert attacker.produce("__transaction_state", b"\xff", key=key).error_code == 0
+    life.stop()
+    life = machine.up()
+    assert initialize("a") == 0
+    assert initialize("c") == 0
