@@ -82,7 +82,8 @@ class ConfluentKafka:
         from confluent_kafka import Producer
 
         # One batch, which the flush sends at once: librdkafka sends a batch uncompressed that compression makes larger.
-        producer = Producer({"bootstrap.servers": servers, "compression.type": codec, "acks": "all", "linger.ms": 10_000})
+        properties = {"bootstrap.servers": servers, "compression.type": codec, "acks": "all", "linger.ms": 10_000}
+        producer = Producer(properties)
         offsets, errors = [], []
 
         def delivered(error, message):

@@ -263,26 +263,27 @@ def reign_anew(world: World, life: Life) -> None:
     world.until(lambda: life.broker.parts.control.controller.active and PEER in life.broker.image.brokers)
 
 
+def fetch_metadata(life: Life, connection: Connection, cluster_id: str = "") -> Any:
+    """From nothing on, as one who has just come."""
+    epoch = life.broker.image.epoch
+    request = fetch_request(
+        cluster_id or life.broker.cluster_id,
+        ReplicaKey(PEER),
+        epoch,
+        OffsetAndEpoch(0, 0),
+        0,
+        max_wait_ms=0,
+        max_bytes=1 << 20,
+    )
+    return connection.ask(request, 18)
+
+
 class TestTheMetadataLog:
     """What those who follow fetch."""
 
-    def ask(self, life: Life, connection: Connection, cluster_id: str = "") -> Any:
-        """From nothing on, as one who has just come."""
-        epoch = life.broker.image.epoch
-        request = fetch_request(
-            cluster_id or life.broker.cluster_id,
-            ReplicaKey(PEER),
-            epoch,
-            OffsetAndEpoch(0, 0),
-            0,
-            max_wait_ms=0,
-            max_bytes=1 << 20,
-        )
-        return connection.ask(request, 18)
-
     def test_a_reign_begins_with_a_snapshot(self, world: World, life: Life, peer: Peer) -> None:
         reign_anew(world, life)
-        answer = read_fetch(self.ask(life, peer.connection))
+        answer = read_fetch(fetch_metadata(life, peer.connection))
         place = answer.partition.snapshot_id
         assert answer.error is ErrorCode.NONE
         assert place.epoch == life.broker.image.epoch
@@ -301,7 +302,7 @@ class TestTheMetadataLog:
         assert read_snapshot(data).records
 
     def test_other_clusters_are_told_so(self, life: Life, peer: Peer) -> None:
-        assert self.ask(life, peer.connection, "o" * 22).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+        assert fetch_metadata(life, peer.connection, "o" * 22).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
     def test_records_are_fetched_by_the_same_row(self, life: Life) -> None:
         client = life.connect()
@@ -313,17 +314,17 @@ class TestTheMetadataLog:
     def test_a_listener_of_clients_has_no_such_topic(self, world: World) -> None:
         life = Machines(world).begin(**LISTENERS)
         life.serves()
-        (topic,) = self.ask(life, on(life, "EXTERNAL")).responses
+        (topic,) = fetch_metadata(life, on(life, "EXTERNAL")).responses
         assert topic.partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert read_fetch(self.ask(life, on(life, "INTERNAL"))).error is ErrorCode.NONE
+        assert read_fetch(fetch_metadata(life, on(life, "INTERNAL"))).error is ErrorCode.NONE
 
     def test_it_needs_cluster_action(self, world: World) -> None:
         life = Machines(world).begin(**AUTHORIZED)
         life.serves()
         connection = life.connect()
-        assert self.ask(life, connection).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert fetch_metadata(life, connection).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         connection.channel.principal = "User:broker"
-        assert read_fetch(self.ask(life, connection)).error is ErrorCode.NONE
+        assert read_fetch(fetch_metadata(life, connection)).error is ErrorCode.NONE
 
 
 class TestShuttingDown:
@@ -352,6 +353,9 @@ class TestShuttingDown:
         before = partition_of(life).leader_epoch
         reign_anew(world, life)
         over = world.loop.create_task(life.broker.hand_over())
+        world.until(lambda: life.broker.image.brokers[1].in_controlled_shutdown)
+        assert partition_of(life).leader == 1, "nothing was heard from the other one since"
+        fetch_metadata(life, peer.connection)
         world.until(over.done)
         over.result()
         assert world.node(paths.broker(1)) is not None

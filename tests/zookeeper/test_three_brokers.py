@@ -214,3 +214,20 @@ def test_who_stops_has_handed_over(world: World, cluster: Cluster) -> None:
         produce(cluster, b"b")
         cluster.start(each)
         world.until(cluster.in_sync)
+
+
+def test_cluster_stop_with_a_dead_broker_survives_its_disk(world: World, cluster: Cluster) -> None:
+    dead = cluster.followers[0]
+    first, second = {*IDS} - {dead}
+    create(cluster, first, first, second, dead)
+    produce(cluster, b"a")
+    world.until(cluster.in_sync)
+    cluster.kill(dead)
+    stopping = [world.loop.create_task(cluster.lives[each].broker.hand_over()) for each in (first, second)]
+    world.until(lambda: all(task.done() for task in stopping))
+    for each in (first, second):
+        cluster.lives.pop(each).stop()
+    cluster.start(first, second)
+    world.until(cluster.led)
+    assert cluster.ends() == {1}
+    produce(cluster, b"b")

@@ -66,6 +66,10 @@ class Decisions:
         """The newest image, committed or not; means something only while this node is active."""
         return self._controller.image
 
+    def note_fetch(self, broker_id: int) -> None:
+        """On ZooKeeper, a broker fetched metadata from this node."""
+        self._controller.note_fetch(broker_id)
+
     def submit(self, request: Request, operation: Operation, *, makes_partitions: bool = False) -> None:
         """Run `operation` in the controller's order and answer with its response once its records are committed.
 
