@@ -279,6 +279,16 @@ class TestLargeTrees:
             name: each[0] for name, each in before.items()
         }
 
+    def test_settings_that_exceed_a_batch_are_copied_in_several(self, large: LargeTree) -> None:
+        tree = Controller(large.world.server)
+        for topic in range(19):
+            settings = [a_setting(TOPIC, f"t{topic}", f"plugin.{each}", "v" * 30_000) for each in range(15)]
+            tree.change(*a_topic(f"t{topic}", 1, (7,)), *settings)
+        large.start()
+        large.world.until(lambda: large.quorum.image.zk_migration_state is MIGRATION, 60)
+        large.until_equal()
+        assert len(large.quorum.image.topic_configs("t18")) == 15
+
     def test_what_goes_from_the_tree_in_between_is_not_copied(self, large: LargeTree) -> None:
         large.start()
         large.world.until(lambda: large.quorum.image.partition_count() >= LARGE, 200)

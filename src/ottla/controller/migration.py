@@ -418,23 +418,37 @@ class Migration:
         self._decide(lambda image, _context: without_others(image, found.image), partial(self._copy, found, 0))
 
     def _decide(
-        self, operation: Callable[[MetadataImage, ControllerContext], ControllerResult[None]], then: Callable[[], Any]
+        self,
+        operation: Callable[[MetadataImage, ControllerContext], ControllerResult[None]],
+        then: Callable[[], Any],
+        too_large: Callable[[], Any] | None = None,
     ) -> None:
+        """`too_large` is called where the records don't fit into one batch."""
+
         def decided(_response: None, error: BaseException | None) -> None:
-            if error is not None:
+            full = isinstance(error, KafkaError) and error.code is ErrorCode.RECORD_LIST_TOO_LARGE
+            if full and too_large is not None:
+                too_large()
+            elif error is not None:
                 self._again(error)
             else:
                 then()
 
         self._controller.submit(operation, self._round.during(decided))
 
-    def _copy(self, found: Found, position: int) -> None:
-        """From that record on, with other work of the loop in between."""
-        end = position + COPIED_AT_ONCE
-        part = found.copied[position:end]
+    def _copy(self, found: Found, position: int, count: int = COPIED_AT_ONCE) -> None:
+        """Copy from that record on, with other work of the loop in between; fewer at once than `count` if too large."""
+        part = found.copied[position : position + count]
         if part:
-            go_on = self._round.during(partial(self._copy, found, end))
-            self._decide(lambda image, _context: copied(image, part), lambda: self._machine.scheduler.call_soon(go_on))
+
+            def later(position: int, count: int) -> Callable[[], Any]:
+                step = self._round.during(partial(self._copy, found, position, count))
+                return lambda: self._machine.scheduler.call_soon(step)
+
+            halved = later(position, len(part) // 2) if len(part) > 1 else None
+            self._decide(
+                lambda image, _context: copied(image, part), later(position + len(part), COPIED_AT_ONCE), halved
+            )
             return
         newcomers = found.cluster.newcomers
         self._decide(lambda image, context: copy_completed(image, context, newcomers), self._completed)
