@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -100,6 +102,26 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+def test_an_answered_request_is_not_kept_in_memory(world: World) -> None:
+    class Answered:
+        def __call__(self, response: Any, error: Any) -> None:
+            pass
+
+    answered = Answered()
+    gone = weakref.ref(answered)
+    world.channel.forward(b"request", "User:ann", "127.0.0.1", answered)
+    del answered
+    gc.disable()  # a cycle would stay until the collector looks for it
+    try:
+        world.connections[0].answer(None, ConnectionError("closed"))
+        world.time.run(1.0)
+        world.connections[-1].answer(EnvelopeResponse(response_data=b"x"))
+        world.time.run(1.0)
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_controller_in_this_process_is_asked_directly(world: World) -> None:

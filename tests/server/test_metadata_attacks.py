@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -39,6 +42,21 @@ def test_large_salts_are_refused_and_the_node_starts_again(server: Server, clien
     image = server.broker.parts.publisher.image
     assert len(image.topics) == 9
     assert not image.scram_credentials
+
+
+def test_a_refused_request_is_not_kept_in_memory(server: Server, client: Connection) -> None:
+    request = salted("ann", salt_bytes=MIB)
+    client.ask(request, 0)
+    gc.collect()
+    gc.disable()  # what a broker's collector finds seldom is not to be in need of it
+    tracemalloc.start()
+    try:
+        for _ in range(4):
+            client.ask(request, 0)
+        assert tracemalloc.get_traced_memory()[0] < MIB
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 def test_a_request_above_one_batch_is_refused_as_a_whole(server: Server, client: Connection) -> None:

@@ -8,6 +8,7 @@ a connection that must close (`ProtocolError`), and a mistake of the operator (`
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TypeVar
 
 
 class ErrorCode(IntEnum):
@@ -227,3 +228,12 @@ class OperatorError(OttlaError):
 
 class InvariantError(OttlaError):
     """The broker's own state contradicts itself; going on could lose data."""
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def without_frames(error: E) -> E:
+    """The error, to be kept: the frames of its traceback refer to the request, which would stay in memory with it."""
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error

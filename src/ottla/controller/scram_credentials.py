@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from ottla.common.config_keys_bounds import MAX_SCRAM_CREDENTIALS
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode, KafkaError, without_frames
 from ottla.common.feature_levels import SCRAM_CREDENTIALS
 from ottla.controller.result import ControllerResult, check_record_count
 from ottla.metadata.bounds import MAX_SALT_BYTES, MAX_SALTED_PASSWORD_BYTES, check_count, check_name
@@ -89,7 +89,7 @@ def _take(
                 raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
             outcomes[change.name] = record(image, change)
         except KafkaError as error:
-            outcomes[change.name] = error
+            outcomes[change.name] = without_frames(error)
 
 
 def _deletion(image: MetadataImage, deletion: ScramCredentialDeletion) -> RemoveUserScramCredentialRecord:

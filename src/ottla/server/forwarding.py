@@ -190,21 +190,46 @@ class ControllerChannel:
 
     def _repeat(self, attempt: Callable[[ControllerDone], None], done: ControllerDone, timeout_s: float) -> None:
         """Run `attempt` until it ends with anything but an error that another controller would not have."""
-        deadline_s = self._clock.monotonic() + timeout_s
+        _Repeated(self, attempt, done, self._clock.monotonic() + timeout_s).start()
 
-        def answered(response: Any, error: BaseException | None) -> None:
-            if error is None or not _is_transient(error):
-                done(response, error)
-            elif self._clock.monotonic() + RETRY_S < deadline_s:
-                self._scheduler.call_later(RETRY_S, again)
-            else:
-                done(None, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The controller could not be reached in time."))
+    def retry(self, again: Callable[[], None], deadline_s: float) -> bool:
+        """Call `again` after a pause, unless the channel is closed by then; False where that is after the deadline."""
+        if self._clock.monotonic() + RETRY_S >= deadline_s:
+            return False
+        self._scheduler.call_later(RETRY_S, self._unless_closed, again)
+        return True
 
-        def again() -> None:
-            if not self._closed:
-                attempt(answered)
+    def _unless_closed(self, again: Callable[[], None]) -> None:
+        if not self._closed:
+            again()
 
-        attempt(answered)
+
+class _Repeated:
+    """The attempts of one request. No closures that call each other: such a cycle keeps a large request in memory."""
+
+    __slots__ = ("_attempt", "_channel", "_deadline_s", "_done")
+
+    def __init__(
+        self,
+        channel: ControllerChannel,
+        attempt: Callable[[ControllerDone], None],
+        done: ControllerDone,
+        deadline_s: float,
+    ) -> None:
+        self._channel = channel
+        self._attempt = attempt
+        self._done = done
+        self._deadline_s = deadline_s
+
+    def start(self) -> None:
+        self._attempt(self._answered)
+
+    def _answered(self, response: Any, error: BaseException | None) -> None:
+        if error is None or not _is_transient(error):
+            self._done(response, error)
+        elif not self._channel.retry(self.start, self._deadline_s):
+            text = "The controller could not be reached in time."
+            self._done(None, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
 
 
 def _charged(controller: Controller, client: Asker, message: CreateTopicsRequest) -> Operation[Any]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ottla.common.clock import BlockingPool
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode, KafkaError, without_frames
 from ottla.record.compression import DEFAULT_MAX_BYTES
 
 T = TypeVar("T")
@@ -64,9 +64,7 @@ class OffLoop(Exception):
         try:
             return self._work()
         except Exception as error:
-            # Its frames hold all that a batch became.
-            error.__traceback__ = error.__context__ = error.__cause__ = None
-            return error
+            return without_frames(error)
 
 
 def known_result(known: Known | None, key: Hashable, work: Callable[[int], T]) -> T:

@@ -11,7 +11,7 @@ Memory: what is read and converted for one request has `MAX_CONVERTED_BYTES`, bu
 from __future__ import annotations
 
 from ottla.common.channel import FileRegion, Part
-from ottla.common.errors import InvariantError, KafkaError
+from ottla.common.errors import InvariantError, KafkaError, without_frames
 from ottla.protocol.fetch import ParsedFetchRequest
 from ottla.record.legacy.down_conversion import Converted, convert_down
 from ottla.record.legacy.message_set import MAGIC_V0, MAGIC_V1
@@ -107,9 +107,7 @@ def _converted(region: FileRegion | bytes, magic: int, offset: int, max_bytes: i
     try:
         return convert_down(memoryview(_read(region)), magic, offset, max_bytes)
     except (KafkaError, OSError) as error:
-        # Its frames hold all that a batch became.
-        error.__traceback__ = error.__context__ = error.__cause__ = None
-        return error
+        return without_frames(error)
 
 
 def _read(region: FileRegion | bytes) -> bytes | bytearray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, without_frames
 from ottla.protocol.primitives import Topic
 from ottla.protocol.produce import ParsedProduceRequest
 from ottla.record.batch import HEADER_SIZE, MAGIC_POSITION, MAGIC_V2, NO_PRODUCER_ID, TRANSACTIONAL_MASK, BatchView
@@ -68,9 +68,7 @@ class UpConversion:
                     try:
                         out += _batch(view, start, stop, budget)
                     except KafkaError as error:
-                        # Its frames hold all that the set became.
-                        error.__traceback__ = error.__context__ = error.__cause__ = None
-                        self._findings.refusals[row, position] = error
+                        self._findings.refusals[row, position] = without_frames(error)
                         out += _REFUSED
                     placed.append((index, begin, len(out)))
         converted = ParsedProduceRequest(None, produce.acks, produce.timeout_ms, topics, produce.partition_count)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.channel import Part
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError, without_frames
 from ottla.protocol.primitives import NodeEndpoint, Topic
 from ottla.protocol.produce import (
     BATCHES_FROM,
@@ -506,13 +506,11 @@ class Preparation:
                     self._buffer, start, stop, self._now_ms, config, name, self._budget
                 )
             except KafkaError as error:
-                # Its frames hold all that the batch became.
-                error.__traceback__ = error.__context__ = error.__cause__ = None
                 if isinstance(error, RecordsRefused):
                     if len(error.records) > self._nameable:
                         error.records = ()
                     self._nameable -= len(error.records)
-                self._findings.refusals[key] = error
+                self._findings.refusals[key] = without_frames(error)
             except TurnTooShort:
                 self._budget.turn_bytes = DEFAULT_MAX_BYTES
                 return

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.clock import Clock, TimerHandle
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode, KafkaError, without_frames
 from ottla.common.topic_partition import TopicPartition
 from ottla.common.turn import TurnScheduler
 from ottla.protocol.primitives import Topic
@@ -213,7 +213,7 @@ class TransactionCheck:
                     producer_id, producer_epoch, batch.base_sequence, supports_epoch_bump=adds
                 )
             except KafkaError as error:
-                self._findings.refusals[batch.place] = error
+                self._findings.refusals[batch.place] = without_frames(error)
                 continue
             if guard is not None:
                 self._findings.guards[batch.place] = guard
