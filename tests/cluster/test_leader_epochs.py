@@ -46,9 +46,9 @@ class Cluster:
         eventually(lambda: in_sync(self.client, TOPIC, count), f"{count} replicas are in sync")
 
     def produce(self) -> None:
-        """Several batches to each partition, acknowledged by the ISR."""
+        """Several batches to each partition, each larger than what a follower fetches at once."""
         for _ in range(4):
-            values = [f"{len(self.acknowledged) + number}" for number in range(60)]
+            values = [f"{len(self.acknowledged) + number:0200d}" for number in range(60)]
             produce(self.nodes, TOPIC, values)
             self.acknowledged += values
 
