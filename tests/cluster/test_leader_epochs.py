@@ -93,7 +93,11 @@ def committed_truncations(node: Node) -> float:
 
 def test_epoch_files_are_complete_and_completed(make_nodes) -> None:
     """Missing entries made followers cut committed records in a loop, and the ISR never had two members again."""
-    nodes = make_nodes(broker_session_timeout_ms="60000", replica_fetch_max_bytes="1024")
+    nodes = make_nodes(
+        broker_session_timeout_ms="60000",
+        replica_fetch_max_bytes="1024",
+        log_scrub_io_max_bytes_per_second="0",  # it adds missing entries, too
+    )
     nodes.start()
     cluster = Cluster(nodes)
     cluster.produce()
