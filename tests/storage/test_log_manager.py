@@ -9,7 +9,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.ids import uuid_from_string, uuid_to_string
-from ottla.storage.checkpoints import read_offsets
+from ottla.storage.checkpoints import read_epochs, read_offsets
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import LogManager
 
@@ -452,6 +452,26 @@ class TestFlush:
         pool.run_all()
         assert log.recovery_point == 2
         assert done == ["three"], "the third record is gone, and nobody waits for it"
+
+    @pytest.mark.parametrize("has_room", [True, False])
+    def test_truncation_replaces_the_epochs_of_a_flush(self, fakes, disk, clock, manager, monkeypatch, has_room):
+        """The flush would bring back entries of records that are gone; where the disk refuses, it writes its own."""
+        pool = fakes.Pool()
+        log = manager.create_log("t", 0, TOPIC_ID)
+        for epoch in (3, 5):
+            batch = fakes.make_batch(clock.now_ms)
+            log.append_as_leader(batch, 0, len(batch), epoch)
+        log.request_flush(pool, lambda error: None)
+        if has_room:
+            log.truncate_to(1)
+        else:
+            with monkeypatch.context() as patch:
+                patch.setattr(disk, "capacity", 0)
+                with pytest.raises(KafkaError):
+                    log.truncate_to(1)
+        pool.run_all()
+        entries = [(3, 0)] if has_room else [(3, 0), (5, 1)]
+        assert read_epochs(disk, "/data/t-0/leader-epoch-checkpoint") == entries
 
     @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
     def test_a_failed_sync_is_final(self, fakes, disk, clock, manager, caplog, code):

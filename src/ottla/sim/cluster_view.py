@@ -18,7 +18,7 @@ FIRST_EPOCH = 0
 
 
 class ClusterView:
-    """The newest metadata; no epoch of a partition or of the quorum has two leaders; replicas agree on leader epochs."""
+    """The newest metadata; no epoch of a partition or of the quorum has two leaders, and replicas agree on epochs."""
 
     def __init__(self, nodes: Sequence[SimNode], *, may_lose_committed: bool = False) -> None:
         """`may_lose_committed`: also what is below a high watermark, so that replicas may differ there."""
