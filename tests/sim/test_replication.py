@@ -414,7 +414,7 @@ def test_a_planted_defect_is_found(
 
 
 def test_in_sync_replicas_that_disagree_on_epochs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower notes each new leader epoch one offset late, which its own files do not contradict while it follows."""
+    """A follower notes each new leader epoch one offset late; nothing else notices that while it follows."""
     append, assign = LogWriter.append_as_follower, LeaderEpochCache.assign
     late = 0
 
