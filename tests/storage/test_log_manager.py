@@ -761,7 +761,7 @@ def test_checkpoint_is_written_again_after_a_failure(fakes, disk, clock, manager
 
 
 def test_log_that_starts_again_further_down_keeps_its_records(fakes, disk, clock, manager):
-    """After an unclean election a log may begin below its old start offset, which a start must not believe."""
+    """After an unclean election a log may begin below its old offsets, which a start must not believe."""
     log = manager.create_log("t", 0, TOPIC_ID)
     log.truncate_fully_and_start_at(500)
     for _ in range(10):
@@ -771,6 +771,8 @@ def test_log_that_starts_again_further_down_keeps_its_records(fakes, disk, clock
     log.truncate_fully_and_start_at(100)
     for _ in range(3):
         put(fakes, log, clock)
+    for name in ("recovery-point", "log-start", "replication"):
+        assert read_offsets(disk, f"/data/{name}-offset-checkpoint").get(("t", 0), 0) <= 100, name
     disk.locked.clear()
     log = fakes.open_manager(disk, clock).get_log("t", 0)
     assert (log.log_start_offset, log.log_end_offset) == (100, 103)

@@ -648,12 +648,14 @@ class LogDirectory:
         return [] if self._abandoned else [each for each in self._offsets() if not self._files.is_written(each)]
 
     def _offsets(self) -> list[OffsetContent]:
-        marks = {key: log.offsets.committed_end for key, log in (self.futures | self.logs).items()}
         content = self._files.content
         return [
             content(names.LOG_START_OFFSET_CHECKPOINT, self._start_offsets()),
-            content(names.HIGH_WATERMARK_CHECKPOINT, marks),
+            content(names.HIGH_WATERMARK_CHECKPOINT, self._committed_ends()),
         ]
+
+    def _committed_ends(self) -> dict[TopicPartition, int]:
+        return {key: log.offsets.committed_end for key, log in (self.futures | self.logs).items()}
 
     def _start_offsets(self) -> dict[TopicPartition, int]:
         return {
@@ -740,10 +742,14 @@ class LogDirectory:
     def log_truncated(self, partition: TopicPartition, offset: int) -> None:
         self.cleaner_checkpoint.cut(partition, offset)
         self.write_recovery_points()
-        if self._files.highest(names.LOG_START_OFFSET_CHECKPOINT, partition) > offset:
-            starts = self._start_offsets()
-            starts.pop(partition, None)
-            self._files.write(self._files.content(names.LOG_START_OFFSET_CHECKPOINT, starts))
+        for name, current in (
+            (names.LOG_START_OFFSET_CHECKPOINT, self._start_offsets),
+            (names.HIGH_WATERMARK_CHECKPOINT, self._committed_ends),
+        ):
+            if self._files.highest(name, partition) > offset:
+                offsets = current()
+                offsets.pop(partition, None)
+                self._files.write(self._files.content(name, offsets))
 
     def records_lost(self, partition: TopicPartition, *, proved: bool) -> None:
         self._disown_running()
