@@ -162,9 +162,10 @@ def test_checkpointed_high_watermarks_come_back(fakes, disk, clock, manager):
     for _ in range(3):
         put(fakes, log, clock)
     log.offsets.high_watermark = 2
-    manager.shutdown()
-    manager = fakes.open_manager(disk, clock)
-    assert manager.checkpointed_high_watermark("t", 0) == 2
+    for _ in range(2):  # a broker that stops before its replicas are open leaves it as it was
+        manager.shutdown()
+        manager = fakes.open_manager(disk, clock)
+        assert manager.checkpointed_high_watermark("t", 0) == 2
     assert manager.checkpointed_high_watermark("t", 1) is None
 
 

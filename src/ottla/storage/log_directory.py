@@ -52,6 +52,7 @@ from ottla.storage.health import TRANSIENT_ERRORS
 from ottla.storage.loader import LoadOptions, load_log
 from ottla.storage.log import Log
 from ottla.storage.log_config import MAX_LONG, LogConfig
+from ottla.storage.log_segments import NO_HIGH_WATERMARK
 from ottla.storage.meta_properties import MetaProperties
 from ottla.storage.offset_files import NOT_NAMED, OFFSET_CHECKPOINTS, OffsetContent, OffsetFiles
 
@@ -237,6 +238,8 @@ class LogDirectory:
             aborted_counts=aborted.get(key, {}),
         )
         table = self.logs if future is None else self.futures
+        if future is None:
+            self._high_watermarks.setdefault(key, 0)
         log = table[key] = self._load(name, key, options)
         if log.recovery_point < log.active_segment.base_offset:
             # The roll that would have said so is of a life before, and what is not durable is not cleaned.
@@ -655,7 +658,11 @@ class LogDirectory:
         ]
 
     def _committed_ends(self) -> dict[TopicPartition, int]:
-        return {key: log.offsets.committed_end for key, log in (self.futures | self.logs).items()}
+        ends = {key: log.offsets.committed_end for key, log in (self.futures | self.logs).items()}
+        for key, log in self.logs.items():
+            if log.offsets.high_watermark == NO_HIGH_WATERMARK:  # its replica is not open yet
+                ends[key] = min(ends[key], self._high_watermarks.get(key, ends[key]))
+        return ends
 
     def _start_offsets(self) -> dict[TopicPartition, int]:
         return {
