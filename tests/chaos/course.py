@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from ottla.app.disk import RealDisk
 from ottla.client.cluster import Cluster
 from ottla.common.errors import OttlaError
 from ottla.record.batch import BatchView, iter_batches
+from ottla.sim.checkers import Violation
+from ottla.sim.epoch_files import check_epoch_files
 from ottla.sim.history import Place as RecordPlace
 from ottla.sim.history import Progress
+from ottla.storage.names import CLEAN_SHUTDOWN_FILE
 
 from ..cluster.nodes import Node, Nodes, Place
 from ..faults.small_disk import MEGABYTE, SmallDisk
@@ -51,6 +55,8 @@ SETTINGS = {
 }
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
+COMMITTED_CUT = "below its high watermark"
+"""In the ERROR of a follower that truncates committed records."""
 NEVER_TWICE = frozenset({*STRICT, *WRITERS, *COPIERS})
 
 ROUND_S = 100.0
@@ -93,6 +99,8 @@ class Outcome:
     in_sync_s: list[float] = field(default_factory=list)
     """Of each round: from then until every ISR was full."""
     compared_bytes: int = 0
+    epoch_batches: int = 0
+    """Batches whose leader epoch was found in the checkpoint file after the clean stop at the end."""
     packets: tuple[int, int, int] = (0, 0, 0)
     """Passed, lost, delayed."""
     nemesis: Nemesis | None = None
@@ -189,9 +197,27 @@ class Course:
             left_s = until - time.monotonic()
             if left_s < 0.3 * ROUND_S:
                 break
+        if not self.outcome.violations:
+            self._check_epoch_files()
         self.outcome.elapsed_s = time.monotonic() - started_s
         self.outcome.packets = self._network.packets()
         return self.outcome
+
+    def _check_epoch_files(self) -> None:
+        """Stop all nodes: each leader epoch of a log is in its file then, or the next start cuts committed records."""
+        for node, disk in zip(self._nodes.nodes, self._disks, strict=True):
+            code = node.stop()
+            if code:
+                self.outcome.violations.append(f"node {node.node_id} was stopped and exited with code {code}")
+                continue
+            data_dir = disk.outside / "data"
+            if not (data_dir / CLEAN_SHUTDOWN_FILE).exists():
+                self.outcome.violations.append(f"node {node.node_id} was stopped and left no {CLEAN_SHUTDOWN_FILE}")
+                continue
+            try:
+                self.outcome.epoch_batches += check_epoch_files(RealDisk(), str(data_dir), f"node {node.node_id}")
+            except Violation as error:
+                self.outcome.violations.append(str(error))
 
     def _round(self, seconds: float) -> None:
         self.outcome.rounds += 1
@@ -202,6 +228,8 @@ class Course:
         client = self._security.client
         the_round = Round(self._nodes.bootstrap_servers, client.library, topic, PARTITIONS, book, self._options.lossy)
         with Cluster(self._nodes.bootstrap_servers, timeout_s=REQUEST_TIMEOUT_S, security=client) as cluster:
+            if self.outcome.rounds > 1:  # those of the last round stay, for the check of files at the end
+                cluster.delete_topics(self._topics(f"round-{self.outcome.rounds - 1}"))
             self._create(cluster, self._topics(topic))
             clients = Clients(the_round, rng)
             try:
@@ -222,6 +250,8 @@ class Course:
         for node in self._nodes.nodes:
             if "Traceback" in node.log_text():
                 book.violated(f"the log of node {node.node_id} holds a traceback")
+            if COMMITTED_CUT in node.log_text() and not self._options.lossy:
+                book.violated(f"node {node.node_id} was truncated below its high watermark, as its log says")
         if self._servers:
             reigns = reigns_in(node.log_text() for node in self._nodes.nodes)
             self.outcome.reigns = len(reigns)
@@ -357,8 +387,6 @@ class Course:
             wait_for(lambda: not self._differences(cluster, topic), "all replicas are the same bytes")
         except NotInTime as error:
             book.violated(f"{error}: {self._differences(cluster, topic)}")
-        if not book.violations:
-            cluster.delete_topics(self._topics(topic))
 
     def _contents(self, cluster: Cluster, topic: str, book: Book) -> tuple[dict[int, dict[int, str]], set[RecordPlace]]:
         """What the partitions hold, and which of it are second copies."""

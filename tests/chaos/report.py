@@ -70,6 +70,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
             "every ISR full after that, worst": max(outcome.in_sync_s, default=None),
         },
         "bytes of replicas compared": outcome.compared_bytes,
+        "batches whose leader epoch is in its file": outcome.epoch_batches,
         "lost": {"acknowledged": figures.lost_acknowledged, "served": figures.lost_served},
         "forgiven by rule": dict(figures.forgiven),
         "violations": outcome.violations,
@@ -108,6 +109,7 @@ def as_text(outcome: Outcome) -> str:
         words = "{:.1f} s to acknowledgements, {:.1f} s more to full ISRs".format(*recovery.values())
         rows.append(("recovery, worst of the rounds", words))
     rows.append(("replicas compared", f"{outcome.compared_bytes:,} bytes"))
+    rows.append(("leader epoch files", f"{outcome.epoch_batches:,} batches compared"))
     if options.lossy:
         lost = data["lost"]
         rows.append(("lost, as documented", f"{lost['acknowledged']:,} acknowledged, {lost['served']:,} served"))

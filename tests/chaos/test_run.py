@@ -35,6 +35,7 @@ def test_nothing_is_lost(tmp_path):
     assert figures["operations"]["read by assignment"] > figures["operations"]["acknowledged"]
     assert figures["transactions"]["committed"] > 3
     assert figures["bytes of replicas compared"] > 0
+    assert figures["batches whose leader epoch is in its file"] > figures["transactions"]["committed"]
     assert figures["lost"] == {"acknowledged": 0, "served": 0}
 
 

@@ -134,9 +134,10 @@ class Node(LoggedProcess):
     def voter(self) -> str:
         return f"{self.node_id}@{self.controller_address}:{self.directory_id}"
 
-    def start(self, *, wait: bool = True) -> None:
+    def start(self, *options: str, wait: bool = True) -> None:
+        """With `options` of `ottla start` beside those that every node has."""
         command = [self.place.python, "-m", "ottla", "start", "--config", str(self.config)]
-        self.run([*command, "--ready-file", str(self.ready_file)])
+        self.run([*command, "--ready-file", str(self.ready_file), *options])
         if wait:
             self.wait_ready()
 
@@ -245,9 +246,9 @@ class Nodes:
             [*command, "--cluster-id", self.cluster_id, *voters], check=True, capture_output=True, timeout=60
         )
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         for node in self.nodes:
-            node.start(wait=False)
+            node.start(*options, wait=False)
         for node in self.nodes:
             node.wait_ready()
 

@@ -35,7 +35,9 @@ from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.epochs import LeaderEpochCache
 from ottla.storage.log_config import MAX_LONG
 from ottla.storage.log_directory import LogDirectory
+from ottla.storage.log_writer import LogWriter
 from ottla.storage.names import RUNNING_FILE
+from ottla.storage.results import AppendResult
 from ottla.storage.segment import Segment
 
 SEEDS = [1, *seeds_of_the_day(3)]
@@ -409,6 +411,29 @@ def test_a_planted_defect_is_found(
     plant(monkeypatch)
     small = {"nodes": 3, "partitions": 6, "members": 0, "faults_s": faults_s}
     assert any(run(seed, **small).violation is not None for seed in range(first, first + MAX_SEEDS))
+
+
+def test_in_sync_replicas_that_disagree_on_epochs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower notes each new leader epoch one offset late; nothing else notices that while it follows."""
+    append, assign = LogWriter.append_as_follower, LeaderEpochCache.assign
+    late = 0
+
+    def append_late(writer: LogWriter, *of: Any, **options: Any) -> AppendResult:
+        nonlocal late
+        late = 1
+        try:
+            return append(writer, *of, **options)
+        finally:
+            late = 0
+
+    def assign_late(cache: LeaderEpochCache, epoch: int, start_offset: int) -> None:
+        assign(cache, epoch, start_offset + late)
+
+    monkeypatch.setattr(LogWriter, "append_as_follower", append_late)
+    monkeypatch.setattr(LeaderEpochCache, "assign", assign_late)
+    small = {"nodes": 3, "partitions": 6, "members": 0, "faults_s": 120.0}
+    found = [run(seed, **small).violation or "" for seed in range(1, 4)]
+    assert any("disagree on the leader epochs of" in violation for violation in found), found
 
 
 def drop_the_last_of_what_stays(patch: pytest.MonkeyPatch) -> None:

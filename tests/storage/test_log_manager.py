@@ -9,7 +9,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
 from ottla.common.ids import uuid_from_string, uuid_to_string
-from ottla.storage.checkpoints import read_offsets
+from ottla.storage.checkpoints import read_epochs, read_offsets
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_manager import LogManager
 
@@ -162,9 +162,10 @@ def test_checkpointed_high_watermarks_come_back(fakes, disk, clock, manager):
     for _ in range(3):
         put(fakes, log, clock)
     log.offsets.high_watermark = 2
-    manager.shutdown()
-    manager = fakes.open_manager(disk, clock)
-    assert manager.checkpointed_high_watermark("t", 0) == 2
+    for _ in range(2):  # a broker that stops before its replicas are open leaves it as it was
+        manager.shutdown()
+        manager = fakes.open_manager(disk, clock)
+        assert manager.checkpointed_high_watermark("t", 0) == 2
     assert manager.checkpointed_high_watermark("t", 1) is None
 
 
@@ -453,6 +454,26 @@ class TestFlush:
         assert log.recovery_point == 2
         assert done == ["three"], "the third record is gone, and nobody waits for it"
 
+    @pytest.mark.parametrize("has_room", [True, False])
+    def test_truncation_replaces_the_epochs_of_a_flush(self, fakes, disk, clock, manager, monkeypatch, has_room):
+        """The flush would bring back entries of records that are gone; where the disk refuses, it writes its own."""
+        pool = fakes.Pool()
+        log = manager.create_log("t", 0, TOPIC_ID)
+        for epoch in (3, 5):
+            batch = fakes.make_batch(clock.now_ms)
+            log.append_as_leader(batch, 0, len(batch), epoch)
+        log.request_flush(pool, lambda error: None)
+        if has_room:
+            log.truncate_to(1)
+        else:
+            with monkeypatch.context() as patch:
+                patch.setattr(disk, "capacity", 0)
+                with pytest.raises(KafkaError):
+                    log.truncate_to(1)
+        pool.run_all()
+        entries = [(3, 0)] if has_room else [(3, 0), (5, 1)]
+        assert read_epochs(disk, "/data/t-0/leader-epoch-checkpoint") == entries
+
     @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
     def test_a_failed_sync_is_final(self, fakes, disk, clock, manager, caplog, code):
         pool, done = fakes.Pool(), []
@@ -670,7 +691,7 @@ def test_offset_checkpoints_are_due_when_an_offset_or_a_log_changed(fakes, clock
         files = directory.offset_checkpoints_due()
         directory.write_files(files)
         directory.offset_checkpoints_written(files, None)
-        return [name for name, _ in files]
+        return [each.name for each in files]
 
     log = manager.create_log("t", 0, TOPIC_ID)
     assert due() == ["log-start-offset-checkpoint", "replication-offset-checkpoint"]
@@ -683,6 +704,79 @@ def test_offset_checkpoints_are_due_when_an_offset_or_a_log_changed(fakes, clock
     put(fakes, manager.create_log("u", 0), clock)
     assert due() == ["log-start-offset-checkpoint", "replication-offset-checkpoint"]
     assert due() == []
+
+
+@pytest.mark.parametrize("due", ["nothing", "offset_checkpoints_due", "recovery_points_due"])
+def test_recreated_log_inherits_no_offsets(fakes, disk, clock, manager, due):
+    """Its records were dropped by a start, which believed the start offset of the log that was deleted."""
+    (directory,) = manager.directories
+    old = manager.create_log("t", 0, TOPIC_ID)
+    for _ in range(10):
+        put(fakes, old, clock)
+    old.delete_records(7)
+    old.flush()
+    directory.cleaner_checkpoint.put(("t", 0), 5)
+    directory.cleaner_checkpoint.write(directory.cleaner_checkpoint.due())
+    waiting = []
+    if due == "nothing":
+        manager.write_checkpoints()
+    elif due == "offset_checkpoints_due":
+        waiting = directory.offset_checkpoints_due()
+    else:
+        waiting = [directory.recovery_points_due()]
+    manager.delete_log("t", 0)
+    log = manager.create_log("t", 0, bytes(16))
+    for _ in range(3):
+        put(fakes, log, clock)
+    directory.write_files(waiting)
+    for name in ("recovery-point", "log-start", "replication", "cleaner"):
+        assert ("t", 0) not in read_offsets(disk, f"/data/{name}-offset-checkpoint"), name
+    disk.locked.clear()
+    log = fakes.open_manager(disk, clock).get_log("t", 0)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+
+
+def test_checkpoint_is_written_again_after_a_failure(fakes, disk, clock, manager, monkeypatch):
+    """A file that was replaced before the failure must not be taken for the one before."""
+    (directory,) = manager.directories
+    log = manager.create_log("t", 0, TOPIC_ID)
+    for _ in range(3):
+        put(fakes, log, clock)
+    log.flush()
+    manager.write_checkpoints()
+    before = disk.read_bytes("/data/recovery-point-offset-checkpoint")
+    put(fakes, log, clock)
+    log.flush()
+
+    def replace_and_fail(path, data):
+        disk.write_bytes(path, data)
+        raise OSError(errno.ENOSPC, "no room", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "write_atomic", replace_and_fail)
+        with pytest.raises(OSError, match="no room"):
+            directory.write_recovery_points()
+    assert disk.read_bytes("/data/recovery-point-offset-checkpoint") != before
+    log.truncate_to(3)
+    assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == before
+
+
+def test_log_that_starts_again_further_down_keeps_its_records(fakes, disk, clock, manager):
+    """After an unclean election a log may begin below its old offsets, which a start must not believe."""
+    log = manager.create_log("t", 0, TOPIC_ID)
+    log.truncate_fully_and_start_at(500)
+    for _ in range(10):
+        put(fakes, log, clock)
+    log.delete_records(507)
+    manager.write_checkpoints()
+    log.truncate_fully_and_start_at(100)
+    for _ in range(3):
+        put(fakes, log, clock)
+    for name in ("recovery-point", "log-start", "replication"):
+        assert read_offsets(disk, f"/data/{name}-offset-checkpoint").get(("t", 0), 0) <= 100, name
+    disk.locked.clear()
+    log = fakes.open_manager(disk, clock).get_log("t", 0)
+    assert (log.log_start_offset, log.log_end_offset) == (100, 103)
 
 
 def test_recovery_points_of_before_a_truncation_are_not_written_after_it(fakes, clock, disk, manager):

@@ -104,7 +104,7 @@ class ClusterSimulation(Simulation):
         self._hosts = hosts = [f"broker-{number}" for number in range(1, count + 1)]
         self.network = Network(self.loop, rng.fork("network"), self.trace, (hosts[0], BROKER_PORT))
         self.nodes: list[SimNode] = []
-        self.view = ClusterView(self.nodes)
+        self.view = ClusterView(self.nodes, may_lose_committed=beyond or damage)
         self.admin = Administrator(self.nodes, self.loop, self.network, rng.fork("admin"), self.trace, self.view.newest)
         self.nemesis = ClusterNemesis(
             self.nodes,

@@ -7,19 +7,23 @@ from collections.abc import Sequence
 from ottla.common.errors import KafkaError
 from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage, PartitionImage
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
+from ottla.replica.manager import ReplicaManager
 from ottla.sim.checkers import Violation
 from ottla.sim.network import Address
 from ottla.sim.node import SimNode
+from ottla.sim.replicas import compare_epochs
 
 NOT_IN_OFFICE = -1
 FIRST_EPOCH = 0
 
 
 class ClusterView:
-    """The newest metadata, and that no epoch of a partition or of the quorum has two leaders."""
+    """The newest metadata; no epoch of a partition or of the quorum has two leaders, and replicas agree on epochs."""
 
-    def __init__(self, nodes: Sequence[SimNode]) -> None:
+    def __init__(self, nodes: Sequence[SimNode], *, may_lose_committed: bool = False) -> None:
+        """`may_lose_committed`: also what is below a high watermark, so that replicas may differ there."""
         self._nodes = nodes
+        self._may_lose_committed = may_lose_committed
         self._newest = EMPTY_IMAGE
         self._looked_at: dict[str, MetadataImage] = {}
         self._leaders: dict[tuple[bytes, int, int], int] = {}
@@ -34,7 +38,11 @@ class ClusterView:
         return self._newest
 
     def look(self) -> None:
-        """Look at what every node believes. Raises Violation when two images name different leaders for one epoch."""
+        """Look at what every node believes.
+
+        Raises Violation when two images name different leaders for one epoch, or in-sync replicas know different leader
+        epochs of what is committed.
+        """
         for node in self._nodes:
             if node.broker is None:
                 continue
@@ -44,6 +52,15 @@ class ClusterView:
             if self._looked_at.get(node.host) is not image:
                 self._looked_at[node.host] = image
                 self._look_at(image, node.host)
+        if not self._may_lose_committed:
+            self._compare_epochs()
+
+    def _compare_epochs(self) -> None:
+        running = {node.config.node_id: node.broker for node in self._nodes if node.broker is not None}
+        for topic in self.newest().topics.values():
+            for index, partition in topic.partitions.items():
+                managers = [(f"node {each}", running[each].parts.replicas) for each in partition.isr if each in running]
+                compare_epochs(topic.name, index, [each for each in managers if _has(each[1], topic.name, index)])
 
     def _look_at_controller(self, leader: LeaderAndEpoch, who: str) -> None:
         if leader.leader_id == NO_NODE:
@@ -119,6 +136,14 @@ class ClusterView:
         return all(node.broker is not None for node in self._nodes) and all(
             _whole(partition) for topic in self.newest().topics.values() for partition in topic.partitions.values()
         )
+
+
+def _has(replicas: ReplicaManager, topic: str, index: int) -> bool:
+    try:
+        replicas.find(topic, index)
+    except KafkaError:
+        return False
+    return True
 
 
 def _stable_offset(leader: SimNode | None, topic: str, index: int) -> tuple[int, int]:

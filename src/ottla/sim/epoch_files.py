@@ -12,27 +12,37 @@ from operator import itemgetter
 from ottla.common.disk import Disk
 from ottla.record.batch import iter_batches
 from ottla.sim.checkers import Violation
-from ottla.storage.checkpoints import read_epochs
-from ottla.storage.names import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX
+from ottla.storage.checkpoints import read_epochs, read_offsets
+from ottla.storage.names import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    parse_partition_dir,
+)
 
 _PARTITION_DIRECTORY = re.compile(r"(?!__cluster_metadata).+-\d+")
 
 
-def check_epoch_files(disk: Disk, data_dir: str, host: str) -> None:
-    """Raises Violation that names the first batch that the file contradicts."""
+def check_epoch_files(disk: Disk, data_dir: str, host: str) -> int:
+    """The number of batches compared. Raises Violation that names the first batch that the file contradicts."""
+    log_starts = read_offsets(disk, f"{data_dir}/{LOG_START_OFFSET_CHECKPOINT}")
+    compared = 0
     for name in filter(_PARTITION_DIRECTORY.fullmatch, disk.listdir(data_dir)):
         directory = f"{data_dir}/{name}"
+        log_start = log_starts.get(parse_partition_dir(name) or ("", -1), 0)
         entries = read_epochs(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         for file in disk.listdir(directory):
             if not file.endswith(LOG_SUFFIX):
                 continue
             for batch in iter_batches(disk.read_bytes(f"{directory}/{file}")):
-                at = bisect_right(entries, batch.base_offset, key=itemgetter(1))
-                if entries and not at:
-                    continue  # before the log start
+                if batch.last_offset < log_start:
+                    continue
+                at = bisect_right(entries, max(batch.base_offset, log_start), key=itemgetter(1))
                 known = entries[at - 1][0] if at else None
                 if batch.partition_leader_epoch != known:
                     raise Violation(
                         f"{host} stopped cleanly: the batch at {name}@{batch.base_offset} has leader epoch "
                         f"{batch.partition_leader_epoch}, {known} by {LEADER_EPOCH_CHECKPOINT}: {entries}"
                     )
+                compared += 1
+    return compared

@@ -1,12 +1,13 @@
 """The batches of all replicas of a partition are the same bytes, up to the lowest high watermark.
 
 Each replica of a compacted log is cleaned by itself: what is at an offset in several of them is the same record, and a
-reader of any finds the same latest value of each key.
+reader of any finds the same latest value of each key. The leader epochs that a replica knows are those of its batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.transactions import AbortedAt, TransactionFilter
@@ -36,6 +37,37 @@ def compare_replicas(topic: str, index: int, replicas: Sequence[tuple[str, Repli
                 raise Violation(f"{topic}-{index}@{offset} differs {names}")
 
 
+def compare_epochs(topic: str, index: int, replicas: Sequence[tuple[str, ReplicaManager]]) -> None:
+    """Raises Violation where two replicas know different leader epochs of offsets below both high watermarks.
+
+    At any time, for replicas of which none lost committed records. Not of compacted logs: where an epoch begins depends
+    on the batches that the cleaner had left when the replica fetched them.
+    """
+    partitions = [(host, manager.find(topic, index)) for host, manager in replicas]
+    for (host, one), (other_host, other) in combinations(partitions, 2):
+        if one.log.config.compacted or other.log.config.compacted:
+            continue
+        start = max(one.log.log_start_offset, other.log.log_start_offset)
+        end = min(one.high_watermark, other.high_watermark)
+        known, others = _epochs(one, start, end), _epochs(other, start, end)
+        if known != others:
+            raise Violation(
+                f"{host} and {other_host} disagree on the leader epochs of {topic}-{index} from {start} to {end}: "
+                f"{known}, {others}"
+            )
+
+
+def _epochs(partition: Partition, start: int, end: int) -> list[tuple[int, int]]:
+    """(leader epoch, first offset) of those with offsets from `start` to `end`, which is exclusive."""
+    entries = partition.log.epochs.entries()
+    ends = [*(offset for _, offset in entries[1:]), end]
+    return [
+        (epoch, max(offset, start))
+        for (epoch, offset), next_offset in zip(entries, ends, strict=False)
+        if offset < end and next_offset > start
+    ]
+
+
 _Batches = dict[int, tuple[BatchView, bool]]
 """By base offset, and whether a reader under read_committed sees it."""
 
@@ -59,6 +91,12 @@ def _batches(partition: Partition, start: int, end: int) -> _Batches:
         if not data:
             raise Violation(f"{partition} has nothing at {offset}, below its high watermark")
         for batch in iter_batches(data):
+            known = log.epochs.epoch_for_offset(max(batch.base_offset, start))
+            if known != batch.partition_leader_epoch:
+                raise Violation(
+                    f"{partition} knows leader epoch {known} at {batch.base_offset}, where its batch is of "
+                    f"{batch.partition_leader_epoch}"
+                )
             batches[batch.base_offset] = batch, transactions.passes(batch)
             offset = batch.next_offset
     return batches

@@ -17,6 +17,7 @@ Left out: deciding when to flush (`flush.messages`: append result; `flush.ms` an
 from __future__ import annotations
 
 import posixpath
+import threading
 from collections.abc import Callable, Sequence
 
 from ottla.common.clock import BlockingPool, Clock
@@ -42,6 +43,7 @@ class FlushTask:
         "_closing",
         "_disk",
         "_epochs_file",
+        "_epochs_lock",
         "_files",
         "_finished",
         "_folder",
@@ -79,6 +81,7 @@ class FlushTask:
         self._files: list[File] = []
         self._pinned: list[Descriptor] = []
         self._epochs_file = epochs_file
+        self._epochs_lock = None if epochs_file is None else threading.Lock()
         self._loose_paths = loose_paths
         self._folder = folder
         self._holder = holder
@@ -131,18 +134,33 @@ class FlushTask:
                 loose.fsync()
             finally:
                 loose.close()
-        folder = self._folder
-        if self._epochs_file is not None:
+        if not self._write_epochs() and self._folder is not None:
+            self._disk.fsync_dir(self._folder)
+        if self._holder is not None:
+            self._disk.fsync_dir(self._holder)
+
+    def _write_epochs(self) -> bool:
+        """Whether the file of leader epochs was written, and the folder synced with it. Raises OSError."""
+        if self._epochs_lock is None:
+            return False
+        with self._epochs_lock:
+            if self._epochs_file is None:
+                return False
             try:
                 self._disk.write_atomic(*self._epochs_file)
             except OSError as error:
                 self._refuse(error)
-            else:
-                folder = None  # synced with it
-        if folder is not None:
-            self._disk.fsync_dir(folder)
-        if self._holder is not None:
-            self._disk.fsync_dir(self._holder)
+                return False
+            return True
+
+    def replace_epochs(self, path: str, data: bytes) -> None:
+        """Write newer leader epochs in place of those of this flush; waits for a write under way. Raises OSError."""
+        if self._epochs_lock is None:
+            self._disk.write_atomic(path, data)
+            return
+        with self._epochs_lock:
+            self._disk.write_atomic(path, data)
+            self._epochs_file = None
 
     def finish(self, error: BaseException | None) -> None:
         """Take note of the outcome, on the loop; called exactly once."""
@@ -224,6 +242,14 @@ class LogFlush:
         path = write_producers(self._producers, self._folder, self._offsets.log_end_offset)
         if path is not None:
             self.names_changed(path)
+
+    def write_epochs(self, entries: Sequence[tuple[int, int]]) -> None:
+        """Replace the file of leader epochs now; a flush that is under way leaves it so. Raises OSError."""
+        path, data = self._folder.join(LEADER_EPOCH_CHECKPOINT), format_epochs(entries)
+        if self._task is None:
+            self._folder.disk.write_atomic(path, data)
+        else:
+            self._task.replace_epochs(path, data)
 
     def log_was_cut(self, offset: int) -> None:
         """The log was cut at `offset`: what is appended from there on, a flush that is under way does not cover."""

@@ -89,9 +89,9 @@ class _Loading:
     snapshots: list[int] = field(default_factory=list)
     doubts: list[Damage] = field(default_factory=list)
     aborted_lost: dict[Segment, None] = field(default_factory=dict)
+    """Segments whose aborted transactions have to be found again."""
     last_batch: bytes = b""
     """The beginning of the last batch's header, after a clean stop."""
-    """Segments whose aborted transactions have to be found anew."""
 
 
 def load_log(

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import errno
 import logging
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -40,12 +39,10 @@ from ottla.storage.checkpoints import (
     aborted_counts,
     aborted_entry,
     format_clean_shutdown,
-    format_offsets,
     format_partition_metadata,
     format_running,
     parse_clean_shutdown,
     parse_running,
-    read_offsets,
     write_unsynced,
 )
 from ottla.storage.cleaner.checkpoint import CleanerCheckpoint
@@ -55,23 +52,14 @@ from ottla.storage.health import TRANSIENT_ERRORS
 from ottla.storage.loader import LoadOptions, load_log
 from ottla.storage.log import Log
 from ottla.storage.log_config import MAX_LONG, LogConfig
+from ottla.storage.log_segments import NO_HIGH_WATERMARK
 from ottla.storage.meta_properties import MetaProperties
+from ottla.storage.offset_files import NOT_NAMED, OFFSET_CHECKPOINTS, OffsetContent, OffsetFiles
 
 logger = logging.getLogger(__name__)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _ERROR_LOG_INTERVAL_MS = 10_000
 DEFAULT_PRODUCER_EXPIRATION_MS = 86_400_000
-
-
-class RecoveryPoints(NamedTuple):
-    """A content of the checkpoint, and its place among others."""
-
-    offsets: dict[TopicPartition, int]
-    number: int
-
-
-OffsetFiles = list[tuple[str, dict[TopicPartition, int]]]
-"""Checkpoints of offsets that are to be written, by the names of their files."""
 
 
 SEGMENTS_A_STEP = 32
@@ -144,15 +132,8 @@ class LogDirectory:
         self._unlinks: list[tuple[int, str]] = []
         self._removals: list[tuple[int, str]] = []
         self._high_watermarks: dict[TopicPartition, int] = {}
-        self._written: dict[str, dict[TopicPartition, int]] = {}
-        """What the checkpoints on disk hold, by file: comparing is a tenth of formatting."""
-        self._points_number = 0
-        self._written_points_number = 0
+        self._files = OffsetFiles(disk, path)
         self._has_new_logs = False
-        self._recovery_lock = threading.Lock()
-        """Held while recovery points are written, which happens on the loop and in the pool."""
-        self._files_lock = threading.Lock()
-        """The same for the other offsets."""
         self._sizes_at_last_pass: dict[TopicPartition, int] = {}
         self._last_error_log_ms = 0
         self._unlogged_errors = 0
@@ -257,6 +238,8 @@ class LogDirectory:
             aborted_counts=aborted.get(key, {}),
         )
         table = self.logs if future is None else self.futures
+        if future is None:
+            self._high_watermarks.setdefault(key, 0)
         log = table[key] = self._load(name, key, options)
         if log.recovery_point < log.active_segment.base_offset:
             # The roll that would have said so is of a life before, and what is not durable is not cleaned.
@@ -270,7 +253,7 @@ class LogDirectory:
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
-            return read_offsets(self._disk, self._join(name))
+            return self._files.read(name)
         except CheckpointCorruption as error:
             logger.warning("%s; it is made anew", error)
             self.had_clean_shutdown = False
@@ -389,6 +372,8 @@ class LogDirectory:
         path = self._join(name)
         is_new = not self._disk.is_dir(path)
         try:
+            if is_new:
+                self._forget_offsets(key)
             self._disk.makedirs(path)
             if is_new and topic_id is not None:
                 write_unsynced(self._disk, f"{path}/{names.PARTITION_METADATA}", format_partition_metadata(topic_id))
@@ -400,6 +385,19 @@ class LogDirectory:
                     self._disk.rmtree(path)
             raise
         return log
+
+    def _forget_offsets(self, key: TopicPartition) -> None:
+        """Have no checkpoint say of a new log what it said of a deleted one with the same name. Raises OSError.
+
+        A start would drop the records of a log that ends before its start offset, and not check what is below its
+        recovery point.
+        """
+        if any(self._files.highest(file, key) != NOT_NAMED for file in OFFSET_CHECKPOINTS):
+            for content in (self._recovery_points(), *self._offsets()):
+                self._files.write(content)
+        cleaned = self.cleaner_checkpoint.due()
+        if cleaned is not None:
+            self.cleaner_checkpoint.write(cleaned)
 
     def only_began(self, name: str) -> bool:
         """Whether the directory of a partition holds what making its log began with, at most. Raises OSError."""
@@ -637,114 +635,105 @@ class LogDirectory:
         """
         try:
             self.write_recovery_points(stopping=stopping)
-            with self._files_lock:
-                for name, offsets in self.offset_checkpoints_due():
-                    self._write_checkpoint(name, offsets)
+            self.write_files(self.offset_checkpoints_due())
         except OSError as error:
             self._note_error(error, "writing checkpoints")
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"writing checkpoints in {self.path} failed: {error.strerror}"
             ) from error
 
-    def offset_checkpoints_due(self) -> OffsetFiles:
-        """The files of log start offsets and high watermarks that changed, as (name, offsets).
+    def offset_checkpoints_due(self) -> list[OffsetContent]:
+        """The files of log start offsets and high watermarks that changed.
 
         They may be written off the loop by `write_files`, since a value that is some seconds old harms nobody; then
         `offset_checkpoints_written` must follow.
         """
-        if self._abandoned:
-            return []
-        held = self.futures | self.logs
-        starts = {
+        return [] if self._abandoned else [each for each in self._offsets() if not self._files.is_written(each)]
+
+    def _offsets(self) -> list[OffsetContent]:
+        content = self._files.content
+        return [
+            content(names.LOG_START_OFFSET_CHECKPOINT, self._start_offsets()),
+            content(names.HIGH_WATERMARK_CHECKPOINT, self._committed_ends()),
+        ]
+
+    def _committed_ends(self) -> dict[TopicPartition, int]:
+        ends = {key: log.offsets.committed_end for key, log in (self.futures | self.logs).items()}
+        for key, log in self.logs.items():
+            if log.offsets.high_watermark == NO_HIGH_WATERMARK:  # its replica is not open yet
+                ends[key] = min(ends[key], self._high_watermarks.get(key, ends[key]))
+        return ends
+
+    def _start_offsets(self) -> dict[TopicPartition, int]:
+        return {
             key: log.log_start_offset
-            for key, log in held.items()
+            for key, log in (self.futures | self.logs).items()
             if log.log_start_offset and log.log_start_offset > log.segments[0].base_offset
         }
-        marks = {key: log.offsets.committed_end for key, log in held.items()}
-        files = [(names.LOG_START_OFFSET_CHECKPOINT, starts), (names.HIGH_WATERMARK_CHECKPOINT, marks)]
-        return [(name, offsets) for name, offsets in files if self._written.get(name) != offsets]
 
-    def write_files(self, files: OffsetFiles) -> None:
-        """Write what `offset_checkpoints_due` named; blocks, touches no state. Raises OSError."""
-        with self._files_lock:
-            for name, offsets in files:
-                self._disk.write_atomic(self._join(name), format_offsets(offsets))
+    def write_files(self, files: Sequence[OffsetContent]) -> None:
+        """Write what `offset_checkpoints_due` named; blocks. Raises OSError."""
+        for content in files:
+            self._files.write(content)
 
-    def offset_checkpoints_written(self, files: OffsetFiles, error: BaseException | None) -> None:
+    def offset_checkpoints_written(self, _: object, error: BaseException | None) -> None:
         """The outcome of `write_files`, on the loop; a failure is logged and tried again next time."""
         if isinstance(error, OSError):
             self._note_error(error, "writing checkpoints")
-        elif error is None:
-            self._written.update(files)
 
-    def recovery_points_written(self, due: RecoveryPoints, error: BaseException | None) -> None:
+    def recovery_points_written(self, due: OffsetContent, error: BaseException | None) -> None:
         """The outcome of `write_off_loop`, on the loop."""
-        self.offset_checkpoints_written([], error)
+        self.offset_checkpoints_written(due, error)
 
     def write_recovery_points(self, *, stopping: bool = False) -> None:
         """Write their checkpoint if it changed; blocks. Raises OSError.
 
         `stopping`: nothing is appended any more, and how many aborted transactions each segment's index holds goes in.
         """
-        with self._recovery_lock:
-            due = self._recovery_points()
-            if stopping:
-                for key, log in (self.futures | self.logs).items():
-                    due.offsets.update({aborted_entry(key, base): count for base, count in log.aborted.counts()})
-            if self._written.get(names.RECOVERY_POINT_CHECKPOINT) != due.offsets:
-                self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, due.offsets)
-            self._written_points_number = due.number
+        due = self._recovery_points()
+        if stopping:
+            for key, log in (self.futures | self.logs).items():
+                due.offsets.update({aborted_entry(key, base): count for base, count in log.aborted.counts()})
+        self._files.write(due)
 
-    def recovery_points_due(self) -> RecoveryPoints | None:
+    def recovery_points_due(self) -> OffsetContent | None:
         """What has to be written, None without a change. It may be written off the loop by `write_off_loop`."""
         due = self._recovery_points()
-        if self._abandoned or self._written.get(names.RECOVERY_POINT_CHECKPOINT) == due.offsets:
-            return None
-        return due
+        return None if self._abandoned or self._files.is_written(due) else due
 
-    def points_of_new_logs_due(self) -> RecoveryPoints | None:
+    def points_of_new_logs_due(self) -> OffsetContent | None:
         """The same, but None without a log that the file has never named: of that it says nothing."""
         if not self._has_new_logs:
             return None
         self._has_new_logs = False
         return self.recovery_points_due()
 
-    def write_off_loop(self, due: RecoveryPoints) -> bool:
+    def write_off_loop(self, due: OffsetContent) -> bool:
         """Write what `recovery_points_due` gave, in the pool; blocks. Raises OSError.
 
         Returns False, and writes nothing, when newer points are on disk already, those of a truncation maybe: these
         could name more than there is.
         """
-        with self._recovery_lock:
-            if due.number <= self._written_points_number:
-                return False
-            self._write_checkpoint(names.RECOVERY_POINT_CHECKPOINT, due.offsets)
-            self._written_points_number = due.number
-            return True
+        return self._files.write(due)
 
     def before_gaps(self, key: TopicPartition, end_offset: int) -> Callable[[], object] | None:
         """Offsets are to go missing between segments of the log that begin up to `end_offset`: work for the pool, to be
         done first, after which no start takes that for a loss. It raises OSError. None where nothing has to be done.
         """
         log = self.logs.get(key)
-        if log is None or self._written.get(names.RECOVERY_POINT_CHECKPOINT, {}).get(key, -1) >= end_offset:
+        if log is None or self._files.written(names.RECOVERY_POINT_CHECKPOINT, key) >= end_offset:
             return None
         if log.recovery_point < end_offset:
             log.offsets.gap_end = max(log.offsets.gap_end, end_offset)
         due = self._recovery_points()
         return lambda: self.write_off_loop(due)
 
-    def _recovery_points(self) -> RecoveryPoints:
-        self._points_number += 1
+    def _recovery_points(self) -> OffsetContent:
         held = (self.futures | self.logs).items()
         points = {key: log.recovery_point for key, log in held}
         if all(log.offsets.gap_end <= log.recovery_point for _, log in held):
             points[NO_GAPS_ABOVE] = 0
-        return RecoveryPoints(points, self._points_number)
-
-    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        self._disk.write_atomic(self._join(name), format_offsets(offsets))
-        self._written[name] = offsets
+        return self._files.content(names.RECOVERY_POINT_CHECKPOINT, points)
 
     # -- what logs tell (`LogEvents`) ----------------------------------------------------------------------------------
 
@@ -760,6 +749,14 @@ class LogDirectory:
     def log_truncated(self, partition: TopicPartition, offset: int) -> None:
         self.cleaner_checkpoint.cut(partition, offset)
         self.write_recovery_points()
+        for name, current in (
+            (names.LOG_START_OFFSET_CHECKPOINT, self._start_offsets),
+            (names.HIGH_WATERMARK_CHECKPOINT, self._committed_ends),
+        ):
+            if self._files.highest(name, partition) > offset:
+                offsets = current()
+                offsets.pop(partition, None)
+                self._files.write(self._files.content(name, offsets))
 
     def records_lost(self, partition: TopicPartition, *, proved: bool) -> None:
         self._disown_running()

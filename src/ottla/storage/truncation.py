@@ -14,7 +14,6 @@ from __future__ import annotations
 from ottla.common.clock import Clock
 from ottla.common.errors import KafkaError
 from ottla.storage.aborted_transactions import rebuild_aborted
-from ottla.storage.checkpoints import format_epochs
 from ottla.storage.deletion import delete_segments
 from ottla.storage.descriptors import Folder
 from ottla.storage.epochs import LeaderEpochCache
@@ -22,7 +21,6 @@ from ottla.storage.flush import LogFlush
 from ottla.storage.health import LogHealth
 from ottla.storage.index import IndexCorruption
 from ottla.storage.log_segments import LogOffsets, LogSegments
-from ottla.storage.names import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.producer_files import reload_producers, remove_producers
 from ottla.storage.producer_state import ProducerState
 from ottla.storage.segment import Segment
@@ -139,7 +137,7 @@ class Truncation:
         """
         self._offsets.recovery_point = min(self._offsets.recovery_point, offset)
         self._health.events.log_truncated(self._health.partition, offset)
-        self._folder.disk.write_atomic(self._folder.join(LEADER_EPOCH_CHECKPOINT), format_epochs(epochs))
+        self._flush.write_epochs(epochs)
 
     def _end_moved_back(self, offset: int) -> None:
         self._flush.log_was_cut(offset)
