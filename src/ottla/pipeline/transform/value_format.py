@@ -92,7 +92,7 @@ class CsvFormat:
         return infer_csv_schema(pa.chunked_array(samples.values(), pa.binary()).combine_chunks())
 
     def decoder(self, fields: pa.Schema) -> Decoder:
-        return CsvDecoder(fields)
+        return CsvDecoder(fields, self.is_inferred)
 
 
 @dataclass(frozen=True, slots=True)
