@@ -44,7 +44,7 @@ def test_types_quotes_and_nulls() -> None:
         (b"\r\n", "the value is empty"),
         (b"1,2", "Expected 4 columns, got 2"),
         (b"1,2,3,,5", "Expected 4 columns, got 5"),
-        (b"x,,,", "int64: invalid value 'x'"),
+        (b"x,,,", "the field 'n' is 'x', which its column of type int64 can't hold"),
         (b"1,,x,", "double"),
         (b",,,2023-02-29", "date32"),
         (b"9223372036854775808,,,", "int64"),

@@ -86,7 +86,8 @@ BAD = {
     b'{"n":{"l":' + b"[" * 50_000 + b"]" * 50_000 + b"}}": "n/l",
     b'{"day":"2023-02-29"}': "2023-02-29",
     b'{"t":"soon"}': "soon",
-    b'{"d":1e999}': "too big",
+    b'{"d":1e999}': "'d' is 1E+999, which its column of type double can't hold",
+    b'{"d":' + b"9" * 5_000 + b"}": "... (5000 characters), which its column of type double can't hold",
     b"\x1b[31m": "no JSON",
 }
 

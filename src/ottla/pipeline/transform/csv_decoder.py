@@ -1,8 +1,8 @@
 """Values that are one row of CSV each (RFC 4180), by pyarrow's CSV reader; a quoted field may hold line breaks.
 
 Values are joined by line feeds, which is safe since each is seen to be one row that ends outside of quotes. A quote
-inside a field that does not begin with one is text. An empty field is null, a quoted empty one is empty text. There is
-no header: the schema names the columns.
+inside a field that does not begin with one is text. An empty field is null, a quoted empty one is empty text in a
+column of text. There is no header: the schema names the columns.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pyarrow.csv
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.decoder import DecodedValues, decode_by_halves
-from ottla.pipeline.transform.numbers import is_exact_double
-from ottla.pipeline.transform.regex_decoder import null_if, require_castable
+from ottla.pipeline.transform.fit import is_exact_double
+from ottla.pipeline.transform.text_cast import all_match, cast_field, null_if, require_castable
 
 _FIELD = r'(?:"(?:[^"]|"")*"|[^",\r\n][^,\r\n]*|)'
 _ROW = rf"(?s)\A{_FIELD}(?:,{_FIELD})*\z"
@@ -84,9 +84,13 @@ class CsvDecoder:
         if table.num_rows != len(values):
             raise ValueError("the value is not one row")
         batch = table.combine_chunks().to_batches()[0]
-        if not self.is_inferred:
-            return batch
-        return pa.RecordBatch.from_arrays(list(map(_plain, batch.columns, self.schema)), schema=self.schema)
+        return pa.RecordBatch.from_arrays(list(map(self._column, batch.columns, self.schema)), schema=self.schema)
+
+    def _column(self, text: pa.Array, column: pa.Field) -> pa.Array:
+        if self.is_inferred:
+            _require_plain(null_if(text, ""), column)
+        is_text = pa.types.is_string(column.type)
+        return cast_field(text if is_text else pc.ascii_trim(text, " \t"), column)
 
     def _read(self, buffer: pa.Buffer) -> pa.Table:
         return pyarrow.csv.read_csv(
@@ -96,34 +100,22 @@ class CsvDecoder:
             ),
             parse_options=_PARSE,
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types=self._text_schema() if self.is_inferred else self.schema,
+                column_types=dict.fromkeys(self.schema.names, pa.string()),
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
         )
 
-    def _text_schema(self) -> pa.Schema:
-        """With the columns whose text is looked at as text."""
-        return pa.schema([(part.name, pa.string() if _pattern(part.type) else part.type) for part in self.schema])
 
-
-def _pattern(type_: pa.DataType) -> str | None:
-    return next((pattern for is_kind, pattern in _PLAIN if is_kind(type_)), None)
-
-
-def _plain(text: pa.Array, column: pa.Field) -> pa.Array:
+def _require_plain(text: pa.Array, column: pa.Field) -> None:
     """Raises ValueError for a text that is not written as values of an inferred column are."""
-    pattern = _pattern(column.type)
-    if pattern is None:
-        return text
-    text = null_if(text, "")
-    if not _all_match(text, pattern):
+    pattern = next((pattern for is_kind, pattern in _PLAIN if is_kind(column.type)), None)
+    if pattern is not None and not all_match(text, pattern):
         raise ValueError(
             f"the field {column.name!r} has the type {column.type} by a sample of the records, and a value in it is "
             "written in another form; name the types with --schema"
         )
-    return text.cast(column.type)
 
 
 def infer_csv_schema(values: pa.Array) -> pa.Schema:
@@ -156,16 +148,11 @@ def _narrowest(text: pa.Array) -> pa.DataType:
     known = pc.unique(null_if(text, "").drop_null())
     if not len(known):
         return pa.string()
-    if _all_match(known, _INTEGER) and _castable(known, pa.int64()):
+    if all_match(known, _INTEGER) and _castable(known, pa.int64()):
         return pa.int64()
-    if _all_match(known, _NUMBER) and _fit_doubles(known):
+    if all_match(known, _NUMBER) and _fit_doubles(known):
         return pa.float64()
-    return pa.bool_() if any(_all_match(known, pattern) for pattern in _BOOLEANS) else pa.string()
-
-
-def _all_match(text: pa.Array, pattern: str) -> bool:
-    """Whether all that are not null do."""
-    return pc.all(pc.match_substring_regex(text, pattern)).as_py() is not False
+    return pa.bool_() if any(all_match(known, pattern) for pattern in _BOOLEANS) else pa.string()
 
 
 def _castable(text: pa.Array, type_: pa.DataType) -> bool:

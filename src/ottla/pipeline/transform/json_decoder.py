@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -23,12 +24,30 @@ import pyarrow.json
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.decoder import MAX_CELLS, DecodedValues, cell_count, decode_by_halves, item_cells
+from ottla.pipeline.transform.fit import (
+    decimal_misfit,
+    field_at,
+    first_misfit,
+    has_infinite,
+    number_misfit,
+    parse_integer,
+    parse_number,
+    shown,
+)
 from ottla.pipeline.transform.schema_ids import id_length, without_ids
 
 _OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
 _PLACEHOLDER = pa.schema([("\0", pa.null())])
 """What the reader is asked for where no field has a column: without one it does not tell how many objects there are."""
-_KINDS = ((bool, "true or false"), ((int, float), "a number"), (str, "text"), (list, "an array"), (dict, "an object"))
+_KINDS = (
+    (bool, "true or false"),
+    ((int, float, Decimal), "a number"),
+    (str, "text"),
+    (list, "an array"),
+    (dict, "an object"),
+)
+WIDEST_DECIMAL = 76
+"""Digits of the decimals that are asked for: the reader does not check all digits of a narrower one, a cast does."""
 READ_AS_TEXT = (pa.types.is_date, pa.types.is_time)
 """Types that the reader takes for numbers; they are read as text in ISO 8601 and cast."""
 
@@ -61,8 +80,14 @@ class JsonDecoder:
         return decode_by_halves(values, self.schema, self._parse, self._defect)
 
     def _parse(self, values: pa.Array) -> pa.RecordBatch:
-        if self.has_ids:
-            values = without_ids(values)
+        batch = self._read(without_ids(values) if self.has_ids else values)
+        if any(map(has_infinite, batch.columns)):  # also numbers that are too large
+            reason = next((reason for value in values.to_pylist() if (reason := self._defect(value))), None)
+            if reason:
+                raise ValueError(reason)
+        return batch
+
+    def _read(self, values: pa.Array) -> pa.RecordBatch:
         text = values.cast(pa.string())
         if len(values) == 1 and (reason := self._excess(values[0].as_py())):
             raise ValueError(reason)
@@ -106,14 +131,14 @@ class JsonDecoder:
         if reason := self._excess(value[start:]):
             return reason
         try:
-            found = json.loads(value[start:])
+            found = json.loads(value[start:], parse_float=parse_number, parse_int=parse_integer)
         except UnicodeDecodeError as error:
             return f"the value is not UTF-8: {error.reason} at byte {error.start}"
         except json.JSONDecodeError as error:
             return None if b"Inf" in value else f"the value is no JSON: {error}"  # the reader takes Inf, Python doesn't
         except (ValueError, RecursionError):  # more digits or levels than Python takes
             return None
-        return _misfit("", found, pa.struct(list(self.schema)))
+        return first_misfit("", found, pa.struct(list(self.schema)), _misfit)
 
 
 def _cell_counter(type_: pa.DataType) -> Callable[[Any], int]:
@@ -145,6 +170,8 @@ def _read_type(type_: pa.DataType) -> pa.DataType:
     """What the reader is asked for to get a type."""
     if any(test(type_) for test in READ_AS_TEXT):
         return pa.string()
+    if pa.types.is_decimal(type_):
+        return pa.decimal256(WIDEST_DECIMAL, type_.scale)
     if pa.types.is_struct(type_):
         return pa.struct([(part.name, _read_type(part.type)) for part in type_])
     if pa.types.is_list(type_):
@@ -167,21 +194,25 @@ def _require_readable(name: str, type_: pa.DataType) -> None:
 
 def _misfit(path: str, value: Any, type_: pa.DataType) -> str | None:
     """Why a value can't be in a column of that type, as far as the kind and size of it tell."""
-    if value is None:
-        return None
-    if pa.types.is_struct(type_) and isinstance(value, dict):
-        columns = ((name, one, type_.get_field_index(name)) for name, one in value.items())
-        tests = (_misfit(f"{path}.{name}", one, type_.field(at).type) for name, one, at in columns if at >= 0)
-        return next((reason for reason in tests if reason), None)
-    if pa.types.is_list(type_) and isinstance(value, list):
-        return next((reason for one in value if (reason := _misfit(f"{path}[]", one, type_.value_type))), None)
-    where = f"the field {path.removeprefix('.')!r}" if path else "the value"
+    where = field_at(path) if path else "the value"
     kind = next(text for kinds, text in _KINDS if isinstance(value, kinds))
     if kind not in _kinds_of(type_):
         return f"{where} is {kind}, and its column of type {type_}" if path else f"the value is {kind}, not an object"
-    if pa.types.is_integer(type_) and (isinstance(value, float) or not _fits(value, type_)):
-        return f"{where} is {value}, which its column of type {type_} can't hold"
-    return None
+    if pa.types.is_integer(type_) and not (isinstance(value, int) and _fits(value, type_)):
+        return f"{where} is {shown(value)}, which its column of type {type_} can't hold"
+    if pa.types.is_decimal(type_) and isinstance(value, str):
+        reason = _text_misfit(value, type_)
+    else:
+        reason = number_misfit(value, type_)
+    return f"{where} is {shown(value)}, {reason}" if reason else None
+
+
+def _text_misfit(text: str, type_: pa.DataType) -> str | None:
+    """As `number_misfit`, for a number in quotes. Text that is not a number is left to the reader."""
+    try:
+        return decimal_misfit(Decimal(text), type_)
+    except InvalidOperation:
+        return None
 
 
 def _fits(number: int, type_: pa.DataType) -> bool:
