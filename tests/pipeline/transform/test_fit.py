@@ -1,9 +1,10 @@
-"""Numbers that a column can't hold are dead letters with the digits that don't fit, whatever they are decoded from."""
+"""What a column can't hold is a dead letter that says why, whatever it is decoded from; digits of a second are cut."""
 
 from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -66,6 +67,13 @@ def test_number_beyond_a_float_is_bad_and_infinity_is_not(form: str) -> None:
     assert found.bad == [1, 2, 4]
     assert found.reasons[0].endswith("which its column of type float can't hold")
     assert decode(decoder_of(form, pa.float64()), *values).bad == [4]
+
+
+@pytest.mark.parametrize("form", ["csv", "regex"])
+def test_nanoseconds_in_text_are_cut(form: str) -> None:
+    found = decode(decoder_of(form, pa.timestamp("us", tz="UTC")), b"2024-01-01T00:00:00.123456789Z", b"soon")
+    assert found.columns.column("x")[0].as_py() == datetime(2024, 1, 1, 0, 0, 0, 123_456, UTC)
+    assert found.reasons == ["the field 'x' is 'soon', which its column of type timestamp[us, tz=UTC] can't hold"]
 
 
 def test_avro_numbers_that_a_narrower_table_does_not_hold() -> None:

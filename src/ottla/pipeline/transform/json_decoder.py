@@ -6,8 +6,9 @@ in a string, where a line feed has to be escaped. So as many objects as values m
 
 Fields without a column are passed over, absent ones are null. A field that is there twice makes the value bad where it
 has a column. NaN and Infinity are taken as floating point numbers, as Python and Java writers have them. A number is
-never rounded into an integer column, nor is text read as a number. The reader keeps its own stack, so nesting costs no
-recursion; what it passes over has no depth limit but the value's size.
+never rounded into an integer column, nor is text read as a number. Times are text in ISO 8601, in UTC where they name
+no zone; digits of a second beyond the column's unit are cut. A byte order mark in front of a value is left out. The
+reader keeps its own stack, so nesting costs no recursion; what it passes over has no depth limit but the value's size.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ottla.pipeline.transform.fit import (
     shown,
 )
 from ottla.pipeline.transform.schema_ids import id_length, without_ids
+from ottla.pipeline.transform.text_cast import cast_json_time
 
 _OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
 _PLACEHOLDER = pa.schema([("\0", pa.null())])
@@ -46,10 +48,11 @@ _KINDS = (
     (list, "an array"),
     (dict, "an object"),
 )
+_BOM = "\ufeff"
 WIDEST_DECIMAL = 76
 """Digits of the decimals that are asked for: the reader does not check all digits of a narrower one, a cast does."""
-READ_AS_TEXT = (pa.types.is_date, pa.types.is_time)
-"""Types that the reader takes for numbers; they are read as text in ISO 8601 and cast."""
+READ_AS_TEXT = (pa.types.is_date, pa.types.is_time, pa.types.is_timestamp)
+"""Types that are read as text in ISO 8601 and cast: the reader takes dates for numbers, and refuses nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +92,11 @@ class JsonDecoder:
 
     def _read(self, values: pa.Array) -> pa.RecordBatch:
         text = values.cast(pa.string())
+        if pc.any(pc.starts_with(text, _BOM)).as_py():
+            text = pc.replace_substring_regex(text, rf"\A{_BOM}", "")
         if len(values) == 1 and (reason := self._excess(values[0].as_py())):
             raise ValueError(reason)
-        if not pc.all(pc.match_substring_regex(values, _OBJECT)).as_py():
+        if not pc.all(pc.match_substring_regex(text, _OBJECT)).as_py():
             raise ValueError("the value is no JSON object")
         lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(text)], pa.int32()), text), "\n")
         buffer = lines[0].as_buffer()
@@ -106,8 +111,13 @@ class JsonDecoder:
             raise ValueError(str(error).removesuffix(" in row 0")) from error
         if table.num_rows != len(values):
             raise ValueError("the value holds several JSON objects")
-        table = table.select(self.schema.names).cast(self.schema)
-        return one_batch(table, len(values))
+        batch = one_batch(table.select(self.schema.names), len(values))
+        if not self.schema.names:
+            return batch
+        columns = [
+            _cast(column.name, found, column.type) for found, column in zip(batch.columns, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _excess(self, value: bytes) -> str | None:
         """Why a value would take too much memory: its braces are counted first, though some may be text, or passed
@@ -177,6 +187,28 @@ def _read_type(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_list(type_):
         return pa.list_(_read_type(type_.value_type))
     return type_
+
+
+def _cast(path: str, found: pa.Array, type_: pa.DataType) -> pa.Array:
+    """What the reader gave as the type that it was asked for. Raises ValueError."""
+    if found.type == type_:
+        return found
+    if pa.types.is_struct(type_):
+        parts = [_cast(f"{path}.{part.name}", found.field(number), part.type) for number, part in enumerate(type_)]
+        return pa.StructArray.from_arrays(parts, fields=list(type_), mask=found.is_null())
+    if pa.types.is_list(type_):
+        inner = _cast(f"{path}[]", found.values, type_.value_type)
+        return pa.Array.from_buffers(type_, len(found), found.buffers()[:2], found.null_count, found.offset, [inner])
+    return _cast_times(path, found, type_) if pa.types.is_string(found.type) else found.cast(type_)
+
+
+def _cast_times(path: str, found: pa.Array, type_: pa.DataType) -> pa.Array:
+    try:
+        return cast_json_time(found, type_)
+    except ValueError as error:
+        texts = found.drop_null().to_pylist()
+        what = repr(texts[0]) if len(texts) == 1 else "text"
+        raise ValueError(f"{field_at(path)} is {what}, which its column of type {type_} can't hold") from error
 
 
 def _require_readable(name: str, type_: pa.DataType) -> None:
