@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -251,6 +252,38 @@ def test_inference() -> None:
         ]
     )
     assert infer_json_schema([]) == pa.schema([])
+
+
+ID = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("numbers", "type_"),
+    [
+        ((str(ID), "1.5"), pa.decimal128(38, 18)),
+        (("0.1234567890123456789012", str(ID), "NaN"), pa.decimal128(38, 22)),
+        (("1e-5", str(-(10**29) - 1)), pa.decimal128(38, 8)),
+        ((str(2**53), "1.5"), pa.float64()),
+        (("1e-30", str(ID)), pa.float64()),
+        (("1.5", "1" + "0" * 38), pa.float64()),
+    ],
+)
+def test_inference_of_ids_beside_fractions(numbers: tuple[str, ...], type_: Any) -> None:
+    values = [b'{"n":[%s]}' % number.encode() for number in numbers]
+    assert infer_json_schema(values).field("n").type.value_type == type_
+    rows, bad = decode(*values, decoder=JsonDecoder(infer_json_schema(values), is_inferred=True))
+    for place, number in enumerate(numbers):
+        assert place in bad or pa.types.is_floating(type_) or rows[place]["n"] == [Decimal(number)]
+
+
+def test_inferred_double_refuses_ids_that_it_would_round() -> None:
+    values = b'{"n":[0.5,%d]}' % ID, b'{"n":[%d,1e300,Infinity]}' % 2**53
+    rows, bad = decode(*values, decoder=JsonDecoder(pa.schema([("n", pa.list_(pa.float64()))]), is_inferred=True))
+    assert list(bad) == [0]
+    assert f"'n[]' is {ID}, which its column of type double" in bad[0]
+    assert rows[1] == {"n": [2.0**53, 1e300, math.inf]}
+    given = JsonDecoder(pa.schema([("n", pa.list_(pa.float64()))]))
+    assert decode(*values, decoder=given)[1] == {}
 
 
 def test_names_made_of_data_don_t_become_columns_without_end() -> None:

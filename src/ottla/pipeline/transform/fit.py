@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MAX_FLOAT = float(np.finfo(np.float32).max)
+FIRST_ROUNDED = 2.0**53
+"""Doubles are whole numbers without holes up to there."""
 FLOAT_ROUNDING = 2.0**103
 """Half of the step between floats at the upper end: numbers up to there round to MAX_FLOAT."""
 SHOWN_CHARS = 80
@@ -71,16 +73,24 @@ def _overflows(value: float | Decimal, type_: pa.DataType) -> bool:
     return bool(np.isinf(size)) or (type_.bit_width < 64 and size >= MAX_FLOAT + FLOAT_ROUNDING)
 
 
-def decimal_misfit(number: Decimal, type_: pa.DataType) -> str | None:
-    """The digits that a decimal type has no room for, as the end of a sentence; None where it holds the number."""
+def digit_counts(number: Decimal) -> tuple[int, int] | None:
+    """The digits that a number needs before and behind the point; None for NaN and infinity."""
     _, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int):
-        return f"which its column of type {type_} can't hold"
-    if not any(digits):
         return None
+    if not any(digits):
+        return 0, 0
     zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
-    whole, fraction = max(number.adjusted() + 1, 0), max(-exponent - zeros, 0)
-    for count, room, where in ((whole, type_.precision - type_.scale, "before"), (fraction, type_.scale, "after")):
+    return max(number.adjusted() + 1, 0), max(-exponent - zeros, 0)
+
+
+def decimal_misfit(number: Decimal, type_: pa.DataType) -> str | None:
+    """The digits that a decimal type has no room for, as the end of a sentence; None where it holds the number."""
+    counts = digit_counts(number)
+    if counts is None:
+        return f"which its column of type {type_} can't hold"
+    rooms = (type_.precision - type_.scale, type_.scale)
+    for count, room, where in zip(counts, rooms, ("before", "after"), strict=True):
         if count > room:
             return f"with {count} digits {where} the point, and its column of type {type_} has {room}"
     return None
@@ -116,12 +126,12 @@ def shown(number: object) -> str:
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}... ({len(text)} characters)"
 
 
-def has_infinite(array: pa.Array) -> bool:
-    """Whether a floating point number in a column, nested ones too, is infinite."""
+def has_float_from(array: pa.Array, limit: float) -> bool:
+    """Whether a floating point number in a column, nested ones too, is `limit` or more, with either sign."""
     if pa.types.is_floating(array.type):
-        return bool(pc.any(pc.is_inf(array)).as_py())
+        return bool(pc.any(pc.greater_equal(pc.abs(array), limit)).as_py())
     if pa.types.is_struct(array.type):
-        return any(map(has_infinite, array.flatten()))
+        return any(has_float_from(part, limit) for part in array.flatten())
     if pa.types.is_map(array.type):
-        return has_infinite(array.items)
-    return pa.types.is_list(array.type) and has_infinite(array.flatten())
+        return has_float_from(array.items, limit)
+    return bool(pa.types.is_list(array.type)) and has_float_from(array.flatten(), limit)

@@ -14,6 +14,7 @@ reader keeps its own stack, so nesting costs no recursion; what it passes over h
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -26,10 +27,12 @@ import pyarrow.json
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.decoder import MAX_CELLS, DecodedValues, cell_count, decode_by_halves, item_cells
 from ottla.pipeline.transform.fit import (
+    FIRST_ROUNDED,
     decimal_misfit,
     field_at,
     first_misfit,
-    has_infinite,
+    has_float_from,
+    is_exact_double,
     number_misfit,
     parse_integer,
     parse_number,
@@ -48,6 +51,8 @@ _KINDS = (
     (list, "an array"),
     (dict, "an object"),
 )
+DECIMAL_END = 10**38
+"""Integers from there on fit no decimal, so their columns are inferred as doubles."""
 _BOM = "\ufeff"
 WIDEST_DECIMAL = 76
 """Digits of the decimals that are asked for: the reader does not check all digits of a narrower one, a cast does."""
@@ -57,10 +62,14 @@ READ_AS_TEXT = (pa.types.is_date, pa.types.is_time, pa.types.is_timestamp)
 
 @dataclass(frozen=True, slots=True)
 class JsonDecoder:
-    """`schema`: the fields that have columns, nested ones too. `has_ids`: the values are those of a schema registry."""
+    """`schema`: the fields that have columns, nested ones too. `has_ids`: the values are those of a schema registry.
+
+    `is_inferred`: the types are those of a sample, so an integer that a double would round is bad: it may be an id.
+    """
 
     schema: pa.Schema
     has_ids: bool = False
+    is_inferred: bool = False
     _row_cells: int = field(init=False, repr=False, compare=False)
     _item_cells: int = field(init=False, repr=False, compare=False)
 
@@ -84,7 +93,8 @@ class JsonDecoder:
 
     def _parse(self, values: pa.Array) -> pa.RecordBatch:
         batch = self._read(without_ids(values) if self.has_ids else values)
-        if any(map(has_infinite, batch.columns)):  # also numbers that are too large
+        limit = FIRST_ROUNDED if self.is_inferred else math.inf
+        if any(has_float_from(column, limit) for column in batch.columns):
             reason = next((reason for value in values.to_pylist() if (reason := self._defect(value))), None)
             if reason:
                 raise ValueError(reason)
@@ -148,7 +158,8 @@ class JsonDecoder:
             return None if b"Inf" in value else f"the value is no JSON: {error}"  # the reader takes Inf, Python doesn't
         except (ValueError, RecursionError):  # more digits or levels than Python takes
             return None
-        return first_misfit("", found, pa.struct(list(self.schema)), _misfit)
+        check = _inferred_misfit if self.is_inferred else _misfit
+        return first_misfit("", found, pa.struct(list(self.schema)), check)
 
 
 def _cell_counter(type_: pa.DataType) -> Callable[[Any], int]:
@@ -237,6 +248,15 @@ def _misfit(path: str, value: Any, type_: pa.DataType) -> str | None:
     else:
         reason = number_misfit(value, type_)
     return f"{where} is {shown(value)}, {reason}" if reason else None
+
+
+def _inferred_misfit(path: str, value: Any, type_: pa.DataType) -> str | None:
+    if pa.types.is_float64(type_) and type(value) is int and abs(value) < DECIMAL_END and not is_exact_double(value):
+        return (
+            f"{field_at(path)} is {value}, which its column of type {type_}, inferred from a sample of the records, "
+            "would round; name the type with --schema"
+        )
+    return _misfit(path, value, type_)
 
 
 def _text_misfit(text: str, type_: pa.DataType) -> str | None:

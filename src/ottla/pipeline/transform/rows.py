@@ -5,13 +5,14 @@ An object of Python takes some hundred times the bytes that it was read from, so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from ottla.pipeline.transform.decoder import DecodedValues, cell_count, decode_by_halves, item_cells
-from ottla.pipeline.transform.fit import field_at, first_misfit, has_infinite, number_misfit, shown
+from ottla.pipeline.transform.fit import field_at, first_misfit, has_float_from, number_misfit, shown
 
 ReadRow = Callable[[bytes], dict[str, Any]]
 """The fields of one value; raises ValueError when it is bad."""
@@ -48,7 +49,7 @@ def _to_batch(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
         batch = pa.RecordBatch.from_struct_array(pa.array(rows, type_))
     except (TypeError, ValueError, OverflowError) as error:  # ArrowTypeError is a TypeError
         raise ValueError(_misfit(rows, type_) or str(error)) from error
-    if any(map(has_infinite, batch.columns)) and (reason := _misfit(rows, type_)):
+    if any(has_float_from(column, math.inf) for column in batch.columns) and (reason := _misfit(rows, type_)):
         raise ValueError(reason)
     return batch
 

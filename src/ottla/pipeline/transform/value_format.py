@@ -64,7 +64,7 @@ class JsonFormat:
         return with_fields(held, infer_json_schema(map(self._document, values)))
 
     def decoder(self, fields: pa.Schema) -> Decoder:
-        return JsonDecoder(fields, self.has_ids)
+        return JsonDecoder(fields, self.has_ids, self.is_inferred)
 
     def _document(self, value: bytes) -> bytes | None:
         """A value behind its id; None when it has none, and will be found bad."""
