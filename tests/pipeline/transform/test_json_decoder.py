@@ -272,8 +272,9 @@ def test_inference_of_ids_beside_fractions(numbers: tuple[str, ...], type_: Any)
     values = [b'{"n":[%s]}' % number.encode() for number in numbers]
     assert infer_json_schema(values).field("n").type.value_type == type_
     rows, bad = decode(*values, decoder=JsonDecoder(infer_json_schema(values), is_inferred=True))
-    for place, number in enumerate(numbers):
-        assert place in bad or pa.types.is_floating(type_) or rows[place]["n"] == [Decimal(number)]
+    if pa.types.is_decimal(type_):
+        whole = {place: [Decimal(number)] for place, number in enumerate(numbers) if number != "NaN"}
+        assert {place: row["n"] for place, row in enumerate(rows) if place not in bad} == whole
 
 
 def test_inferred_double_refuses_ids_that_it_would_round() -> None:
