@@ -164,9 +164,18 @@ def _castable(text: pa.Array, type_: pa.DataType) -> bool:
 
 
 def _fit_doubles(numbers: pa.Array) -> bool:
-    """Whether doubles hold all digits of whole numbers, and as many digits of fractions as a double has."""
+    """Whether doubles hold all digits of whole numbers, and as many digits of fractions as a double has.
+
+    Zeros at the end of fractions count as digits, as in the versions 1.9 and 1.10, unless all fractions are equally
+    long, as those of prices are.
+    """
+    lengths: set[int] = set()
+    is_padded = False
     for number in numbers.to_pylist():
         whole, _, fraction = number.lstrip("-").partition(".")
         if len((whole + fraction).strip("0")) > DOUBLE_DIGITS or not is_exact_double(int(whole)):
             return False
-    return True
+        if fraction:
+            lengths.add(len(fraction))
+            is_padded |= fraction.endswith("0") and fraction != "0"
+    return not is_padded or len(lengths) == 1
