@@ -37,6 +37,8 @@ _PLAIN = (
 """How values of an inferred column are written, by the kind of its type."""
 DOUBLE_DIGITS = 17
 """Significant digits that tell any double from any other."""
+MOST_WHOLE_DIGITS = 308
+"""Before the point of a double."""
 _PARSE = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
 
 
@@ -173,7 +175,9 @@ def _fit_doubles(numbers: pa.Array) -> bool:
     is_padded = False
     for number in numbers.to_pylist():
         whole, _, fraction = number.lstrip("-").partition(".")
-        if len((whole + fraction).strip("0")) > DOUBLE_DIGITS or not is_exact_double(int(whole)):
+        if len((whole + fraction).strip("0")) > DOUBLE_DIGITS or len(whole) > MOST_WHOLE_DIGITS:
+            return False
+        if not is_exact_double(int(whole)):
             return False
         if fraction:
             lengths.add(len(fraction))
