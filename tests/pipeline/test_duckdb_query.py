@@ -255,6 +255,21 @@ def test_what_is_refused_is_told_in_one_sentence(
     assert "\n" not in str(raised.value)
 
 
+def test_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
+    """Its files have other names of columns than its log: they would be read as nulls."""
+    deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
+    path = tmp_path / "mapped"
+    deltalake.write_deltalake(path, pa.table({"a": [1]}))
+    arguments = ["pipeline", "sql", "select * from mapped", "--engine", "duckdb", "--table", str(path), "--csv"]
+    assert CliRunner().invoke(main.cli, arguments).output == "a\n1\n"
+    [log] = (path / "_delta_log").glob("*.json")
+    log.write_text(log.read_text().replace('"configuration":{}', '"configuration":{"delta.columnMapping.mode":"name"}'))
+    refused = CliRunner().invoke(main.cli, arguments)
+    assert refused.exit_code == 2
+    assert "has column mapping (delta.columnMapping.mode)" in refused.output
+    assert "Traceback" not in refused.output
+
+
 @pytest.mark.parametrize(
     "statement",
     ["show tables", "describe one", "explain select 1", "/* a */ values (1)", "from one", "explain analyze select 1"],

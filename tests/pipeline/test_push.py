@@ -83,7 +83,7 @@ def test_rows_of_csv_become_objects_of_text(
     result = run(path, "--key-column", "id")
     assert result.exit_code == 0, result.output
     assert f"Pushed 2 rows to {topic} in 1 transaction: " in result.stdout
-    assert records(bootstrap, topic, 2) == [(b"1", b'{"id":"1","name":"Ann, B."}'), (b"2", b'{"id":"2","name":""}')]
+    assert records(bootstrap, topic, 2) == [(b"1", b'{"id":"1","name":"Ann, B."}'), (b"2", b'{"id":"2","name":null}')]
 
 
 def test_what_json_has_no_numbers_for_is_text(

@@ -30,11 +30,19 @@ def file_kind(path: Path) -> str:
 
 
 def rows_of(result: pa.Table) -> list[list[Any]]:
-    """The rows with values as JSON has them."""
-    return [
-        [printable(value) for value in row]
-        for row in zip(*(column.to_pylist() for column in result.columns), strict=True)
-    ]
+    """The rows with values as JSON has them. Raises OperatorError for a time that Python has no value for."""
+    columns = [_values(name, column) for name, column in zip(result.column_names, result.columns, strict=True)]
+    return [[printable(value) for value in row] for row in zip(*columns, strict=True)]
+
+
+def _values(name: str, column: pa.ChunkedArray) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except OverflowError as error:
+        raise OperatorError(
+            f"the column {name!r} of the result has a time that is not within the years 1 to 9999: cast it to text in "
+            "the statement, or write a file with --output NAME.parquet"
+        ) from error
 
 
 def printable(value: Any) -> Any:
@@ -64,10 +72,11 @@ def as_records(result: pa.Table) -> list[dict[str, Any]]:
 
 
 def write_csv(result: pa.Table, stream: IO[str]) -> None:
-    """A line of names and one a row (RFC 4180); nested values as JSON, null as nothing."""
+    """A line of names and one a row (RFC 4180); nested values as JSON, null as nothing. Raises OperatorError."""
+    rows = rows_of(result)
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(result.column_names)
-    for row in rows_of(result):
+    for row in rows:
         writer.writerow([json.dumps(value) if isinstance(value, (dict, list)) else value for value in row])
 
 

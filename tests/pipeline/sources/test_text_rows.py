@@ -17,6 +17,7 @@ from ottla.pipeline.sources import text_rows  # noqa: E402
 from ottla.pipeline.sources.rows import FileRows, Shape, format_of  # noqa: E402
 from ottla.pipeline.sources.text_rows import UnreadableRows  # noqa: E402
 from ottla.pipeline.stores.local_store import LocalStore  # noqa: E402
+from ottla.pipeline.transform.csv_decoder import CsvDecoder  # noqa: E402
 
 
 def read(path: Path, key_column: str | None = None) -> list[dict[str, Any]]:
@@ -93,10 +94,25 @@ def test_cells_over_several_lines_and_lines_of_any_end(tmp_path: Path) -> None:
     path.write_bytes('\ufeffa,b\r\n1,"x\n""y"""\r2,\n\n'.encode() + b'3,"' + b"z\n" * 1_000_000 + b'"\n')
     assert [json.loads(row["value"]) for row in read(path)] == [
         {"a": "1", "b": 'x\n"y"'},
-        {"a": "2", "b": ""},
+        {"a": "2", "b": None},
         {"a": "3", "b": "z\n" * 1_000_000},
     ]
     assert csv.field_size_limit() < text_rows.MAX_ROW_CHARS
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""])
+def test_an_empty_cell_is_null_as_in_a_load(tmp_path: Path, end: str) -> None:
+    """Both by the same cells; quotes tell empty text from nothing."""
+    rows = ['1,"",', ',2,""', '"","a"",\n",', '"x,""",,""', "1,2,3", '"","",""', ",,", '5"5,,']
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["a,b,c", *rows]) + end, newline="")
+    loaded = CsvDecoder(pa.schema([(name, pa.string()) for name in "abc"])).decode(pa.array(rows).cast(pa.binary()))
+    assert not loaded.bad
+    assert [json.loads(row["value"]) for row in read(path)] == loaded.columns.to_pylist()
+    source = FileRows(LocalStore(tmp_path), ["a.csv"], "csv", Shape("a", "b"), ("t", 0))
+    [(batch, _)] = source.batches({})
+    assert batch.column("key").to_pylist()[:3] == ["1", None, ""]
+    assert batch.column("value").to_pylist()[:4] == ["", "2", 'a",\n', None]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])

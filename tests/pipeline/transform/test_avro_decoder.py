@@ -195,7 +195,10 @@ MALFORMED = (
         (json.dumps(grown(2, 40, "long")), "more than 10,000 fields"),
         (json.dumps(grown(2, 40, "null")), "more than 10,000 fields"),
         (json.dumps(grown(1, 2_000, "long")), "nested more than 64 deep"),
-        ("[" + json.dumps(record(("a", "long"))) + "]", "no record"),
+        (json.dumps([record(("a", "long")), "string"]), "union of records and other types"),
+        (json.dumps(["null", {"type": "map", "values": "long"}]), "no record"),
+        (json.dumps(["null", record(("next", ["null", "Value"]))]), "contains itself"),
+        ("[]", "no record"),
         *((text, "no Avro schema|no record|no text") for text in MALFORMED),
     ],
     ids=lambda text: text[:60],
@@ -246,6 +249,33 @@ def test_references(lake: Lake, registry: RegistryServer) -> None:
     lake.produce(written(record(("id", "int"), ("inner", inner)), {"id": 1, "inner": {"x": 2}}, number))
     lake.load(AvroFormat(registry=SchemaRegistry(registry.url)))
     assert lake.rows() == [{"offset": 0, "id": 1, "inner": {"x": 2}}]
+
+
+def test_null_joined_with_a_record(lake: Lake, registry: RegistryServer) -> None:
+    union = ["null", record(("id", "int"), ("tags", {"type": "array", "items": "string"}))]
+    number = registry.register("clicks-value", json.dumps(union))
+    lake.produce(written(union, {"id": 1, "tags": ["a"]}, number), written(union, None, number), b"\0\0\0\0\x01\x04")
+    lake.load(AvroFormat(registry=SchemaRegistry(registry.url)))
+    rows = [{"offset": 0, "id": 1, "tags": ["a"]}, {"offset": 1, "id": None, "tags": None}]
+    assert (lake.rows(), list(lake.letters())) == (rows, [2])
+
+
+def test_a_union_of_records_of_other_subjects(lake: Lake, registry: RegistryServer) -> None:
+    """As several types of events in one topic are registered; the second refers to the first."""
+    made = {**record(("id", "int"), ("at", "long")), "name": "shop.Made"}
+    paid = {**record(("id", "long"), ("first", "shop.Made"), ("at", "string")), "name": "shop.Paid"}
+    registry.register("made", json.dumps(made))
+    registry.register("paid", json.dumps(paid), references=(("shop.Made", "made"),))
+    references = (("shop.Made", "made"), ("shop.Paid", "paid"))
+    number = registry.register("clicks-value", json.dumps(["shop.Made", "shop.Paid"]), references=references)
+    union = [made, paid]
+    event = {"id": 2**40, "first": {"id": 1, "at": 5}, "at": "later"}
+    lake.produce(
+        written(union, ("shop.Made", {"id": 1, "at": 5}), number), written(union, ("shop.Paid", event), number)
+    )
+    lake.load(AvroFormat(registry=SchemaRegistry(registry.url)))
+    assert lake.rows() == [{"offset": 0, "id": 1, "at": 5, "first": None}]
+    assert "later" in lake.letters()[1]
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def test_types_quotes_and_nulls() -> None:
         (b"\r\n", "the value is empty"),
         (b"1,2", "Expected 4 columns, got 2"),
         (b"1,2,3,,5", "Expected 4 columns, got 5"),
-        (b"x,,,", "int64: invalid value 'x'"),
+        (b"x,,,", "the field 'n' is 'x', which its column of type int64 can't hold"),
         (b"1,,x,", "double"),
         (b",,,2023-02-29", "date32"),
         (b"9223372036854775808,,,", "int64"),
@@ -96,6 +96,46 @@ def test_inference() -> None:
     types = (pa.int64(), pa.string(), pa.float64(), pa.bool_(), pa.string())
     assert found == pa.schema([(f"c{number}", type_) for number, type_ in enumerate(types)])
     assert infer_csv_schema(pa.array([None, b'"'], pa.binary())) == pa.schema([])
+
+
+@pytest.mark.parametrize(
+    ("values", "type_"),
+    [
+        ((b"02134", b"10115"), pa.string()),
+        ((b"00.5", b"1.5"), pa.string()),
+        ((b"+4930123", b"1"), pa.string()),
+        ((b"0x1A", b"0x1B"), pa.string()),
+        ((b"nan", b"1.5"), pa.string()),
+        ((b"inf", b"-inf"), pa.string()),
+        ((b"1_000", b"2"), pa.string()),
+        ((b"12E4", b"5"), pa.string()),
+        ((b" 7", b"8"), pa.string()),
+        ((b"-0", b"1"), pa.string()),
+        ((b"1.", b".5"), pa.string()),
+        ((b"1", b"true"), pa.string()),
+        ((b"1.9", b"1.10"), pa.string()),
+        ((b"1" + b"0" * 5_000, b"1"), pa.string()),
+        ((b"2.50", b"10.00", b"3"), pa.float64()),
+        ((b"1.0", b"0.25"), pa.float64()),
+        ((b"18446744073709551615", b"1"), pa.string()),
+        ((b"9007199254740993", b"1.5"), pa.string()),
+        ((b"0.1234567890123456789", b"1.5"), pa.string()),
+        ((b"-9223372036854775808", b"0"), pa.int64()),
+        ((b"9007199254740992", b"-0.50"), pa.float64()),
+        ((b"True", b"False"), pa.bool_()),
+    ],
+)
+def test_inference_keeps_codes_as_text(values: tuple[bytes, ...], type_: Any) -> None:
+    assert infer_csv_schema(pa.array(values, pa.binary())).field("c0").type == type_
+
+
+def test_inferred_columns_refuse_later_codes() -> None:
+    types = pa.schema([("n", pa.int64()), ("d", pa.float64()), ("b", pa.bool_()), ("s", pa.string())])
+    inferred = CsvDecoder(types, is_inferred=True)
+    rows, bad = decode(inferred, b"7,1.5e-07,True,007", b"007,,,", b"0x1A,,,", b",nan,,", b",,1,", b'"",,,', None)
+    assert list(bad) == [1, 2, 3, 4]
+    assert "'n' has the type int64 by a sample" in bad[1]
+    assert rows[0] == {"n": 7, "d": 1.5e-07, "b": True, "s": "007"}
 
 
 def test_schemas_that_csv_does_not_give() -> None:

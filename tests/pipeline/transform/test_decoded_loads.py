@@ -243,6 +243,19 @@ def test_a_time_of_no_year_is_a_dead_letter(
     assert len(lake.letters()) == 4
 
 
+def test_nested_time_of_no_year_is_a_dead_letter(lake: Lake) -> None:
+    nested = pa.struct([("day", pa.date32()), ("l", pa.list_(pa.struct([("at", pa.timestamp("us", tz="UTC"))])))])
+    lake.produce(
+        b'{"n":{"day":"0000-12-31"}}',
+        b'{"n":{"day":"9999-12-31","l":[{},{"at":"0000-12-31T23:59:59Z"}]}}',
+        b'{"n":{"day":"9999-12-31","l":[{"at":"0001-01-01T00:00:00Z"}]}}',
+    )
+    lake.load(JsonFormat(pa.schema([("n", nested)])))
+    assert [row["offset"] for row in lake.rows()] == [2]
+    reason = "the column 'n' has a time that is not within the years 1 to 9999"
+    assert lake.letters() == {0: reason, 1: reason}
+
+
 @pytest.mark.parametrize("table_format", ["delta", "iceberg", "parquet"])
 def test_small_integers_of_a_schema_have_columns_in_every_format(
     make_lake: Callable[..., Lake], table_format: str

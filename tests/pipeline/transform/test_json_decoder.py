@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import pickle
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -69,7 +70,8 @@ BAD = {
     b"[1]": "an array, not an object",
     b"17": "a number, not an object",
     b"null": "no JSON object",
-    b"\xef\xbb\xbf{}": "",
+    b"\xef\xbb\xbf": "no JSON",
+    b"{\xef\xbb\xbf}": "no JSON",
     b'{"s":"\xff"}': "not UTF-8",
     b'{"other":"\xff"}': "not UTF-8",
     b'{"s":"\\udc00"}': "surrogate",
@@ -85,8 +87,9 @@ BAD = {
     b'{"n":{"l":[1,"x"]}}': "'n.l[]' is text",
     b'{"n":{"l":' + b"[" * 50_000 + b"]" * 50_000 + b"}}": "n/l",
     b'{"day":"2023-02-29"}': "2023-02-29",
-    b'{"t":"soon"}': "soon",
-    b'{"d":1e999}': "too big",
+    b'{"t":"soon"}': f"the field 't' is 'soon', which its column of type {SCHEMA.field('t').type} can't hold",
+    b'{"d":1e999}': "'d' is 1E+999, which its column of type double can't hold",
+    b'{"d":' + b"9" * 5_000 + b"}": "... (5000 characters), which its column of type double can't hold",
     b"\x1b[31m": "no JSON",
 }
 
@@ -121,6 +124,47 @@ def test_not_a_number_and_infinity_are_numbers() -> None:
 def test_what_is_passed_over_may_be_nested_deeply() -> None:
     rows, bad = decode(b'{"more":' + b"[" * 100_000 + b"]" * 100_000 + b',"a":1}')
     assert (rows[0]["a"], bad) == (1, {})
+
+
+def test_byte_order_mark_is_left_out() -> None:
+    rows, bad = decode(b'\xef\xbb\xbf{"a":1,"s":"\xef\xbb\xbfx"}', b'{"a":2}')
+    assert not bad
+    assert [(row["a"], row["s"]) for row in rows] == [(1, "\ufeffx"), (2, None)]
+    assert infer_json_schema([b'\xef\xbb\xbf{"a":1}']) == pa.schema([("a", pa.int64())])
+    with_id = JsonDecoder(pa.schema([("a", pa.int64())]), has_ids=True)
+    assert decode(b'\0\0\0\0\x07\xef\xbb\xbf{"a":1}', decoder=with_id) == ([{"a": 1}], {})
+
+
+TIME = datetime(2024, 1, 1, 0, 0, 0, 123_456, UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2024-01-01T00:00:00.123456789Z", TIME),
+        ("2024-01-01T02:00:00.1234567+02:00", TIME),
+        ("2024-01-01 00:00:00.123456999", TIME),
+        ("2024-01-01T00:00:00.123456Z", TIME),
+        ("2024-01-01T00:00Z", TIME.replace(microsecond=0)),
+        ("2024-01-01", TIME.replace(microsecond=0)),
+        ("1969-12-31T23:59:59.999999999Z", datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)),
+    ],
+)
+def test_instants_are_cut_to_the_units_of_columns(text: str, expected: datetime) -> None:
+    nested = pa.struct([("l", pa.list_(pa.timestamp("us"))), ("ms", pa.timestamp("ms", tz="UTC"))])
+    decoder = JsonDecoder(pa.schema([("t", pa.timestamp("us", tz="UTC")), ("n", nested)]))
+    value = json.dumps({"t": text, "n": {"l": [None, text], "ms": text}}).encode()
+    rows, bad = decode(b"{}", value, b'{"n":{"l":null}}', decoder=decoder)
+    assert not bad
+    milliseconds = expected.replace(microsecond=expected.microsecond // 1000 * 1000)
+    assert rows[1] == {"t": expected, "n": {"l": [None, expected.replace(tzinfo=None)], "ms": milliseconds}}
+    assert (rows[0], rows[2]) == ({"t": None, "n": None}, {"t": None, "n": {"l": None, "ms": None}})
+
+
+def test_time_of_day() -> None:
+    decoder = JsonDecoder(pa.schema([("t", pa.time64("us"))]))
+    rows, bad = decode(b'{"t":"12:30:01.123456789"}', b'{"t":"24:00:00"}', decoder=decoder)
+    assert (rows[0]["t"], list(bad)) == (time(12, 30, 1, 123_456), [1])
 
 
 def test_no_columns_at_all() -> None:
@@ -208,6 +252,39 @@ def test_inference() -> None:
         ]
     )
     assert infer_json_schema([]) == pa.schema([])
+
+
+ID = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("numbers", "type_"),
+    [
+        ((str(ID), "1.5"), pa.decimal128(38, 18)),
+        (("0.1234567890123456789012", str(ID), "NaN"), pa.decimal128(38, 22)),
+        (("1e-5", str(-(10**29) - 1)), pa.decimal128(38, 8)),
+        ((str(2**53), "1.5"), pa.float64()),
+        (("1e-30", str(ID)), pa.float64()),
+        (("1.5", "1" + "0" * 38), pa.float64()),
+    ],
+)
+def test_inference_of_ids_beside_fractions(numbers: tuple[str, ...], type_: Any) -> None:
+    values = [b'{"n":[%s]}' % number.encode() for number in numbers]
+    assert infer_json_schema(values).field("n").type.value_type == type_
+    rows, bad = decode(*values, decoder=JsonDecoder(infer_json_schema(values), is_inferred=True))
+    if pa.types.is_decimal(type_):
+        whole = {place: [Decimal(number)] for place, number in enumerate(numbers) if number != "NaN"}
+        assert {place: row["n"] for place, row in enumerate(rows) if place not in bad} == whole
+
+
+def test_inferred_double_refuses_ids_that_it_would_round() -> None:
+    values = b'{"n":[0.5,%d]}' % ID, b'{"n":[%d,1e300,Infinity]}' % 2**53
+    rows, bad = decode(*values, decoder=JsonDecoder(pa.schema([("n", pa.list_(pa.float64()))]), is_inferred=True))
+    assert list(bad) == [0]
+    assert f"'n[]' is {ID}, which its column of type double" in bad[0]
+    assert rows[1] == {"n": [2.0**53, 1e300, math.inf]}
+    given = JsonDecoder(pa.schema([("n", pa.list_(pa.float64()))]))
+    assert decode(*values, decoder=given)[1] == {}
 
 
 def test_names_made_of_data_don_t_become_columns_without_end() -> None:

@@ -199,6 +199,86 @@ def test_messages_that_are_nested_deeper_than_they_are_read() -> None:
     assert (found.bad, found.reasons) == ([0], ["the value is of a message that is nested too deep"])
 
 
+def recursive(*names: str) -> bytes:
+    """A descriptor set of messages that each contain the next one, once, in a list and in a map, and the last the
+    first."""
+    file = descriptor_pb2.FileDescriptorProto(name="cycle.proto", syntax="proto3")
+    for name, following in zip(names, (*names[1:], names[0]), strict=True):
+        message = file.message_type.add(name=name)
+        add_field(message, "x", F.TYPE_INT64)
+        add_field(message, "one", F.TYPE_MESSAGE, f".{following}")
+        add_field(message, "many", F.TYPE_MESSAGE, f".{following}", repeated=True)
+        entry = message.nested_type.add(name="NamedEntry")
+        entry.options.map_entry = True
+        add_field(entry, "key", F.TYPE_STRING)
+        add_field(entry, "value", F.TYPE_MESSAGE, f".{following}")
+        add_field(message, "named", F.TYPE_MESSAGE, f".{name}.NamedEntry", repeated=True)
+    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+@pytest.mark.parametrize("names", ["A", "AB", "ABC", "ABCD"])
+def test_messages_that_contain_themselves_over_others(names: str) -> None:
+    set_ = recursive(*names)
+    message = message_of_file(set_, "A")
+    value: Any = {"x": 0}
+    for number in range(len(names) + 2, 0, -1):
+        value = {"x": number, "one": value, "many": [value], "named": {"k": value}}
+    data = GetMessageClass(message)(**value).SerializeToString()
+    found = ProtobufDecoder(message_fields(message), set_, "A").decode(pa.array([data], pa.binary()))
+    assert found.reasons == []
+    row = found.columns.to_pylist()[0]
+    for number in range(1, len(names)):
+        assert row["x"] == number
+        assert row["one"] == row["many"][0] == row["named"][0][1]
+        row = row["one"]
+    assert row == {"x": len(names)}
+
+
+def test_a_value_of_any_json() -> None:
+    """google.protobuf.Struct contains itself over Value and ListValue."""
+    file = descriptor_pb2.FileDescriptorProto(name="event.proto", syntax="proto3")
+    file.dependency.append("google/protobuf/struct.proto")
+    add_field(file.message_type.add(name="Event"), "payload", F.TYPE_MESSAGE, ".google.protobuf.Struct")
+    set_ = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    message = message_of_file(set_, None)
+    event = GetMessageClass(message)()
+    event.payload.update({"a": {"b": [1, None]}, "n": 2})
+    found = ProtobufDecoder(message_fields(message), set_).decode(pa.array([event.SerializeToString()], pa.binary()))
+    assert found.reasons == []
+    payload = dict(found.columns.to_pylist()[0]["payload"]["fields"])
+    assert payload["n"]["number_value"] == 2
+
+
+KNOWN = {
+    "google/protobuf/descriptor.proto": None, "google/protobuf/api.proto": "google.protobuf.Api",
+    "google/type/date.proto": "google.type.Date", "google/type/datetime.proto": "google.type.DateTime",
+    "google/type/money.proto": "google.type.Money", "confluent/meta.proto": "confluent.Meta",
+    "confluent/type/decimal.proto": "confluent.type.Decimal",
+}  # fmt: skip
+
+
+def test_imports_that_each_registry_knows(lake: Lake, registry: RegistryServer) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    file.dependency.extend(KNOWN)
+    order = file.message_type.add(name="Order")
+    for name, message in KNOWN.items():
+        if message:
+            add_field(order, name.rpartition("/")[2].removesuffix(".proto"), F.TYPE_MESSAGE, f".{message}")
+    order.field[0].options.MergeFromString(b"\x82\x44\x05\x0a\x03doc")  # (confluent.field_meta).doc
+    number = registry.register("clicks-value", base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF")
+    set_ = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    made = GetMessageClass(message_of_file(set_, None))(
+        date={"year": 2026, "month": 3, "day": 2}, decimal={"value": b"\x01\x02", "precision": 9, "scale": 2}
+    )
+    lake.produce(b"\0" + number.to_bytes(4, "big") + b"\0" + made.SerializeToString())
+    lake.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
+    assert lake.letters() == {}
+    [row] = lake.rows()
+    assert row["value_date"] == {"year": 2026, "month": 3, "day": 2}
+    assert row["decimal"] == {"value": b"\x01\x02", "precision": 9, "scale": 2}
+    assert {"api", "datetime", "money", "meta"} <= row.keys()
+
+
 def test_message_indexes() -> None:
     assert message_indexes(b"\0rest", 0) == ((0,), 1)
     assert message_indexes(b"\x04\x02\x06rest", 0) == ((1, 3), 3)

@@ -107,9 +107,10 @@ def load(
     A record that can't be decoded, or that the columns can't hold, goes to TABLE/_dead_letters, with the reason.
 
     --decode adds columns beside those of Kafka. Without --schema the fields of JSON and CSV are those of a sample of
-    the records; a table gets new ones as they turn up. One named like a column of Kafka gets the prefix value_. A later
-    load may decode otherwise: the table then has the columns of both, null where a row has none. Types stay or widen;
-    values that do not fit them are dead letters, and a --schema that does not is refused.
+    the records; a table gets new ones as they turn up. A field of CSV is text unless all values of the sample are plain
+    numbers or booleans: codes such as 02134, +49, 0x1A, 1e5 and nan stay as they are. One named like a column of Kafka
+    gets the prefix value_. A later load may decode otherwise: the table then has the columns of both, null where a row
+    has none. Types stay or widen; values that do not fit are dead letters, and a --schema that does not is refused.
 
     A table holds topics of several clusters, but no two of one name; a load that would bring such is refused.
 

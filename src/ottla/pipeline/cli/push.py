@@ -79,8 +79,8 @@ def push(
     uses (offsets.retention.minutes, a week). Another --push-id pushes everything anew.
 
     A table that `load` made gives its records back: key, value and headers. Lines of JSON go as they are; rows of other
-    files and tables become JSON objects with all columns, those of CSV with text only. Readers of committed records see
-    runs of up to 50,000 rows.
+    files and tables become JSON objects with all columns, those of CSV with text only: an empty cell is null, and
+    "" is empty text. Readers of committed records see runs of up to 50,000 rows.
     A malformed line ends the push with its number, and with how many rows before it are in the topic.
     """
     require_extra()

@@ -27,6 +27,7 @@ from ottla.pipeline.sinks.table import DataFile
 from ottla.pipeline.sources.fetch import read_range
 from ottla.pipeline.sources.text_rows import UnreadableRows, csv_rows, json_lines
 from ottla.pipeline.stores.store import Store
+from ottla.pipeline.years import outside_years
 
 BATCH_ROWS = 10_000
 FORMATS: Mapping[str, tuple[str, ...]] = {
@@ -144,7 +145,7 @@ class FileRows:
         if shape.value_column is not None or "value" in names:
             columns["value"] = _bytes(path, batch, shape.value_column or "value")
         else:
-            columns["value"] = pa.array([_json(row) for row in _python_rows(batch)], pa.string())
+            columns["value"] = pa.array([_json(row) for row in _python_rows(path, batch)], pa.string())
         key_column = shape.key_column or ("key" if "key" in names else None)
         if key_column is not None:
             columns["key"] = _bytes(path, batch, key_column)
@@ -280,19 +281,32 @@ def _bytes(path: _File, batch: pa.RecordBatch, name: str) -> pa.Array:
         return column.cast(pa.large_binary())
     if isinstance(column.type, pa.UuidType):
         return pa.array([None if each is None else str(each) for each in column.to_pylist()], pa.large_string())
+    if outside_years(column).any():
+        raise _out_of_years(path, name)
     return _read(path, lambda: column.cast(pa.large_string()))
 
 
-def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """As JSON has them: a map is an object, and a time keeps its nanoseconds, which Python's has no room for."""
-    kinds = {field.name: field.type for field in batch.schema}
-    changed = {name: kind for name, kind in kinds.items() if _is_special(kind)}
-    if not changed:
-        return list(batch.to_pylist())
-    columns = {name: batch.column(name).to_pylist() for name in kinds if name not in changed}
-    for name, kind in changed.items():
-        columns[name] = [_plain(value, kind) for value in batch.column(name)]
-    return [dict(zip(kinds, row, strict=True)) for row in zip(*(columns[name] for name in kinds), strict=True)]
+def _python_rows(path: _File, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """As JSON has them: a map is an object, and a time keeps its nanoseconds, which Python's has no room for. Raises
+    UnreadableRows."""
+    names = batch.schema.names
+    columns = [_python_values(path, batch, name) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _python_values(path: _File, batch: pa.RecordBatch, name: str) -> list[Any]:
+    column = batch.column(name)
+    try:
+        return [_plain(value, column.type) for value in column] if _is_special(column.type) else column.to_pylist()
+    except OverflowError as error:
+        raise _out_of_years(path, name) from error
+
+
+def _out_of_years(path: _File, name: str) -> UnreadableRows:
+    return UnreadableRows(
+        f"{path} has a time in the column {name!r} that is not within the years 1 to 9999: correct it, or make the "
+        "column text"
+    )
 
 
 def _is_special(kind: Any) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -133,13 +134,17 @@ def _key(lines: TextLines, line: str, key_column: str | None) -> str | None:
 
 
 def csv_rows(name: str, stream: Any) -> Iterator[pa.RecordBatch]:
-    """Every value is text, so that no later line contradicts what an earlier one looked like. Raises UnreadableRows."""
+    """Every value is text, so that no later line contradicts what an earlier one looked like. Raises UnreadableRows.
+
+    An empty cell is null, and a quoted empty one is empty text, as where CSV is loaded.
+    """
     lines = TextLines(name, stream, "")
     rows = _csv_rows(lines)
     with _large_cells():
-        _, names = next(rows, (0, None))
-    if names is None:
+        _, header = next(rows, (0, None))
+    if header is None:
         raise UnreadableRows(f"{name} is empty, and its first line should name the columns")
+    names = [name or "" for name in header]
     if len(names) == 1 and (other := next((one for one in ";\t|" if one in names[0]), None)) is not None:
         raise lines.malformed(1, f"names one column, {names[0]!r}: separate cells by commas in place of {other!r}")
     lines.row_chars = 0
@@ -153,16 +158,23 @@ def csv_rows(name: str, stream: Any) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, names)
 
 
-def _csv_rows(lines: TextLines) -> Iterator[tuple[int, list[str]]]:
-    """Where a row begins, and its cells; empty lines are left out."""
-    reader = csv.reader(iter(lines), strict=True)
+_Row = tuple[int, Sequence[str | None]]
+"""Where a row begins, and its cells."""
+_CELL = re.compile(r'("[^"]*+(?:""[^"]*+)*+"|[^,]*)(?:,|\Z)')
+
+
+def _csv_rows(lines: TextLines) -> Iterator[_Row]:
+    """Empty lines are left out."""
+    texts: list[str] = []
+    reader = csv.reader(_noted(lines, texts), strict=True)
     first = 1
     try:
         for row in reader:
             if row:
-                yield first, row
+                yield first, _with_nulls(row, texts)
             else:
                 lines.row_chars = 0
+            texts.clear()
             first = lines.number + 1
     except csv.Error as error:
         if "unexpected end of data" in str(error):
@@ -170,7 +182,24 @@ def _csv_rows(lines: TextLines) -> Iterator[tuple[int, list[str]]]:
         raise lines.malformed(lines.number, f"is no CSV: {error}; mend that") from error
 
 
-def _of_width(rows: Iterator[tuple[int, list[str]]], lines: TextLines, width: int) -> Iterator[tuple[int, list[str]]]:
+def _noted(lines: TextLines, texts: list[str]) -> Iterator[str]:
+    """The same lines, which `texts` collects."""
+    for line in lines:
+        texts.append(line)
+        yield line
+
+
+def _with_nulls(row: list[str], texts: Sequence[str]) -> Sequence[str | None]:
+    """With None for an empty cell without quotes, of which the reader does not tell; `texts`: the lines of the row."""
+    if "" not in row:
+        return row
+    text = "".join(texts).rstrip("\r\n")
+    if '""' not in text:
+        return [cell or None for cell in row]
+    return [cell or ("" if found[1] else None) for cell, found in zip(row, _CELL.finditer(text), strict=False)]
+
+
+def _of_width(rows: Iterator[_Row], lines: TextLines, width: int) -> Iterator[_Row]:
     for first, row in rows:
         if len(row) != width:
             raise lines.malformed(

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from ottla.pipeline.access_log import LINE_PATTERN
 from ottla.pipeline.transform.decoder import DecodedValues, decode_by_halves
-from ottla.pipeline.transform.regex_decoder import extract_groups, null_if
+from ottla.pipeline.transform.regex_decoder import extract_groups
+from ottla.pipeline.transform.text_cast import null_if
 
 SCHEMA = pa.schema(
     [

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from ottla.pipeline.transform.avro_schema import AvroSchema, AvroSchemaError, parse_avro
+from ottla.pipeline.transform.avro_schema import VALUE, AvroSchema, AvroSchemaError, parse_avro
 from ottla.pipeline.transform.decoder import DecodedValues
 from ottla.pipeline.transform.registry import RegisteredSchema, SchemaRegistry
 from ottla.pipeline.transform.rows import decode_rows, most_cells
@@ -50,7 +50,7 @@ class AvroDecoder:
             raise ValueError(f"the value is not written by its schema: {told}") from error
         if file.tell() != len(value):
             raise ValueError(f"the value goes on for {len(value) - file.tell()} bytes behind the record of its schema")
-        return dict(found)
+        return dict(found[VALUE] or {})
 
     def _find(self, number: SchemaId) -> AvroSchema:
         """Raises ValueError for an id or a schema that no value can be read by."""

@@ -4,6 +4,9 @@ Null joined with one other type is that type; int and long make long, float and 
 union, or with a name that no table has, has no column. Times of day, durations and nanoseconds are the numbers and
 bytes that they are stored as.
 
+Values of a union have the columns of all its records, where a field that a record lacks is null. Of two types for one
+field the wider one counts, or else that of the first record. A null of the union is a row of nulls, like a tombstone.
+
 Hostile values: fastavro neither bounds its recursion nor what an array of items without bytes claims to hold, so no
 value is read by a schema that contains itself or has such an array, nor one whose items have many fields without bytes,
 each of which is an object of Python.
@@ -14,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import fastavro
@@ -21,6 +25,7 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
 from ottla.pipeline.transform.columns import FieldCount, usable_names
+from ottla.pipeline.transform.widening import adapted
 
 MAX_DEPTH = 64
 MAX_DECIMAL_DIGITS = 38
@@ -46,6 +51,10 @@ _LOGICAL_TYPES = {
 }
 _PROMOTED = ((frozenset({"int", "long"}), pa.int64()), (frozenset({"float", "double"}), pa.float64()))
 
+VALUE = "value"
+_ROOT = "Root_of_Ottla"
+"""The name of the record around a value: a union as it is can't refer to named types of other schemas."""
+
 Schema = str | list[Any] | dict[str, Any]
 
 
@@ -55,7 +64,7 @@ class AvroSchemaError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A record that values are written by: for fastavro, and as columns."""
+    """What values are written by: for fastavro, as a record with the field VALUE alone, and as columns."""
 
     parsed: Schema
     fields: pa.Schema
@@ -67,15 +76,17 @@ def parse_avro(text: str, references: Iterable[str] = ()) -> AvroSchema:
     try:
         for reference in references:
             fastavro.parse_schema(_without_other_logical_types(json.loads(reference)), named_schemas=named)
-        parsed = fastavro.parse_schema(_without_other_logical_types(json.loads(text)), named_schemas=named)
+        value = {"name": VALUE, "type": _without_other_logical_types(json.loads(text))}
+        whole = {"type": "record", "name": _ROOT, "fields": [value]}
+        parsed = fastavro.parse_schema(whole, named_schemas=named)
     except (ValueError, TypeError, LookupError, RecursionError, SchemaParseException, UnknownType) as error:
         raise AvroSchemaError(f"it is no Avro schema: {error}") from error
-    if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise AvroSchemaError("it is the schema of no record, so its values have no fields")
     walk = _Walk(named)
-    walk.require_bounded(parsed, frozenset(), 0)
-    type_ = walk.type(parsed)
-    return AvroSchema(parsed, pa.schema(list(type_)) if type_ is not None else pa.schema([]))
+    root = parsed["fields"][0]["type"]
+    records = walk.records(root)
+    walk.require_bounded(root, frozenset(), 0)
+    type_ = reduce(adapted, (found for record in records if (found := walk.type(record)) is not None), pa.struct([]))
+    return AvroSchema(parsed, pa.schema(list(type_)))
 
 
 def _without_other_logical_types(schema: Any, depth: int = 0) -> Any:
@@ -113,6 +124,16 @@ class _Walk:
 
     def _resolved(self, schema: Schema) -> Schema:
         return self._named.get(schema, schema) if isinstance(schema, str) else schema
+
+    def records(self, root: Schema) -> list[Schema]:
+        """The record that a schema is, or the records of a union. Raises AvroSchemaError for other schemas."""
+        branches = [self._resolved(one) for one in (root if isinstance(root, list) else [root])]
+        found: list[Schema] = [one for one in branches if isinstance(one, dict) and one["type"] == "record"]
+        if not found:
+            raise AvroSchemaError("it is the schema of no record, so its values have no fields")
+        if len(found) + branches.count("null") < len(branches):
+            raise AvroSchemaError("it is a union of records and other types, whose values have no fields")
+        return found
 
     def require_bounded(self, schema: Schema, entered: frozenset[str], depth: int) -> None:
         """Raise AvroSchemaError for a type that contains itself or is nested too deep, and for an array whose items

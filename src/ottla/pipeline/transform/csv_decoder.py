@@ -1,8 +1,8 @@
 """Values that are one row of CSV each (RFC 4180), by pyarrow's CSV reader; a quoted field may hold line breaks.
 
 Values are joined by line feeds, which is safe since each is seen to be one row that ends outside of quotes. A quote
-inside a field that does not begin with one is text. An empty field is null, a quoted empty one is empty text. There is
-no header: the schema names the columns.
+inside a field that does not begin with one is text. An empty field is null, a quoted empty one is empty text in a
+column of text. There is no header: the schema names the columns.
 """
 
 from __future__ import annotations
@@ -18,20 +18,40 @@ import pyarrow.csv
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.decoder import DecodedValues, decode_by_halves
-from ottla.pipeline.transform.regex_decoder import null_if, require_castable
+from ottla.pipeline.transform.fit import is_exact_double
+from ottla.pipeline.transform.text_cast import all_match, cast_field, null_if, require_castable
 
 _FIELD = r'(?:"(?:[^"]|"")*"|[^",\r\n][^,\r\n]*|)'
 _ROW = rf"(?s)\A{_FIELD}(?:,{_FIELD})*\z"
 """It leaves no quote open, and breaks lines in quotes only."""
 _LINE_END = r"\r?\n\z"
+_INTEGER = r"\A(?:0|-?[1-9][0-9]*)\z"
+_NUMBER = r"\A(?:0|-?[1-9][0-9]*|-?(?:0|[1-9][0-9]*)\.[0-9]+)\z"
+_WRITTEN_DOUBLE = r"\A-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\z"
+_BOOLEANS = (r"\A(?:true|false)\z", r"\A(?:True|False)\z", r"\A(?:TRUE|FALSE)\z")
+_PLAIN = (
+    (pa.types.is_integer, _INTEGER),
+    (pa.types.is_floating, _WRITTEN_DOUBLE),
+    (pa.types.is_boolean, "|".join(_BOOLEANS)),
+)
+"""How values of an inferred column are written, by the kind of its type."""
+DOUBLE_DIGITS = 17
+"""Significant digits that tell any double from any other."""
+MOST_WHOLE_DIGITS = 308
+"""Before the point of a double."""
 _PARSE = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
 
 
 @dataclass(frozen=True, slots=True)
 class CsvDecoder:
-    """`schema`: the columns in the order of the fields; a row has exactly as many."""
+    """`schema`: the columns in the order of the fields; a row has exactly as many.
+
+    `is_inferred`: the types are those of a sample, so a number that is not written plainly, such as `007`, is bad: the
+    column may be one of codes.
+    """
 
     schema: pa.Schema
+    is_inferred: bool = False
 
     def __post_init__(self) -> None:
         """Raises OperatorError for no columns, and for a type that is not read from text."""
@@ -65,7 +85,14 @@ class CsvDecoder:
             raise ValueError(str(error).replace("Row #1: ", "")) from error
         if table.num_rows != len(values):
             raise ValueError("the value is not one row")
-        return table.combine_chunks().to_batches()[0]
+        batch = table.combine_chunks().to_batches()[0]
+        return pa.RecordBatch.from_arrays(list(map(self._column, batch.columns, self.schema)), schema=self.schema)
+
+    def _column(self, text: pa.Array, column: pa.Field) -> pa.Array:
+        if self.is_inferred:
+            _require_plain(null_if(text, ""), column)
+        is_text = pa.types.is_string(column.type)
+        return cast_field(text if is_text else pc.ascii_trim(text, " \t"), column)
 
     def _read(self, buffer: pa.Buffer) -> pa.Table:
         return pyarrow.csv.read_csv(
@@ -75,8 +102,21 @@ class CsvDecoder:
             ),
             parse_options=_PARSE,
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types=self.schema, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+                column_types=dict.fromkeys(self.schema.names, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
             ),
+        )
+
+
+def _require_plain(text: pa.Array, column: pa.Field) -> None:
+    """Raises ValueError for a text that is not written as values of an inferred column are."""
+    pattern = next((pattern for is_kind, pattern in _PLAIN if is_kind(column.type)), None)
+    if pattern is not None and not all_match(text, pattern):
+        raise ValueError(
+            f"the field {column.name!r} has the type {column.type} by a sample of the records, and a value in it is "
+            "written in another form; name the types with --schema"
         )
 
 
@@ -84,6 +124,9 @@ def infer_csv_schema(values: pa.Array) -> pa.Schema:
     """Columns `c0`, `c1`, ... of the commonest number of fields in a sample, typed as all of its rows allow.
 
     Types are int64, double, bool and string: what looks like a time in a sample may be something else further on.
+    A column is a number only if each value of the sample is written as a plain one: digits without leading zeros, with
+    a minus and decimals at most. So codes stay text: `02134`, `+4930123`, `0x1A`, `1e5`, `nan`. Numbers that a double
+    would round stay text, too.
     """
     widths = [_width(value) for value in values.drop_null().to_pylist()]
     if not any(widths):
@@ -104,13 +147,39 @@ def _width(value: bytes) -> int:
 
 
 def _narrowest(text: pa.Array) -> pa.DataType:
-    known = null_if(text, "")
-    if known.null_count == len(known):
+    known = pc.unique(null_if(text, "").drop_null())
+    if not len(known):
         return pa.string()
-    for type_ in (pa.int64(), pa.float64(), pa.bool_()):
-        try:
-            known.cast(type_)
-        except ValueError:
-            continue
-        return type_
-    return pa.string()
+    if all_match(known, _INTEGER) and _castable(known, pa.int64()):
+        return pa.int64()
+    if all_match(known, _NUMBER) and _fit_doubles(known):
+        return pa.float64()
+    return pa.bool_() if any(all_match(known, pattern) for pattern in _BOOLEANS) else pa.string()
+
+
+def _castable(text: pa.Array, type_: pa.DataType) -> bool:
+    try:
+        text.cast(type_)
+    except ValueError:
+        return False
+    return True
+
+
+def _fit_doubles(numbers: pa.Array) -> bool:
+    """Whether doubles hold all digits of whole numbers, and as many digits of fractions as a double has.
+
+    Zeros at the end of fractions count as digits, as in the versions 1.9 and 1.10, unless all fractions are equally
+    long, as those of prices are.
+    """
+    lengths: set[int] = set()
+    is_padded = False
+    for number in numbers.to_pylist():
+        whole, _, fraction = number.lstrip("-").partition(".")
+        if len((whole + fraction).strip("0")) > DOUBLE_DIGITS or len(whole) > MOST_WHOLE_DIGITS:
+            return False
+        if not is_exact_double(int(whole)):
+            return False
+        if fraction:
+            lengths.add(len(fraction))
+            is_padded |= fraction.endswith("0") and fraction != "0"
+    return not is_padded or len(lengths) == 1

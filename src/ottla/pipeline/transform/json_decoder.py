@@ -6,15 +6,18 @@ in a string, where a line feed has to be escaped. So as many objects as values m
 
 Fields without a column are passed over, absent ones are null. A field that is there twice makes the value bad where it
 has a column. NaN and Infinity are taken as floating point numbers, as Python and Java writers have them. A number is
-never rounded into an integer column, nor is text read as a number. The reader keeps its own stack, so nesting costs no
-recursion; what it passes over has no depth limit but the value's size.
+never rounded into an integer column, nor is text read as a number. Times are text in ISO 8601, in UTC where they name
+no zone; digits of a second beyond the column's unit are cut. A byte order mark in front of a value is left out. The
+reader keeps its own stack, so nesting costs no recursion; what it passes over has no depth limit but the value's size.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -23,22 +26,50 @@ import pyarrow.json
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.decoder import MAX_CELLS, DecodedValues, cell_count, decode_by_halves, item_cells
+from ottla.pipeline.transform.fit import (
+    FIRST_ROUNDED,
+    decimal_misfit,
+    field_at,
+    first_misfit,
+    has_float_from,
+    is_exact_double,
+    number_misfit,
+    parse_integer,
+    parse_number,
+    shown,
+)
 from ottla.pipeline.transform.schema_ids import id_length, without_ids
+from ottla.pipeline.transform.text_cast import cast_json_time
 
 _OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
 _PLACEHOLDER = pa.schema([("\0", pa.null())])
 """What the reader is asked for where no field has a column: without one it does not tell how many objects there are."""
-_KINDS = ((bool, "true or false"), ((int, float), "a number"), (str, "text"), (list, "an array"), (dict, "an object"))
-READ_AS_TEXT = (pa.types.is_date, pa.types.is_time)
-"""Types that the reader takes for numbers; they are read as text in ISO 8601 and cast."""
+_KINDS = (
+    (bool, "true or false"),
+    ((int, float, Decimal), "a number"),
+    (str, "text"),
+    (list, "an array"),
+    (dict, "an object"),
+)
+DECIMAL_END = 10**38
+"""Integers from there on fit no decimal, so their columns are inferred as doubles."""
+_BOM = "\ufeff"
+WIDEST_DECIMAL = 76
+"""Digits of the decimals that are asked for: the reader does not check all digits of a narrower one, a cast does."""
+READ_AS_TEXT = (pa.types.is_date, pa.types.is_time, pa.types.is_timestamp)
+"""Types that are read as text in ISO 8601 and cast: the reader takes dates for numbers, and refuses nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonDecoder:
-    """`schema`: the fields that have columns, nested ones too. `has_ids`: the values are those of a schema registry."""
+    """`schema`: the fields that have columns, nested ones too. `has_ids`: the values are those of a schema registry.
+
+    `is_inferred`: the types are those of a sample, so an integer that a double would round is bad: it may be an id.
+    """
 
     schema: pa.Schema
     has_ids: bool = False
+    is_inferred: bool = False
     _row_cells: int = field(init=False, repr=False, compare=False)
     _item_cells: int = field(init=False, repr=False, compare=False)
 
@@ -61,12 +92,21 @@ class JsonDecoder:
         return decode_by_halves(values, self.schema, self._parse, self._defect)
 
     def _parse(self, values: pa.Array) -> pa.RecordBatch:
-        if self.has_ids:
-            values = without_ids(values)
+        batch = self._read(without_ids(values) if self.has_ids else values)
+        limit = FIRST_ROUNDED if self.is_inferred else math.inf
+        if any(has_float_from(column, limit) for column in batch.columns):
+            reason = next((reason for value in values.to_pylist() if (reason := self._defect(value))), None)
+            if reason:
+                raise ValueError(reason)
+        return batch
+
+    def _read(self, values: pa.Array) -> pa.RecordBatch:
         text = values.cast(pa.string())
+        if pc.any(pc.starts_with(text, _BOM)).as_py():
+            text = pc.replace_substring_regex(text, rf"\A{_BOM}", "")
         if len(values) == 1 and (reason := self._excess(values[0].as_py())):
             raise ValueError(reason)
-        if not pc.all(pc.match_substring_regex(values, _OBJECT)).as_py():
+        if not pc.all(pc.match_substring_regex(text, _OBJECT)).as_py():
             raise ValueError("the value is no JSON object")
         lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(text)], pa.int32()), text), "\n")
         buffer = lines[0].as_buffer()
@@ -81,8 +121,13 @@ class JsonDecoder:
             raise ValueError(str(error).removesuffix(" in row 0")) from error
         if table.num_rows != len(values):
             raise ValueError("the value holds several JSON objects")
-        table = table.select(self.schema.names).cast(self.schema)
-        return one_batch(table, len(values))
+        batch = one_batch(table.select(self.schema.names), len(values))
+        if not self.schema.names:
+            return batch
+        columns = [
+            _cast(column.name, found, column.type) for found, column in zip(batch.columns, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _excess(self, value: bytes) -> str | None:
         """Why a value would take too much memory: its braces are counted first, though some may be text, or passed
@@ -106,14 +151,15 @@ class JsonDecoder:
         if reason := self._excess(value[start:]):
             return reason
         try:
-            found = json.loads(value[start:])
+            found = json.loads(value[start:], parse_float=parse_number, parse_int=parse_integer)
         except UnicodeDecodeError as error:
             return f"the value is not UTF-8: {error.reason} at byte {error.start}"
         except json.JSONDecodeError as error:
             return None if b"Inf" in value else f"the value is no JSON: {error}"  # the reader takes Inf, Python doesn't
         except (ValueError, RecursionError):  # more digits or levels than Python takes
             return None
-        return _misfit("", found, pa.struct(list(self.schema)))
+        check = _inferred_misfit if self.is_inferred else _misfit
+        return first_misfit("", found, pa.struct(list(self.schema)), check)
 
 
 def _cell_counter(type_: pa.DataType) -> Callable[[Any], int]:
@@ -145,11 +191,35 @@ def _read_type(type_: pa.DataType) -> pa.DataType:
     """What the reader is asked for to get a type."""
     if any(test(type_) for test in READ_AS_TEXT):
         return pa.string()
+    if pa.types.is_decimal(type_):
+        return pa.decimal256(WIDEST_DECIMAL, type_.scale)
     if pa.types.is_struct(type_):
         return pa.struct([(part.name, _read_type(part.type)) for part in type_])
     if pa.types.is_list(type_):
         return pa.list_(_read_type(type_.value_type))
     return type_
+
+
+def _cast(path: str, found: pa.Array, type_: pa.DataType) -> pa.Array:
+    """What the reader gave as the type that it was asked for. Raises ValueError."""
+    if found.type == type_:
+        return found
+    if pa.types.is_struct(type_):
+        parts = [_cast(f"{path}.{part.name}", found.field(number), part.type) for number, part in enumerate(type_)]
+        return pa.StructArray.from_arrays(parts, fields=list(type_), mask=found.is_null())
+    if pa.types.is_list(type_):
+        inner = _cast(f"{path}[]", found.values, type_.value_type)
+        return pa.Array.from_buffers(type_, len(found), found.buffers()[:2], found.null_count, found.offset, [inner])
+    return _cast_times(path, found, type_) if pa.types.is_string(found.type) else found.cast(type_)
+
+
+def _cast_times(path: str, found: pa.Array, type_: pa.DataType) -> pa.Array:
+    try:
+        return cast_json_time(found, type_)
+    except ValueError as error:
+        texts = found.drop_null().to_pylist()
+        what = repr(texts[0]) if len(texts) == 1 else "text"
+        raise ValueError(f"{field_at(path)} is {what}, which its column of type {type_} can't hold") from error
 
 
 def _require_readable(name: str, type_: pa.DataType) -> None:
@@ -167,21 +237,34 @@ def _require_readable(name: str, type_: pa.DataType) -> None:
 
 def _misfit(path: str, value: Any, type_: pa.DataType) -> str | None:
     """Why a value can't be in a column of that type, as far as the kind and size of it tell."""
-    if value is None:
-        return None
-    if pa.types.is_struct(type_) and isinstance(value, dict):
-        columns = ((name, one, type_.get_field_index(name)) for name, one in value.items())
-        tests = (_misfit(f"{path}.{name}", one, type_.field(at).type) for name, one, at in columns if at >= 0)
-        return next((reason for reason in tests if reason), None)
-    if pa.types.is_list(type_) and isinstance(value, list):
-        return next((reason for one in value if (reason := _misfit(f"{path}[]", one, type_.value_type))), None)
-    where = f"the field {path.removeprefix('.')!r}" if path else "the value"
+    where = field_at(path) if path else "the value"
     kind = next(text for kinds, text in _KINDS if isinstance(value, kinds))
     if kind not in _kinds_of(type_):
         return f"{where} is {kind}, and its column of type {type_}" if path else f"the value is {kind}, not an object"
-    if pa.types.is_integer(type_) and (isinstance(value, float) or not _fits(value, type_)):
-        return f"{where} is {value}, which its column of type {type_} can't hold"
-    return None
+    if pa.types.is_integer(type_) and not (isinstance(value, int) and _fits(value, type_)):
+        return f"{where} is {shown(value)}, which its column of type {type_} can't hold"
+    if pa.types.is_decimal(type_) and isinstance(value, str):
+        reason = _text_misfit(value, type_)
+    else:
+        reason = number_misfit(value, type_)
+    return f"{where} is {shown(value)}, {reason}" if reason else None
+
+
+def _inferred_misfit(path: str, value: Any, type_: pa.DataType) -> str | None:
+    if pa.types.is_float64(type_) and type(value) is int and abs(value) < DECIMAL_END and not is_exact_double(value):
+        return (
+            f"{field_at(path)} is {value}, which its column of type {type_}, inferred from a sample of the records, "
+            "would round; name the type with --schema"
+        )
+    return _misfit(path, value, type_)
+
+
+def _text_misfit(text: str, type_: pa.DataType) -> str | None:
+    """As `number_misfit`, for a number in quotes. Text that is not a number is left to the reader."""
+    try:
+        return decimal_misfit(Decimal(text), type_)
+    except InvalidOperation:
+        return None
 
 
 def _fits(number: int, type_: pa.DataType) -> bool:

@@ -2,24 +2,32 @@
 
 Kinds are not mixed: integers and other numbers are one kind, numbers and text are not. A field whose values disagree,
 one that was null or empty throughout, and one with a name that no table takes has no column; it stays in the record's
-value. Integers beyond 64 bits make a decimal of 38 digits, and beyond that a double. Text is never taken for a time.
+value. Text is never taken for a time.
+
+Integers beyond 64 bits make a decimal of 38 digits, and beyond that a double. Fractions make a double. Where an integer
+that a double would round, such as an id above 2**53, is beside fractions, both make a decimal: with 18 digits behind
+the point, or as many as the 38 allow beside the largest integer. Numbers that need more make a double, in which a later
+integer that it would round is a dead letter.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from ottla.pipeline.transform.columns import usable_names
+from ottla.pipeline.transform.fit import digit_counts, is_exact_double, parse_number
 
 MAX_FIELDS = 2_000
 """Fields of all levels that are told apart; objects with names made of data would bring ever more."""
 MAX_DEPTH = 32
 INT64 = range(-(1 << 63), 1 << 63)
 DECIMAL_DIGITS = 38
+FRACTION_DIGITS = 18
 
 
 def infer_json_schema(values: Iterable[bytes | None]) -> pa.Schema:
@@ -30,7 +38,7 @@ def infer_json_schema(values: Iterable[bytes | None]) -> pa.Schema:
         if value is None:
             continue
         try:
-            found = json.loads(value)
+            found = json.loads(value, parse_float=parse_number)
         except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
@@ -47,21 +55,26 @@ class _Budget:
 class _Shape:
     """What was seen in one place of many documents."""
 
-    __slots__ = ("element", "fields", "kinds", "largest")
+    __slots__ = ("element", "fields", "fraction_digits", "is_rounded", "kinds", "largest", "whole_digits")
 
     def __init__(self) -> None:
         self.kinds: set[type] = set()
         self.largest = 0
         """The largest magnitude of an integer."""
+        self.whole_digits = 0
+        self.fraction_digits = 0
+        """The most digits before and behind the point."""
+        self.is_rounded = False
+        """Whether a double would round an integer."""
         self.fields: dict[str, _Shape] = {}
         self.element: _Shape | None = None
 
     def add(self, value: Any, budget: _Budget, depth: int) -> None:
         if value is None:
             return
-        self.kinds.add(type(value))
-        if isinstance(value, int):
-            self.largest = max(self.largest, value if value >= 0 else -value - 1)
+        self.kinds.add(float if isinstance(value, Decimal) else type(value))
+        if isinstance(value, int | float | Decimal):
+            self._add_number(value)
         elif depth and isinstance(value, dict):
             for name, inner in value.items():
                 shape = self.fields.get(name)
@@ -76,6 +89,14 @@ class _Shape:
             for inner in value:
                 self.element.add(inner, budget, depth - 1)
 
+    def _add_number(self, value: int | float | Decimal) -> None:
+        if isinstance(value, int):
+            self.largest = max(self.largest, value if value >= 0 else -value - 1)
+            self.is_rounded |= not is_exact_double(value)
+        whole, fraction = digit_counts(Decimal(value)) or (0, 0)
+        self.whole_digits = max(self.whole_digits, whole)
+        self.fraction_digits = max(self.fraction_digits, fraction)
+
     def type(self) -> pa.DataType | None:
         """None where there is no column to be had."""
         if self.kinds == {dict}:
@@ -88,7 +109,7 @@ class _Shape:
         if self.kinds == {int}:
             return self._integer()
         if self.kinds in ({float}, {int, float}):
-            return pa.float64()
+            return self._number()
         if self.kinds == {str}:
             return pa.string()
         return pa.bool_() if self.kinds == {bool} else None
@@ -97,3 +118,10 @@ class _Shape:
         if self.largest in INT64:
             return pa.int64()
         return pa.decimal128(DECIMAL_DIGITS, 0) if self.largest < 10**DECIMAL_DIGITS else pa.float64()
+
+    def _number(self) -> pa.DataType:
+        """For fractions, and for integers beside them."""
+        scale = max(self.fraction_digits, min(FRACTION_DIGITS, DECIMAL_DIGITS - self.whole_digits))
+        if self.is_rounded and self.whole_digits + scale <= DECIMAL_DIGITS:
+            return pa.decimal128(DECIMAL_DIGITS, scale)
+        return pa.float64()

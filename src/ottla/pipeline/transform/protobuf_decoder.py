@@ -2,7 +2,8 @@
 
 Fields without presence are there with their default, others are null where the message has none. Unsigned 64-bit
 integers are decimals of 20 digits, enums the names of their values, timestamps and wrappers of google.protobuf what
-they stand for. A message type that contains itself has no column. Nesting is bounded by protobuf itself (100 levels).
+they stand for. Inside a message, fields of the same message have no column, however many others are between. Nesting is
+bounded by protobuf itself (100 levels).
 """
 
 from __future__ import annotations
@@ -14,16 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from google.protobuf import (
-    any_pb2,
-    descriptor_pb2,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    struct_pb2,
-    timestamp_pb2,
-    wrappers_pb2,
-)
+from google.protobuf import descriptor_pb2, wrappers_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
@@ -31,6 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from ottla.pipeline.transform.columns import FieldCount, usable_names
 from ottla.pipeline.transform.decoder import MAX_CELLS, DecodedValues
+from ottla.pipeline.transform.protobuf_imports import known_imports
 from ottla.pipeline.transform.registry import RegisteredSchema, SchemaRegistry
 from ottla.pipeline.transform.rows import decode_rows, most_cells
 from ottla.pipeline.transform.schema_ids import SchemaId, id_length, schema_id
@@ -39,7 +32,6 @@ MAX_LEVELS = 100
 """Of messages inside messages, as protobuf itself reads them."""
 MAX_INDEXES = 100
 """Levels of messages inside messages that a value may name in front of itself."""
-_WELL_KNOWN = (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
 _TYPES = {
     FieldDescriptor.CPPTYPE_INT32: pa.int32(),
     FieldDescriptor.CPPTYPE_INT64: pa.int64(),
@@ -90,14 +82,12 @@ def message_of_file(descriptor_set: bytes, name: str | None) -> Descriptor:
 
 
 def _pool(files: Iterable[Any]) -> DescriptorPool:
-    """Raises ProtobufSchemaError unless each file comes behind those that it imports."""
+    """Raises ProtobufSchemaError unless each file comes behind those that it imports; OperatorError for a package that
+    is missing."""
     pool = DescriptorPool()
     given = {file.name: file for file in files}
-    for module in _WELL_KNOWN:
-        if module.DESCRIPTOR.name not in given:
-            pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
     try:
-        for file in given.values():
+        for file in (*known_imports(given.values()), *given.values()):
             pool.AddSerializedFile(file.SerializeToString())
     except (TypeError, KeyError, ValueError) as error:
         raise ProtobufSchemaError(f"its files don't fit together: {error}") from error
@@ -163,14 +153,16 @@ class _Room:
             raise ValueError(f"its messages have more than {MAX_CELLS:,} fields, absent ones too")
 
 
-def _reader(message: Descriptor, type_: pa.StructType, room: _Room) -> Convert:
-    """From a message to a dictionary of the fields of a struct."""
+def _reader(message: Descriptor, type_: pa.StructType, room: _Room, entered: frozenset[str] = frozenset()) -> Convert:
+    """From a message to a dictionary of the fields of a struct. `entered`: the messages around it, as `_struct_type`
+    has them, so that both leave out the same fields of messages that contain themselves."""
     plan = []
+    inside = entered | {message.full_name}
     for name in (one.name for one in type_):
         part = message.fields_by_name.get(name)
-        inner = _field_type(part, frozenset({message.full_name}), FieldCount()) if part is not None else None
+        inner = _field_type(part, inside, FieldCount()) if part is not None else None
         if part is not None and inner is not None:
-            plan.append((name, part.has_presence, _converter(part, inner, room)))
+            plan.append((name, part.has_presence, _converter(part, inner, room, inside)))
 
     def read(found: Message) -> dict[str, Any]:
         room.take(len(plan))
@@ -182,17 +174,17 @@ def _reader(message: Descriptor, type_: pa.StructType, room: _Room) -> Convert:
     return read
 
 
-def _converter(part: FieldDescriptor, type_: pa.DataType, room: _Room) -> Convert:
+def _converter(part: FieldDescriptor, type_: pa.DataType, room: _Room, entered: frozenset[str]) -> Convert:
     if _is_map(part):
-        value = _single_converter(part.message_type.fields_by_name["value"], type_.item_type, room)
+        value = _single_converter(part.message_type.fields_by_name["value"], type_.item_type, room, entered)
         return lambda found: [(key, value(found[key])) for key in found]
     if part.is_repeated:
-        single = _single_converter(part, type_.value_type, room)
+        single = _single_converter(part, type_.value_type, room, entered)
         return lambda found: [single(one) for one in found]
-    return _single_converter(part, type_, room)
+    return _single_converter(part, type_, room, entered)
 
 
-def _single_converter(part: FieldDescriptor, type_: pa.DataType, room: _Room) -> Convert:
+def _single_converter(part: FieldDescriptor, type_: pa.DataType, room: _Room, entered: frozenset[str]) -> Convert:
     if part.enum_type is not None:
         names = {number: value.name for number, value in part.enum_type.values_by_number.items()}
         return lambda number: names.get(number, str(number))
@@ -202,7 +194,7 @@ def _single_converter(part: FieldDescriptor, type_: pa.DataType, room: _Room) ->
         return lambda found: found.ToDatetime()
     if part.message_type.full_name in _WRAPPERS:
         return lambda found: found.value
-    return _reader(part.message_type, type_, room)
+    return _reader(part.message_type, type_, room, entered)
 
 
 @dataclass(slots=True)

@@ -13,12 +13,8 @@ from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.transform.columns import RESERVED_COLUMNS, column_name
 from ottla.pipeline.transform.decoder import MAX_CELLS, Decoder
 from ottla.pipeline.transform.schema_ids import IdLength, encoded_values
+from ottla.pipeline.years import has_times, outside_years
 from ottla.record.batch import NO_TIMESTAMP
-
-FIRST_DAY, END_DAY = -719_162, 2_932_897
-"""Of the years 1 to 9999, in days from the epoch: tables and many readers of them fail on others."""
-DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
-"""By the unit of a timestamp; those of nanoseconds reach over some hundred years only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +65,9 @@ def _out_of_years(rows: pa.RecordBatch) -> dict[int, str]:
     """Places of rows with a day or time in a column that is in none of the years that all readers know."""
     found: dict[int, str] = {}
     for column in rows.schema:
-        if column.name in SCHEMA.names:
+        if column.name in SCHEMA.names or not has_times(column.type):
             continue  # a record's own time is in bounds
-        if pa.types.is_date32(column.type):
-            days, day = rows.column(column.name).cast(pa.int32()), 1
-        elif pa.types.is_timestamp(column.type) and column.type.unit in DAY:
-            days, day = rows.column(column.name).cast(pa.int64()), DAY[column.type.unit]
-        else:
-            continue
-        within = pc.and_(pc.greater_equal(days, FIRST_DAY * day), pc.less(days, END_DAY * day))
-        for place in np.flatnonzero(~np.asarray(pc.fill_null(within, fill_value=True))).tolist():
+        for place in np.flatnonzero(outside_years(rows.column(column.name))).tolist():
             found.setdefault(place, f"the column {column.name!r} has a time that is not within the years 1 to 9999")
     return found
 

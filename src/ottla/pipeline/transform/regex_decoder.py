@@ -15,6 +15,7 @@ import re2
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.decoder import DecodedValues, decode_by_halves
+from ottla.pipeline.transform.text_cast import cast_field, require_castable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class RegexDecoder:
     def _parse(self, values: pa.Array) -> pa.RecordBatch:
         groups = extract_groups(values, self.pattern)
         return pa.RecordBatch.from_arrays(
-            [cast_text(groups.field(column.name), column.type) for column in self.schema], schema=self.schema
+            [cast_field(groups.field(column.name), column) for column in self.schema], schema=self.schema
         )
 
 
@@ -51,16 +52,6 @@ def extract_groups(values: pa.Array, pattern: str) -> pa.StructArray:
     if groups.null_count:
         raise ValueError("the value does not match the pattern")
     return groups
-
-
-def cast_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Raises ValueError (ArrowInvalid) for a text that is no value of the type."""
-    return text if text.type == type_ else null_if(text, "").cast(type_)
-
-
-def null_if(text: pa.Array, absent: str) -> pa.Array:
-    """The same with nulls in place of `absent`."""
-    return pc.if_else(pc.equal(text, absent), None, text)
 
 
 def group_names(pattern: str) -> Sequence[str]:
@@ -80,13 +71,3 @@ def group_names(pattern: str) -> Sequence[str]:
             "groups, each named as in (?P<status>[0-9]+); groups without a column are written (?:...)"
         )
     return names
-
-
-def require_castable(column: pa.Field) -> None:
-    """Raises OperatorError for a type that is not read from text."""
-    try:
-        pa.array([], pa.string()).cast(column.type)
-    except pa.ArrowNotImplementedError as error:
-        raise OperatorError(
-            f"the schema has the column {column.name!r} of type {column.type}, which is not read from text"
-        ) from error

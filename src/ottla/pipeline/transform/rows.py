@@ -5,12 +5,14 @@ An object of Python takes some hundred times the bytes that it was read from, so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from ottla.pipeline.transform.decoder import DecodedValues, cell_count, decode_by_halves, item_cells
+from ottla.pipeline.transform.fit import field_at, first_misfit, has_float_from, number_misfit, shown
 
 ReadRow = Callable[[bytes], dict[str, Any]]
 """The fields of one value; raises ValueError when it is bad."""
@@ -42,7 +44,21 @@ def decode_rows(values: pa.Array, schema: pa.Schema, read: ReadRow) -> DecodedVa
 
 def _to_batch(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     """Raises ValueError when a column can't hold what a row has for it."""
+    type_ = pa.struct(list(schema))
     try:
-        return pa.RecordBatch.from_struct_array(pa.array(rows, pa.struct(list(schema))))
-    except (TypeError, OverflowError) as error:  # ArrowTypeError is a TypeError
-        raise ValueError(str(error)) from error
+        batch = pa.RecordBatch.from_struct_array(pa.array(rows, type_))
+    except (TypeError, ValueError, OverflowError) as error:  # ArrowTypeError is a TypeError
+        raise ValueError(_misfit(rows, type_) or str(error)) from error
+    if any(has_float_from(column, math.inf) for column in batch.columns) and (reason := _misfit(rows, type_)):
+        raise ValueError(reason)
+    return batch
+
+
+def _misfit(rows: list[dict[str, Any]], type_: pa.DataType) -> str | None:
+    """The first number that has no place in its column."""
+    return next((reason for row in rows if (reason := first_misfit("", row, type_, _number_misfit))), None)
+
+
+def _number_misfit(path: str, value: Any, type_: pa.DataType) -> str | None:
+    reason = number_misfit(value, type_)
+    return f"{field_at(path)} is {shown(value)}, {reason}" if reason else None

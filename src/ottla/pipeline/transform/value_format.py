@@ -64,7 +64,7 @@ class JsonFormat:
         return with_fields(held, infer_json_schema(map(self._document, values)))
 
     def decoder(self, fields: pa.Schema) -> Decoder:
-        return JsonDecoder(fields, self.has_ids)
+        return JsonDecoder(fields, self.has_ids, self.is_inferred)
 
     def _document(self, value: bytes) -> bytes | None:
         """A value behind its id; None when it has none, and will be found bad."""
@@ -92,7 +92,7 @@ class CsvFormat:
         return infer_csv_schema(pa.chunked_array(samples.values(), pa.binary()).combine_chunks())
 
     def decoder(self, fields: pa.Schema) -> Decoder:
-        return CsvDecoder(fields)
+        return CsvDecoder(fields, self.is_inferred)
 
 
 @dataclass(frozen=True, slots=True)
