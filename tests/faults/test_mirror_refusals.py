@@ -106,6 +106,7 @@ def test_new_topics_accept_what_the_source_accepted(servers, topic) -> None:
     """By its broker's settings, not its own; records are older in the target than they were in the source."""
     source, target = servers
     kept = [record for setting, (_, record) in KINDS.items() if setting != "socket.request.max.bytes"]
+    kept.append(good()._replace(timestamp_ms=-DAY_MS))
     fill(source, topic, [batch(good(), record, good(), codec="zstd") for record in kept])
     done = mirrored(servers, topic)
     assert done.exit_code == 0, done.stderr

@@ -9,10 +9,10 @@ from ottla.client.cluster import Cluster
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.mirror.copying import PartitionCopy, Step, Write, size_of
 from ottla.mirror.progress import Run
-from ottla.mirror.refusals import BURST, SKIP, WINDOW_S, Refusals, explained, remedy_for
+from ottla.mirror.refusals import BURST, SKIP, WINDOW_S, Refusals, explained, remedy_for, require_readable
 from ottla.mirror.routes import MAX_LONG, Route, TargetSettings, admitting_settings
 from ottla.mirror.translation import RouteMap
-from ottla.record.batch import BatchView, Record
+from ottla.record.batch import HEADER_SIZE, BatchView, Record
 from ottla.record.builder import RecordData, build_batch
 
 AFTER, BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
@@ -109,11 +109,25 @@ def test_error_of_a_whole_topic_names_its_setting(code: ErrorCode, words: str) -
     assert words in found.message
 
 
+def test_unreadable_batch_is_reported_with_its_offsets() -> None:
+    """Apache Kafka answers with UNKNOWN_SERVER_ERROR and no reason."""
+    damaged = build_batch([RecordData(5, b"k", b"v")] * 3, compression="gzip")
+    damaged[HEADER_SIZE:] = bytes(len(damaged) - HEADER_SIZE)
+    step = Step(5, 12, (_write(5, [b"a"]), Write(1, BatchView(damaged), (), range(7, 10))))
+    with pytest.raises(KafkaError, match="offsets 7 to 9 of t-1 of the source is damaged"):
+        require_readable(ROUTE, step)
+
+
+def _write(first: int, values: list[bytes]) -> Write:
+    built = BatchView(build_batch([RecordData(5, b"k", value) for value in values]))
+    return Write(1, built, (), range(first, first + len(values)))
+
+
 class RefusingProducer(BatchProducer):
     """Refuses every batch, without a broker."""
 
     def __init__(self) -> None:
-        self.sizes: list[int] = []
+        pass
 
     def send(self, position: object, batches: object) -> list[int]:
         raise BatchRefused(KafkaError(ErrorCode.POLICY_VIOLATION, "no"), 0, {})
@@ -134,8 +148,7 @@ def test_log_of_skipped_records_is_bounded() -> None:
     now_s = [0.0]
     refusals = Refusals(SilentCluster(), SKIP, lines.append, monotonic=lambda: now_s[0], time_s=lambda: NOW_S)
     count = 2 * BURST
-    built = BatchView(build_batch([RecordData(5, b"k", b"v")] * count))
-    step = Step(30, 30 + count, (Write(1, built, (), range(30, 30 + count)),))
+    step = Step(30, 30 + count, (_write(30, [b"v"] * count),))
     copy = PartitionCopy(ROUTE, 30, 1, in_step=True)
     written = refusals.write(RefusingProducer(), copy, step)
     assert (written.step.writes, written.base_offsets, written.skipped) == ((), [], count)

@@ -22,7 +22,7 @@ from ottla.client.connection import BrokerUnreachable
 from ottla.client.membership import Membership
 from ottla.client.model import LATEST_TIMESTAMP, FetchResult, Position, TopicInfo
 from ottla.client.outage import Outage, Tell
-from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OperatorError, OttlaError
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.mirror.acls import AclMirror
 from ottla.mirror.copying import PartitionCopy, Step
 from ottla.mirror.groups import GroupMirror
@@ -41,7 +41,17 @@ from ottla.mirror.opening import (
 )
 from ottla.mirror.progress import Progress, Run, map_record, progress_record
 from ottla.mirror.put_back import require_kept
-from ottla.mirror.refusals import STOP, RecordRefused, Refusals, Written, explained, progress_refused
+from ottla.mirror.refusals import (
+    FENCED_ERRORS,
+    PASSING_ERRORS,
+    STOP,
+    RecordRefused,
+    Refusals,
+    Written,
+    explained,
+    progress_refused,
+    require_readable,
+)
 from ottla.mirror.routes import PROGRESS_TOPIC, Origin, Route, chosen_topics, renamed, require_two_clusters
 from ottla.mirror.translation import RouteMap, kept_map, maps_of_topic
 from ottla.record.batch import BatchView
@@ -64,18 +74,6 @@ LAST_WORDS_S = 5.0
 """How long the end may take to abort what is open."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
-
-PASSING_ERRORS = RETRIABLE_ERRORS | {
-    ErrorCode.BROKER_NOT_AVAILABLE,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    ErrorCode.INVALID_TXN_STATE,
-    ErrorCode.OFFSET_OUT_OF_RANGE,
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    ErrorCode.TRANSACTION_ABORTABLE,
-    ErrorCode.UNKNOWN_PRODUCER_ID,
-}
-"""What a new session may not meet again."""
-FENCED_ERRORS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 
 class Settings(NamedTuple):
@@ -394,6 +392,8 @@ class Session:
                 producer.abort()
                 raise
         except KafkaError as error:
+            if error.code == ErrorCode.UNKNOWN_SERVER_ERROR:  # Apache Kafka's answer to records that it cannot read
+                require_readable(copy.route, step)
             raise explained(error, copy.route, step.first_offset) from error
 
     def _send_together(self, producer: BatchProducer, copy: PartitionCopy, step: Step) -> Written:

@@ -13,7 +13,7 @@ from ottla.client.batch_producer import BatchProducer, BatchRefused, RequestTooL
 from ottla.client.cluster import Cluster
 from ottla.client.model import ResourceType
 from ottla.client.outage import Tell
-from ottla.common.errors import ErrorCode, KafkaError, OttlaError
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OttlaError
 from ottla.mirror.copying import PartitionCopy, Step, Write, size_of
 from ottla.mirror.routes import (
     CLEANUP_POLICY,
@@ -26,6 +26,18 @@ from ottla.mirror.routes import (
     Route,
 )
 from ottla.record.batch import Record
+
+PASSING_ERRORS = RETRIABLE_ERRORS | {
+    ErrorCode.BROKER_NOT_AVAILABLE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.OFFSET_OUT_OF_RANGE,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+}
+"""What a new session may not meet again."""
+FENCED_ERRORS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 STOP, SKIP = "stop", "skip"
 MESSAGE_BYTES, DECOMPRESSED_BYTES = RECORD_SIZES
@@ -219,15 +231,30 @@ def _limit_for(code: ErrorCode, record: Record, settings: Mapping[str, str], tim
 
 
 def explained(error: KafkaError, route: Route, offset: int | None = None) -> KafkaError:
-    """The error of a write, which began with a source offset if one is given, with what it depends on if known."""
-    if error.code not in REMEDIES:
+    """The error of a write, which began with a source offset if one is given, with what it depends on if known.
+
+    Errors that another attempt may not meet stay as they are, and so do those of a fenced producer.
+    """
+    remedy = REMEDIES.get(error.code)
+    if remedy is None and error.code in PASSING_ERRORS | FENCED_ERRORS:
         return error
     start = "" if offset is None else f" from offset {offset} on"
-    return KafkaError(
-        error.code,
-        f"topic {route.target!r} of the target does not take {_partition(route)}{start}: {error.message}; "
-        f"{REMEDIES[error.code]}",
-    )
+    sentence = f"topic {route.target!r} of the target does not take {_partition(route)}{start}: {error.message}"
+    return KafkaError(error.code, sentence if remedy is None else f"{sentence}; {remedy}")
+
+
+def require_readable(route: Route, step: Step) -> None:
+    """Raise KafkaError INVALID_RECORD for a batch of the step whose records can't be read, by no consumer either."""
+    for write in step.writes:
+        try:
+            for _ in write.batch.records():
+                pass
+        except KafkaError as error:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"the batch with offsets {write.offsets[0]} to {write.offsets[-1]} of {_partition(route)} is damaged "
+                f"and can't be copied: {error.message}",
+            ) from error
 
 
 def progress_refused(refusal: BatchRefused) -> RecordRefused:
