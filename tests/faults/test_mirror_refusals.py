@@ -16,18 +16,17 @@ from click.testing import CliRunner, Result
 
 from ottla.app.main import cli
 from ottla.client import batch_producer
-from ottla.client.batch_producer import BatchProducer
+from ottla.client.batch_producer import BatchProducer, BatchRefused
 from ottla.client.cluster import Cluster
-from ottla.client.model import LATEST_TIMESTAMP, Position
+from ottla.client.model import LATEST_TIMESTAMP, Position, ResourceType
 from ottla.common.acl import Acl, AclOperation, PatternType, Permission
 from ottla.common.acl import ResourceType as AclResource
 from ottla.mirror.refusals import SKIP
-from ottla.mirror.routes import Route
+from ottla.mirror.routes import PROGRESS_TOPIC, Route
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
 from ottla.testing import Broker
 
-from .mirror_process import copy
 from .test_mirror import PROGRAM, bodies_of, content
 
 NUMBERS = itertools.count()
@@ -107,12 +106,14 @@ def test_new_topics_accept_what_the_source_accepted(servers, topic) -> None:
     source, target = servers
     kept = [record for setting, (_, record) in KINDS.items() if setting != "socket.request.max.bytes"]
     kept.append(good()._replace(timestamp_ms=-DAY_MS))
-    fill(source, topic, [batch(good(), record, good(), codec="zstd") for record in kept])
+    fill(source, topic, [batch(record, good(), good(), codec="zstd") for record in kept])
     done = mirrored(servers, topic)
     assert done.exit_code == 0, done.stderr
     assert content(source, topic) == content(target, f"eu.{topic}")
     with Cluster(source) as here, Cluster(target) as there:
         assert set(bodies_of(there, f"eu.{topic}")) == set(bodies_of(here, topic)), "nothing was compressed again"
+        (size,) = there.describe_configs(ResourceType.TOPIC, PROGRESS_TOPIC, ["max.message.bytes"])
+        assert size.value == "1048588", "progress of many runs is larger than the broker's default"
 
 
 @pytest.mark.parametrize("count", [1, 2], ids=["as they are", "by keys"])
@@ -194,25 +195,31 @@ def test_killed_while_it_skips_it_continues_without_loss_or_double(servers, topi
         done = subprocess.run([*command, "--on-refused", SKIP], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == -9, done.stdout + done.stderr
     assert 0 < len(content(target, topic)[0]) < 40, "all were killed too early or too late"
-    copy(source, target, topic, on_refused=SKIP)
+    done = mirrored(servers, topic, "--rename", "{topic}", "--on-refused", SKIP)
+    assert json.loads(done.stdout)["skipped"] == 20, "those of all runs"
     assert content(target, topic)[0] == [row for row in content(source, topic)[0] if row[0] is not None]
 
 
-def test_zombie_leaves_the_transactional_id_to_its_successor(servers, topic, monkeypatch) -> None:
+@pytest.mark.parametrize("refusals", [1, 2], ids=["together", "alone"])
+def test_zombie_leaves_the_transactional_id_to_its_successor(servers, topic, monkeypatch, refusals) -> None:
     """Another mirror takes over while a batch is refused, whose transaction must not be aborted."""
     source, target = servers
     fill(source, topic, [batch(good()._replace(key=None))])
-    send, successors = BatchProducer.send, []
+    send, refused, successors = BatchProducer.send, [], []
 
     def send_while_replaced(self: BatchProducer, position: Position, batches: Sequence[BatchView]) -> list[int]:
-        if position[0] == f"eu.{topic}" and not successors:
-            with Cluster(source) as here:
-                route = Route(here.describe().cluster_id or "", topic, 0, position[0])
-            successor = BatchProducer(Cluster(target), route.transactional_id)
-            successor.initialize()
-            successor.begin([position])
-            successors.append(successor)
-        return send(self, position, batches)
+        try:
+            return send(self, position, batches)
+        except BatchRefused as error:
+            refused.append(error)
+            if len(refused) == refusals:
+                with Cluster(source) as here:
+                    route = Route(here.describe().cluster_id or "", topic, 0, position[0])
+                successor = BatchProducer(Cluster(target), route.transactional_id)
+                successor.initialize()
+                successor.begin([position])
+                successors.append(successor)
+            raise
 
     with Cluster(target) as there:
         there.create_topic(f"eu.{topic}", 1, configs=TIMES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from ottla.client.batch_producer import BatchProducer, BatchRefused
@@ -129,8 +131,32 @@ class RefusingProducer(BatchProducer):
     def __init__(self) -> None:
         pass
 
-    def send(self, position: object, batches: object) -> list[int]:
+    def send(self, position: object, batches: Sequence[BatchView]) -> list[int]:
         raise BatchRefused(KafkaError(ErrorCode.POLICY_VIOLATION, "no"), 0, {})
+
+
+class NamingProducer(RefusingProducer):
+    """Refuses records 1 and 3 of the first batch by their numbers."""
+
+    def send(self, position: object, batches: Sequence[BatchView]) -> list[int]:
+        if batches[0].records_count == 5:
+            raise BatchRefused(KafkaError(ErrorCode.INVALID_RECORD, "no"), 0, {1: "because", 3: None, 17: "?"})
+        return [100]
+
+
+def test_records_that_the_broker_names_are_left_out_at_once() -> None:
+    lines: list[str] = []
+    refusals = Refusals(SilentCluster(), SKIP, lines.append, monotonic=lambda: 0.0, time_s=lambda: NOW_S)
+    copy = PartitionCopy(ROUTE, 30, 1, in_step=True)
+    written = refusals.write(NamingProducer(), copy, Step(30, 35, (_write(30, [b"0", b"1", b"2", b"3", b"4"]),)))
+    assert [record.value for write in written.step.writes for record in write.batch.records()] == [b"0", b"2", b"4"]
+    assert written.step.runs(written.base_offsets) == (
+        Run(1, 30, 31, 100, 1),
+        Run(1, 32, 33, 101, 1),
+        Run(1, 34, 35, 102, 1),
+    )
+    assert (written.skipped, len(lines)) == (2, 2)
+    assert "target refuses: because; " in lines[0]
 
 
 class SilentCluster(Cluster):
