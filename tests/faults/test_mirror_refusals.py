@@ -195,8 +195,8 @@ def test_killed_while_it_skips_it_continues_without_loss_or_double(servers, topi
         done = subprocess.run([*command, "--on-refused", SKIP], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == -9, done.stdout + done.stderr
     assert 0 < len(content(target, topic)[0]) < 40, "all were killed too early or too late"
-    done = mirrored(servers, topic, "--rename", "{topic}", "--on-refused", SKIP)
-    assert json.loads(done.stdout)["skipped"] == 20, "those of all runs"
+    finished = mirrored(servers, topic, "--rename", "{topic}", "--on-refused", SKIP)
+    assert json.loads(finished.stdout)["skipped"] == 20, "those of all runs"
     assert content(target, topic)[0] == [row for row in content(source, topic)[0] if row[0] is not None]
 
 
