@@ -92,7 +92,7 @@ class Settings(NamedTuple):
     share: str | None = None
     """The consumer group of the source by which several mirrors share the work; not with `once`."""
     on_refused: str = STOP
-    """`refusals.STOP` or `refusals.SKIP`: what a record does that the target refuses."""
+    """`refusals.STOP` or `refusals.SKIP`: whether a record that the target refuses ends the mirror or is skipped."""
 
 
 class Totals:

@@ -197,7 +197,7 @@ def _target_settings(target: Cluster, progress: Sequence[ConfigEntry]) -> Target
 
 
 def _broker_settings(target: Cluster, node_id: int, names: Sequence[str]) -> list[ConfigEntry]:
-    """None where the user may not describe them, or the broker can't."""
+    """Settings of a broker; empty if the user may not describe them or the broker cannot."""
     try:
         return target.describe_configs(ResourceType.BROKER, str(node_id), names)
     except KafkaError:

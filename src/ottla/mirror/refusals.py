@@ -36,7 +36,7 @@ PASSING_ERRORS = RETRIABLE_ERRORS | {
     ErrorCode.TRANSACTION_ABORTABLE,
     ErrorCode.UNKNOWN_PRODUCER_ID,
 }
-"""What a new session may not meet again."""
+"""Errors that may be gone in a new session."""
 FENCED_ERRORS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 STOP, SKIP = "stop", "skip"
@@ -115,7 +115,7 @@ class Refusals:
         return Written(step._replace(writes=tuple(written)), base_offsets, skipped)
 
     def _divided(self, copy: PartitionCopy, write: Write, refusal: BatchRefused) -> list[Write]:
-        """What to write instead of a refused batch."""
+        """Writes that replace a refused batch; empty if all of its records are skipped."""
         count = len(write.offsets)
         try:
             if refusal.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE and copy.avoid_codec(write.batch.compression):
