@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -101,13 +102,14 @@ def content(servers: str, topic: str) -> dict[int, list[Row]]:
     return found
 
 
-def mirrored(source: str, target: str, topic: str) -> int:
-    """How many records it says it copied."""
+def mirrored(source: str, target: str, topic: str, *options: str) -> dict[str, int]:
+    """Its last report."""
     command = [sys.executable, "-m", "ottla", "mirror", "--from", source, "--to", target, "--once", "--json"]
-    command += ["--topics", topic, "--groups", f"{topic}-.*"]
+    command += ["--topics", topic, "--groups", f"{topic}-.*", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
-    return int(json.loads(done.stdout)["records"])
+    report: dict[str, int] = json.loads(done.stdout)
+    return report
 
 
 @pytest.mark.parametrize(("source", "target"), WAYS)
@@ -120,7 +122,7 @@ def test_content_and_groups_are_equal(servers: dict[str, str], source: str, targ
         offsets = {f"{topic}-{at}": at for at, _ in wanted[0][::7]}
         for group, offset in offsets.items():
             cluster.commit_group_offsets(group, {(topic, 0): offset})
-    assert mirrored(servers[source], servers[target], topic) == 7 * 18 * 2
+    assert mirrored(servers[source], servers[target], topic)["records"] == 7 * 18 * 2
     found = content(servers[target], topic)
     assert {index: [row for _, row in rows] for index, rows in found.items()} == {
         index: [row for _, row in rows] for index, rows in wanted.items()
@@ -130,7 +132,39 @@ def test_content_and_groups_are_equal(servers: dict[str, str], source: str, targ
             carried = cluster.group_offsets(group)[topic, 0].offset
             left = [row for at, row in wanted[0] if at >= offset]
             assert [row for at, row in found[0] if at >= carried] == left
-    assert mirrored(servers[source], servers[target], topic) == 0
+    assert mirrored(servers[source], servers[target], topic)["records"] == 0
+
+
+@pytest.mark.parametrize(("source", "target"), WAYS)
+def test_refused_records_are_skipped_alone(servers: dict[str, str], source: str, target: str) -> None:
+    """By size, time and a missing key, amid others in batches that follow one another; none of a topic that is new."""
+    topic = f"refused-from-{source}"
+    now_ms = int(time.time() * 1000)
+    good = RecordData(now_ms, b"k", b"v" * 30, [("h", None)])
+    bad = [
+        good._replace(timestamp_ms=now_ms + 86_400_000),
+        good._replace(key=None),
+        good._replace(value=os.urandom(20_000)),
+    ]
+    limits = {"message.timestamp.after.max.ms": str((1 << 63) - 1), "max.message.bytes": "2000000"}
+    with Cluster(servers[source]) as here, Cluster(servers[target]) as there:
+        here.create_topic(topic, 1, configs=limits)
+        there.create_topic(topic, 1, configs={"max.message.bytes": "5000", "cleanup.policy": "compact"})
+        producer = BatchProducer(here, topic)
+        producer.initialize()
+        producer.begin([(topic, 0)])
+        batches = [[record, good, good] for record in bad] + [[good, *bad, good], [good], bad]
+        for codec in CODECS:
+            producer.send((topic, 0), [BatchView(build_batch(rows, compression=codec)) for rows in batches])
+        producer.commit()
+    skipped = mirrored(servers[source], servers[target], topic, "--on-refused", "skip")
+    assert (skipped["records"], skipped["skipped"]) == (len(CODECS) * 9, len(CODECS) * 9)
+    rows = [row for _, row in content(servers[target], topic)[0]]
+    assert rows == [row for _, row in content(servers[source], topic)[0] if row == rows[0]]
+    assert mirrored(servers[source], servers[target], topic, "--rename", "new.{topic}")["skipped"] == 0
+    assert [row for _, row in content(servers[target], f"new.{topic}")[0]] == [
+        row for _, row in content(servers[source], topic)[0]
+    ]
 
 
 class Running:

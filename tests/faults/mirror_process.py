@@ -17,6 +17,7 @@ from ottla.client.security import PLAINTEXT
 from ottla.mirror import driver
 from ottla.mirror.driver import Mirror, Settings
 from ottla.mirror.opening import PROGRESS, Endpoint
+from ottla.mirror.refusals import STOP
 
 FETCH_BYTES = 800
 """Small, for many transactions."""
@@ -67,6 +68,7 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=0)
     parser.add_argument("--signal", type=int, default=signal.SIGKILL)
     parser.add_argument("--share", default=None)
+    parser.add_argument("--on-refused", default=STOP)
     parser.add_argument("--fetch-bytes", type=int, default=FETCH_BYTES)
     options = parser.parse_args()
     driver.FETCH_BYTES = options.fetch_bytes
@@ -75,7 +77,14 @@ def main() -> None:
     if options.at:
         signal_at(options.at, options.number, options.signal)
     try:
-        copy(options.source, options.target, options.pattern, groups=CARRIED, share=options.share)
+        copy(
+            options.source,
+            options.target,
+            options.pattern,
+            groups=CARRIED,
+            share=options.share,
+            on_refused=options.on_refused,
+        )
     except BrokerUnreachable:  # as the command tells an operator who named a cluster that was never there
         sys.exit(UNREACHABLE)
 

@@ -14,6 +14,7 @@ from ottla.mirror.routes import (
     PROGRESS_TOPIC,
     Origin,
     Route,
+    TargetSettings,
     chosen_topics,
     copied_settings,
     refuse_cycle,
@@ -116,8 +117,11 @@ def test_settings_of_the_topic_go_along_and_those_of_its_cluster_do_not() -> Non
         entry("segment.bytes", "9", "default"),
         entry("min.insync.replicas", "2"),
         entry("message.timestamp.type", "LogAppendTime"),
+        entry("compression.zstd.level", "7"),
     ]
-    assert copied_settings(entries) == {"retention.ms": "5"}
+    known = frozenset({"retention.ms", "segment.bytes", "min.insync.replicas", "message.timestamp.type"})
+    assert copied_settings(entries, TargetSettings(known, {})) == {"retention.ms": "5"}
+    assert "compression.zstd.level" in copied_settings(entries, TargetSettings(known | {"compression.zstd.level"}, {}))
 
 
 def test_a_transactional_id_is_of_one_route_only() -> None:

@@ -11,10 +11,11 @@ from ottla.cli.command import Command, json_option, print_json, tell
 from ottla.client.security import PLAINTEXT, ClientSecurity, read_security
 from ottla.mirror.driver import Mirror, Settings, Totals
 from ottla.mirror.opening import Endpoint
+from ottla.mirror.refusals import SKIP, STOP
 from ottla.mirror.routes import PLACE
 
-COLUMNS = ("SECONDS", "RECORDS", "RECORDS/S", "MB", "MB/S", "LAG")
-WIDTHS = (8, 14, 11, 10, 8, 12)
+COLUMNS = ("SECONDS", "RECORDS", "RECORDS/S", "MB", "MB/S", "LAG", "SKIPPED")
+WIDTHS = (8, 14, 11, 10, 8, 12, 10)
 
 
 def _pattern(ctx: click.Context, parameter: click.Parameter, value: str | None) -> re.Pattern[str] | None:
@@ -51,6 +52,7 @@ _FILE = click.Path(readable=False)
         "ottla mirror --from paris:9092 --to berlin:9092 --topics '.*' --rename 'paris.{topic}'",
         "ottla mirror --from old:9092 --to new:9092 --topics 'pay.*' --groups '.*'",
         "ottla mirror --from old:9092 --to new:9092 --topics 'pay.*' --share mirrors",
+        "ottla mirror --from old:9092 --to new:9092 --topics 'pay.*' --on-refused skip",
         "ottla mirror --from a:9093 --from-config a.properties --to b:9092 --topics 'pay.*' --json",
     ),
 )
@@ -88,6 +90,14 @@ _FILE = click.Path(readable=False)
     metavar="GROUP",
     callback=_group,
     help="Share the work with all mirrors that name this consumer group of the source.",
+)
+@click.option(
+    "--on-refused",
+    type=click.Choice([STOP, SKIP]),
+    default=STOP,
+    show_default=True,
+    help="For a record that the target refuses (size, timestamp, missing key): end with its offset and the setting to "
+    "change, or log it, count it and copy the rest.",
 )
 @click.option("--once", is_flag=True, help="Stop at what is the end now.")
 @click.option(
@@ -144,6 +154,7 @@ class _Report:
         rates = (records - self._before[1]) / seconds, (size - self._before[2]) / seconds
         self._before = elapsed_s, records, size
         lag = sum(totals.lags.values())
+        skipped = sum(totals.skipped.values())
         if self._as_json:
             print_json(
                 {
@@ -155,6 +166,10 @@ class _Report:
                     "bytes_per_s": round(rates[1], 1),
                     "lag": lag,
                     "lags": {f"{topic}-{index}": each for (topic, index), each in sorted(totals.lags.items())},
+                    "skipped": skipped,
+                    "skipped_records": {
+                        f"{topic}-{index}": each for (topic, index), each in sorted(totals.skipped.items()) if each
+                    },
                 },
                 indent=None,
             )
@@ -169,6 +184,7 @@ class _Report:
             f"{size / 1e6:,.1f}",
             f"{rates[1] / 1e6:,.1f}",
             f"{lag:,}",
+            f"{skipped:,}",
         )
         click.echo(_line(cells))
 

@@ -9,7 +9,8 @@ Memory: the records of one batch at a time, and CHUNK_BYTES for each partition o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from ottla.client.model import FetchResult
@@ -26,6 +27,8 @@ from ottla.record.transactions import TransactionFilter
 CHUNK_BYTES = 512 * 1024
 """Of keys, values and headers in a batch that is built; a larger record is alone in one."""
 RECORD_OVERHEAD = 24
+SUBSTITUTE_CODEC = "gzip"
+"""For codecs that brokers of the target do not know; every version knows this one."""
 MAX_RUNS = 2_000
 """Of one transaction; where there are more, only the first of each partition is told, and groups read some again."""
 
@@ -45,6 +48,8 @@ class Write(NamedTuple):
     partition: int
     batch: BatchView
     spans: tuple[Span, ...]
+    offsets: Sequence[int]
+    """The source offset of each record."""
 
 
 class Step(NamedTuple):
@@ -88,6 +93,7 @@ class PartitionCopy:
         self.position = position
         self._target_count = target_count
         self.in_step = in_step
+        self._unsupported_codecs: set[str] = set()
 
     def take(self, result: FetchResult) -> Step:
         """What a fetch from `position` on, under read_committed, brings; perhaps no writes.
@@ -112,22 +118,42 @@ class PartitionCopy:
         return Step(self.position, position, tuple(writes))
 
     def _take_batch(self, batch: BatchView, position: int, writes: list[Write], chunks: _Chunks) -> None:
-        if self.in_step and batch.base_offset >= position and is_sendable(batch):
+        codec = self._codec(batch)
+        if self.in_step and batch.base_offset >= position and is_sendable(batch) and codec == batch.compression:
             chunks.flush()
             span = Span(batch.base_offset, batch.next_offset, 0, batch.records_count)
-            writes.append(Write(self.route.partition, batch, (span,)))
+            writes.append(Write(self.route.partition, batch, (span,), range(batch.base_offset, batch.next_offset)))
             return
         for record in batch.records():
             if record.offset >= position:
                 partition = self.route.partition
                 if not self.in_step:
                     partition = self._partition_of(record)
-                chunks.add(partition, record, batch.compression)
+                chunks.add(partition, record, codec)
 
     def _partition_of(self, record: Record) -> int:
         """By the hash of the key; without one in turn."""
         count = self._target_count
         return record.offset % count if record.key is None else hash_partition(record.key, count)
+
+    def _codec(self, batch: BatchView) -> str:
+        return SUBSTITUTE_CODEC if batch.compression in self._unsupported_codecs else batch.compression
+
+    def avoid_codec(self, codec: str) -> bool:
+        """Compress with SUBSTITUTE_CODEC instead of this codec from now on; False where that would change nothing."""
+        if codec in (SUBSTITUTE_CODEC, "none"):
+            return False
+        self._unsupported_codecs.add(codec)
+        return True
+
+    def part(self, write: Write, numbers: Container[int]) -> Write:
+        """A write of some of the records: those with these numbers within the batch.
+
+        Raises KafkaError for a batch that can't be read.
+        """
+        chosen = [(write.offsets[n], record) for n, record in enumerate(write.batch.records()) if n in numbers]
+        offsets, records = [offset for offset, _ in chosen], [record for _, record in chosen]
+        return _built(write.partition, records, offsets, self._codec(write.batch), dense=self.in_step)
 
     def committed(self, step: Step) -> None:
         """The step was written and committed, or it wrote nothing. Raises InvariantError for one that is not next."""
@@ -151,8 +177,7 @@ class _Chunks:
         self._codec = ""
 
     def add(self, partition: int, record: Record, codec: str) -> None:
-        size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
-        size += sum(RECORD_OVERHEAD + len(name) + len(value or b"") for name, value in record.headers)
+        size = size_of(record)
         if codec != self._codec:
             self.flush()
             self._codec = codec
@@ -168,13 +193,24 @@ class _Chunks:
     def _flush_one(self, partition: int) -> None:
         records = self._records.pop(partition)
         del self._sizes[partition]
-        built = build_batch(
-            (RecordData(record.timestamp, record.key, record.value, record.headers) for record in records),
-            compression=self._codec,
-        )
         offsets = [record.offset for record in records]
-        spans = (Span(offsets[0], offsets[-1] + 1, 0, len(offsets)),)
-        self._writes.append(Write(partition, BatchView(built), _stretches(offsets) if self._dense else spans))
+        self._writes.append(_built(partition, records, offsets, self._codec, dense=self._dense))
+
+
+def size_of(record: Record) -> int:
+    """Bytes of a record in a batch without compression, at most."""
+    size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+    return size + sum(RECORD_OVERHEAD + len(name) + len(value or b"") for name, value in record.headers)
+
+
+def _built(partition: int, records: list[Record], offsets: list[int], codec: str, *, dense: bool) -> Write:
+    """A write of a new batch; `offsets` are those of the records in the source, `dense` as in `_Chunks`."""
+    built = build_batch(
+        (RecordData(record.timestamp, record.key, record.value, record.headers) for record in records),
+        compression=codec,
+    )
+    spans = _stretches(offsets) if dense else (Span(offsets[0], offsets[-1] + 1, 0, len(offsets)),)
+    return Write(partition, BatchView(built), spans, array("q", offsets))
 
 
 def _stretches(offsets: list[int]) -> tuple[Span, ...]:

@@ -13,16 +13,16 @@ import contextlib
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.client.batch_producer import TRANSACTION_TIMEOUT_MS, BatchProducer
+from ottla.client.batch_producer import TRANSACTION_TIMEOUT_MS, BatchProducer, BatchRefused
 from ottla.client.cluster import Cluster
 from ottla.client.connection import BrokerUnreachable
 from ottla.client.membership import Membership
 from ottla.client.model import LATEST_TIMESTAMP, FetchResult, Position, TopicInfo
 from ottla.client.outage import Outage, Tell
-from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OperatorError, OttlaError
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.mirror.acls import AclMirror
 from ottla.mirror.copying import PartitionCopy, Step
 from ottla.mirror.groups import GroupMirror
@@ -39,8 +39,19 @@ from ottla.mirror.opening import (
     starts,
     take_ids,
 )
-from ottla.mirror.progress import Run, map_record, progress_record
+from ottla.mirror.progress import Progress, Run, map_record, progress_record
 from ottla.mirror.put_back import require_kept
+from ottla.mirror.refusals import (
+    FENCED_ERRORS,
+    PASSING_ERRORS,
+    STOP,
+    RecordRefused,
+    Refusals,
+    Written,
+    explained,
+    progress_refused,
+    require_readable,
+)
 from ottla.mirror.routes import PROGRESS_TOPIC, Origin, Route, chosen_topics, renamed, require_two_clusters
 from ottla.mirror.translation import RouteMap, kept_map, maps_of_topic
 from ottla.record.batch import BatchView
@@ -64,18 +75,6 @@ LAST_WORDS_S = 5.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 
-PASSING_ERRORS = RETRIABLE_ERRORS | {
-    ErrorCode.BROKER_NOT_AVAILABLE,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    ErrorCode.INVALID_TXN_STATE,
-    ErrorCode.OFFSET_OUT_OF_RANGE,
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    ErrorCode.TRANSACTION_ABORTABLE,
-    ErrorCode.UNKNOWN_PRODUCER_ID,
-}
-"""What a new session may not meet again."""
-FENCED_ERRORS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-
 
 class Settings(NamedTuple):
     """What is copied, and until when."""
@@ -92,10 +91,13 @@ class Settings(NamedTuple):
     """Behind what a topic of the target holds though no progress is known of it."""
     share: str | None = None
     """The consumer group of the source by which several mirrors share the work; not with `once`."""
+    on_refused: str = STOP
+    """`refusals.STOP` or `refusals.SKIP`: whether a record that the target refuses ends the mirror or is skipped."""
 
 
 class Totals:
-    """What was copied since the start; `lags` are the offsets of each topic that are still to come."""
+    """What was copied since the start; `lags` are the offsets of each topic that are still to come. `skipped` are the
+    records of each partition that the target refused, also those of earlier runs."""
 
     def __init__(self) -> None:
         self.begun_s = time.monotonic()
@@ -103,6 +105,7 @@ class Totals:
         self.bytes = 0
         self.transactions = 0
         self.lags: dict[Position, int] = {}
+        self.skipped: dict[Position, int] = {}
 
     @property
     def elapsed_s(self) -> float:
@@ -232,6 +235,8 @@ class Session:
         """What others write too, for groups where partitions flow together."""
         self._maps: dict[Route, RouteMap] = {}
         self._target_ends: dict[Route, dict[int, int]] = {}
+        self._skipped: dict[Route, int] = {}
+        self._refusals = Refusals(target, settings.on_refused, tell, monotonic=time.monotonic, time_s=time.time)
 
     def open(self, goals: dict[Position, int]) -> None:
         """See `opening`; `goals` gets the ends of partitions that it lacks."""
@@ -263,13 +268,14 @@ class Session:
         for route, start in self._starts.items():
             progress = start.progress
             self._target_ends[route] = dict(progress.target_ends)
+            self._skipped[route] = progress.skipped
             copy = PartitionCopy(route, progress.offset, start.target_count, in_step=progress.in_step)
             self._copies[route.topic, route.partition] = copy
             if progress.mapped_from is not None:
                 runs = {} if start.stale else journal.runs.get(route, {})
                 self._maps[route] = kept_map(progress, progress.mapped_from, runs, start.target_count)
             if not start.known:
-                self._write(copy, None, start.stale)
+                self._write_progress(copy, start.stale)
         if self._settings.once and not goals:
             found = self._source.list_offsets(dict.fromkeys(self._copies, LATEST_TIMESTAMP), isolation="read_committed")
             goals |= {key: info.offset for key, info in found.items()}
@@ -311,6 +317,7 @@ class Session:
         """Until the goals are reached; else for ever. Raises what the clusters answer."""
         refresh_s = report_s = carry_s = time.monotonic()
         totals.lags = {key: lag for key, lag in totals.lags.items() if key in self._copies}
+        totals.skipped = {key: self._skipped[copy.route] for key, copy in self._copies.items()}
         while (wanted := self._wanted()) or not self._settings.once:
             if wanted:
                 self._copy_on(wanted, totals)
@@ -319,6 +326,7 @@ class Session:
             now = time.monotonic()
             if now - report_s >= self._settings.interval_s:
                 report_s = now
+                self._refusals.log_rest()
                 report(totals)
             if now - carry_s >= CARRY_S:
                 carry_s = now
@@ -327,6 +335,7 @@ class Session:
                 refresh_s = now
                 self._refresh()
         self._carry_groups()
+        self._refusals.log_rest()
         report(totals)
 
     def _copy_on(self, wanted: Mapping[Position, int], totals: Totals) -> None:
@@ -357,7 +366,8 @@ class Session:
         copy = self._copies[key]
         step = copy.take(result)
         if step.writes:
-            self._write(copy, step)
+            step = self._write_step(copy, step)
+            totals.skipped[key] = self._skipped[copy.route]
             self._copies[key] = self._copies.pop(key)
             totals.transactions += 1
             totals.records += sum(write.batch.records_count for write in step.writes)
@@ -365,44 +375,95 @@ class Session:
         copy.committed(step)
         totals.lags[key] = max(0, result.high_watermark - copy.position)
 
-    def _write(self, copy: PartitionCopy, step: Step | None, forgotten: Sequence[int] = ()) -> None:
-        """One transaction: the writes of a step with the progress behind it, or progress alone."""
+    def _write_step(self, copy: PartitionCopy, step: Step) -> Step:
+        """Write all batches together, or each alone in a second transaction if one is refused; the step as written.
+
+        Raises RecordRefused, KafkaError, BrokerUnreachable.
+        """
+        producer = self._producers[copy.route]
+        try:
+            try:
+                return self._write(copy, step, self._send_together)
+            except BatchRefused:
+                producer.abort()
+            try:
+                return self._write(copy, step, self._refusals.write)
+            except RecordRefused:
+                producer.abort()
+                raise
+        except KafkaError as error:
+            if error.code == ErrorCode.UNKNOWN_SERVER_ERROR:  # Apache Kafka's answer to records that it cannot read
+                require_readable(copy.route, step)
+            raise explained(error, copy.route, step.first_offset) from error
+
+    def _send_together(self, producer: BatchProducer, copy: PartitionCopy, step: Step) -> Written:
+        batches: dict[int, list[BatchView]] = {}
+        for write in step.writes:
+            batches.setdefault(write.partition, []).append(write.batch)
+        sent = {
+            partition: iter(producer.send((copy.route.target, partition), found))
+            for partition, found in batches.items()
+        }
+        return Written(step, [next(sent[write.partition]) for write in step.writes], 0)
+
+    def _write(
+        self, copy: PartitionCopy, step: Step, send: Callable[[BatchProducer, PartitionCopy, Step], Written]
+    ) -> Step:
+        """One transaction: the writes of a step with the progress behind it."""
         route = copy.route
         producer = self._producers[route]
-        batches: dict[int, list[BatchView]] = {}
-        for write in step.writes if step is not None else ():
-            batches.setdefault(write.partition, []).append(write.batch)
-        producer.begin([*((route.target, partition) for partition in batches), PROGRESS])
-        sent = {partition: producer.send((route.target, partition), found) for partition, found in batches.items()}
+        partitions = sorted({write.partition for write in step.writes})
+        producer.begin([*((route.target, partition) for partition in partitions), PROGRESS])
+        step, base_offsets, skipped = send(producer, copy, step)
         ends = self._target_ends[route] | {
-            partition: sent[partition][-1] + found[-1].last_offset_delta + 1 for partition, found in batches.items()
+            write.partition: base + write.batch.last_offset_delta + 1
+            for write, base in zip(step.writes, base_offsets, strict=True)
         }
-        kept = self._maps.get(route)
         progress = self._starts[route].progress._replace(
-            offset=copy.position if step is None else step.next_offset,
-            mapped_from=None if kept is None else kept.complete_from,
+            offset=step.next_offset,
             target_ends=tuple(sorted(ends.items())),
+            skipped=self._skipped[route] + skipped,
         )
+        kept = self._maps.get(route)
+        if kept is None:
+            self._commit(route, progress, [])
+        else:
+            runs = step.runs(base_offsets)
+            self._commit(route, progress, [(step.first_offset, runs)])
+            kept.add(step.first_offset, runs)
+        self._target_ends[route] = ends
+        self._skipped[route] += skipped
+        return step
+
+    def _write_progress(self, copy: PartitionCopy, forgotten: Iterable[int]) -> None:
+        """One transaction of progress alone, which drops the runs of transactions that began at these offsets."""
+        route = copy.route
+        self._producers[route].begin([PROGRESS])
+        progress = self._starts[route].progress._replace(
+            offset=copy.position,
+            target_ends=tuple(sorted(self._target_ends[route].items())),
+            skipped=self._skipped[route],
+        )
+        self._commit(route, progress, [(first, None) for first in forgotten])
+
+    def _commit(self, route: Route, progress: Progress, runs: Iterable[tuple[int, tuple[Run, ...] | None]]) -> None:
+        """Write progress to the open transaction and commit it. Raises RecordRefused, KafkaError, OperatorError."""
+        kept = self._maps.get(route)
+        progress = progress._replace(mapped_from=None if kept is None else kept.complete_from)
         now_ms = int(time.time() * 1000)
         records = [progress_record(route, progress, now_ms)]
-        runs: tuple[Run, ...] = ()
-        if kept is not None and step is not None:
-            bases = {partition: iter(found) for partition, found in sent.items()}
-            runs = step.runs([next(bases[write.partition]) for write in step.writes])
-            records.append(map_record(route, step.first_offset, runs, now_ms))
-        records += [map_record(route, first, None, now_ms) for first in forgotten]
-        offset, *_ = producer.send(
-            PROGRESS,
-            [
-                BatchView(build_batch(records[start : start + RECORDS_IN_BATCH]))
-                for start in range(0, len(records), RECORDS_IN_BATCH)
-            ],
-        )
+        records += [map_record(route, first, found, now_ms) for first, found in runs]
+        producer = self._producers[route]
+        batches = [
+            BatchView(build_batch(records[start : start + RECORDS_IN_BATCH]))
+            for start in range(0, len(records), RECORDS_IN_BATCH)
+        ]
+        try:
+            offset, *_ = producer.send(PROGRESS, batches)
+        except BatchRefused as refusal:
+            raise progress_refused(refusal) from refusal
         self._progress_topic.written(offset)
         producer.commit()
-        self._target_ends[route] = ends
-        if kept is not None and step is not None:
-            kept.add(step.first_offset, runs)
 
     def _carry_groups(self) -> None:
         """Carry over offsets, and forget the runs that no group needs any more."""
@@ -412,7 +473,7 @@ class Session:
         for key, copy in self._copies.items():
             forgotten = self._maps[copy.route].forget(least.get(key, copy.position))
             if forgotten:
-                self._write(copy, None, forgotten)
+                self._write_progress(copy, forgotten)
 
     def _whole_maps(self) -> tuple[dict[Route, RouteMap], dict[Position, int]]:
         """By what groups are translated, and where partitions of the target end for those that others write to too.

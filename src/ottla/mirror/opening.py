@@ -12,16 +12,26 @@ from typing import NamedTuple
 from ottla.client.batch_producer import BatchProducer
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import RecordConsumer
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, ResourceType, TopicInfo
+from ottla.client.model import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ConfigEntry,
+    Position,
+    ResourceType,
+    TopicInfo,
+)
 from ottla.client.outage import Tell
 from ottla.client.security import ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.ids import Uuid
 from ottla.mirror.progress import Journal, Progress
+from ottla.mirror.refusals import explained
 from ottla.mirror.routes import (
+    BROKER_DEFAULTS,
     PROGRESS_TOPIC,
     Origin,
     Route,
+    TargetSettings,
     copied_settings,
     refuse_cycle,
 )
@@ -29,6 +39,18 @@ from ottla.mirror.routes import (
 PROGRESS: Position = (PROGRESS_TOPIC, 0)
 COMPACT = "compact"
 POLICY = "cleanup.policy"
+MAX_REQUEST = "socket.request.max.bytes"
+PROGRESS_BATCH_BYTES = "1048588"
+"""Kafka's default, also where the target's is smaller."""
+CREATION_REFUSALS = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ACLs: CREATE on the cluster",
+    ErrorCode.INVALID_CONFIG: "the limits of the setting",
+    ErrorCode.INVALID_PARTITIONS: "the limits of partitions",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "default.replication.factor",
+    ErrorCode.POLICY_VIOLATION: "create.topic.policy.class.name",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ACLs: CREATE on the topic",
+}
+"""Why brokers refuse to create a topic, with the setting that decides it."""
 PATIENCE_S = 0.5
 """How long nothing comes before it is asked whether to wait on."""
 
@@ -148,19 +170,38 @@ def make_topics(
     """Create what the target lacks. Raises OperatorError for a progress topic that would lose progress, or did."""
     there = target.topics()
     if PROGRESS_TOPIC not in there:
-        _create(target, PROGRESS_TOPIC, 1, {POLICY: COMPACT})
-    (policy,) = target.describe_configs(ResourceType.TOPIC, PROGRESS_TOPIC, [POLICY])
+        _create(target, PROGRESS_TOPIC, 1, {POLICY: COMPACT, "max.message.bytes": PROGRESS_BATCH_BYTES})
+    entries = target.describe_configs(ResourceType.TOPIC, PROGRESS_TOPIC)
     info = target.topic(PROGRESS_TOPIC)
     kept.require_same(info.topic_id)
-    if policy.value != COMPACT or len(info.partitions) != 1:
+    if [entry.value for entry in entries if entry.name == POLICY] != [COMPACT] or len(info.partitions) != 1:
         raise OperatorError(
             f"topic {PROGRESS_TOPIC!r} of the target has to have one partition and {POLICY}={COMPACT}, since it keeps "
             "how far everything was copied: set that, or delete it if no mirror writes there"
         )
-    for name, info in chosen.items():
-        if names[name] not in there:
-            settings = copied_settings(source.describe_configs(ResourceType.TOPIC, name))
+    missing = {name: info for name, info in chosen.items() if names[name] not in there}
+    known = _target_settings(target, entries) if missing else None
+    for name, info in missing.items():
+        if known is not None:
+            settings = copied_settings(source.describe_configs(ResourceType.TOPIC, name), known)
             _create(target, names[name], len(info.partitions), settings)
+
+
+def _target_settings(target: Cluster, progress: Sequence[ConfigEntry]) -> TargetSettings:
+    """By the settings of the progress topic, and those of its broker if the user may describe them."""
+    defaults = {entry.name: entry.value for entry in progress if entry.value is not None and entry.source != "topic"}
+    for entry in _broker_settings(target, target.topic(PROGRESS_TOPIC).partitions[0].leader, list(BROKER_DEFAULTS)):
+        if entry.value is not None:
+            defaults[BROKER_DEFAULTS[entry.name]] = entry.value
+    return TargetSettings(frozenset(entry.name for entry in progress), defaults)
+
+
+def _broker_settings(target: Cluster, node_id: int, names: Sequence[str]) -> list[ConfigEntry]:
+    """Settings of a broker; empty if the user may not describe them or the broker cannot."""
+    try:
+        return target.describe_configs(ResourceType.BROKER, str(node_id), names)
+    except KafkaError:
+        return []
 
 
 def _create(cluster: Cluster, name: str, count: int, settings: Mapping[str, str]) -> None:
@@ -171,16 +212,35 @@ def _create(cluster: Cluster, name: str, count: int, settings: Mapping[str, str]
             raise OperatorError(
                 f"{error.message}; choose another --rename, or leave that topic out of --topics"
             ) from error
+        if error.code in CREATION_REFUSALS:
+            given = ", ".join(f"{key}={value}" for key, value in sorted(settings.items())) or "no settings"
+            raise KafkaError(
+                error.code,
+                f"the target refuses to create topic {name!r} with {count} partitions and {given}: {error.message}; "
+                f"create it there with settings that are accepted, or allow this ({CREATION_REFUSALS[error.code]})",
+            ) from error
         if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another mirror was faster
             raise
 
 
 def take_ids(target: Cluster, routes: Sequence[Route]) -> dict[Route, BatchProducer]:
     """Shut out whoever copied these before. Raises KafkaError."""
-    producers = {route: BatchProducer(target, route.transactional_id) for route in routes}
-    for producer in producers.values():
-        producer.initialize()
+    limit = _max_request_bytes(target, routes)
+    producers = {route: BatchProducer(target, route.transactional_id, limit) for route in routes}
+    for route, producer in producers.items():
+        try:
+            producer.initialize()
+        except KafkaError as error:
+            raise explained(error, route) from error
     return producers
+
+
+def _max_request_bytes(target: Cluster, routes: Iterable[Route]) -> int | None:
+    """The least `socket.request.max.bytes` of the brokers that lead the target's partitions; None if none shows it."""
+    names = sorted({route.target for route in routes})
+    leaders = {each.leader for name in names for each in target.topic(name).partitions if each.is_led}
+    entries = [entry for node_id in sorted(leaders) for entry in _broker_settings(target, node_id, [MAX_REQUEST])]
+    return min((int(entry.value) for entry in entries if entry.value is not None), default=None)
 
 
 def filled_topics(target: Cluster, routes: Iterable[Route]) -> frozenset[str]:
@@ -265,6 +325,7 @@ def starts(
             came_from[route.topic],
             mapped_from,
             () if progress is None else progress.target_ends,
+            0 if progress is None else progress.skipped,
         )
         goes_on = progress is not None and mapped_from is not None and progress.mapped_from == mapped_from
         stale = [] if goes_on else sorted(journal.runs.get(route, {}))

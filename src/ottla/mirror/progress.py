@@ -52,6 +52,8 @@ class Progress(NamedTuple):
     """The source offset from which on the runs are kept; None where they are not."""
     target_ends: tuple[tuple[int, int], ...] = ()
     """(partition, offset behind the last record that was written there) of the target; none of earlier releases."""
+    skipped: int = 0
+    """Records that the target refused and that were left out, since the copy began."""
 
 
 class Journal:
@@ -90,6 +92,7 @@ class Journal:
             frozenset(Origin(str(cluster), str(topic)) for cluster, topic in content["origins"]),
             None if content["mapped_from"] is None else int(content["mapped_from"]),
             tuple((int(partition), int(end)) for partition, end in content.get("target_ends", ())),
+            int(content.get("skipped", 0)),
         )
 
     def _replay_map(self, route: Route, first: int, content: Any) -> None:
@@ -117,6 +120,7 @@ def progress_record(route: Route, progress: Progress, timestamp_ms: int) -> Reco
         "origins": sorted(progress.origins),
         "mapped_from": progress.mapped_from,
         "target_ends": progress.target_ends,
+        "skipped": progress.skipped,
     }
     return RecordData(timestamp_ms, _json([_PROGRESS, *route]), _json(content))
 

@@ -36,8 +36,20 @@ COPIED_SETTINGS = frozenset(
         "segment.ms",
     }
 )
-"""What a topic takes along. The rest belongs to the cluster that it is in: replication, throttles, times by the clock
-of a broker, tiers."""
+"""Topic settings that are copied. The rest depends on the cluster: replication, throttles, tiers, and timestamp limits,
+which `admitting_settings` chooses."""
+
+CLEANUP_POLICY = "cleanup.policy"
+COMPRESSION_TYPE = "compression.type"
+TIMESTAMP_TYPE = "message.timestamp.type"
+TIMESTAMP_AFTER = "message.timestamp.after.max.ms"
+TIMESTAMP_BEFORE = "message.timestamp.before.max.ms"
+TIMESTAMP_DIFFERENCE = "message.timestamp.difference.max.ms"
+"""Of Apache Kafka before 4.0, for both directions."""
+RECORD_SIZES = ("max.message.bytes", "max.decompressed.message.bytes")
+MAX_LONG = (1 << 63) - 1
+BROKER_DEFAULTS = {"message.max.bytes": "max.message.bytes", "log.cleanup.policy": CLEANUP_POLICY}
+"""Broker settings that are the default of a topic setting which the progress topic overrides."""
 
 
 class Origin(NamedTuple):
@@ -81,13 +93,54 @@ def chosen_topics(topics: Mapping[str, TopicInfo], pattern: re.Pattern[str]) -> 
     }
 
 
-def copied_settings(entries: Iterable[ConfigEntry]) -> dict[str, str]:
-    """Of a topic's settings those that were set on it and that go along."""
-    return {
-        entry.name: entry.value
-        for entry in entries
-        if entry.name in COPIED_SETTINGS and entry.source == "topic" and entry.value is not None
+class TargetSettings(NamedTuple):
+    """The topic settings that the target knows, and their defaults there as far as it shows them."""
+
+    names: frozenset[str]
+    defaults: dict[str, str]
+
+
+def copied_settings(entries: Iterable[ConfigEntry], target: TargetSettings) -> dict[str, str]:
+    """Settings of a new topic of the target, by those of the source's topic: its overrides in COPIED_SETTINGS, and
+    `admitting_settings`."""
+    source = {entry.name: entry for entry in entries if entry.value is not None}
+    overrides = {
+        name: entry.value
+        for name, entry in source.items()
+        if name in COPIED_SETTINGS & target.names and entry.source == "topic" and entry.value is not None
     }
+    values = {name: entry.value for name, entry in source.items() if entry.value is not None}
+    return admitting_settings(values, target) | overrides
+
+
+def admitting_settings(source: Mapping[str, str], target: TargetSettings) -> dict[str, str]:
+    """Settings by which a new topic of the target accepts each record that a topic with these effective settings
+    accepted; only those whose default in the target is narrower or not known.
+
+    Limits of a timestamp's age are lifted, since a record grows older between both clusters.
+    """
+    defaults, found = target.defaults, {}
+    limits = {name: int(source[name]) for name in RECORD_SIZES if name in source}
+    limits[TIMESTAMP_AFTER] = _after_max_ms(source)
+    limits[TIMESTAMP_BEFORE] = limits[TIMESTAMP_DIFFERENCE] = MAX_LONG
+    for name, limit in limits.items():
+        if int(defaults.get(name, -1)) < limit:
+            found[name] = str(limit)
+    policy = source.get(CLEANUP_POLICY, "delete")
+    if "compact" not in policy and "compact" in defaults.get(CLEANUP_POLICY, "compact"):
+        found[CLEANUP_POLICY] = policy
+    codec = source.get(COMPRESSION_TYPE, "producer")
+    if defaults.get(COMPRESSION_TYPE, codec) not in ("producer", codec):
+        found[COMPRESSION_TYPE] = codec
+    if defaults.get(TIMESTAMP_TYPE, "CreateTime") != "CreateTime":
+        found[TIMESTAMP_TYPE] = "CreateTime"
+    return {name: value for name, value in found.items() if name in target.names}
+
+
+def _after_max_ms(source: Mapping[str, str]) -> int:
+    """How far timestamps may be in the future. Apache Kafka 3.6 to 3.9 has two settings for it, older ones one."""
+    after = int(source.get(TIMESTAMP_AFTER, MAX_LONG))
+    return after if after != MAX_LONG else int(source.get(TIMESTAMP_DIFFERENCE, MAX_LONG))
 
 
 def require_two_clusters(source_id: str | None, target_id: str | None) -> tuple[str, str]:

@@ -65,8 +65,8 @@ class RouteMap:
         if count < FORGOTTEN_TOGETHER:
             return []
         doomed = self._firsts[:count]
+        self.complete_from = self._ends[count - 1]  # up to the next transaction no record was copied
         del self._firsts[:count], self._ends[:count]
-        self.complete_from = self._firsts[0]
         for partition, runs in self._runs.items():
             self._runs[partition] = [run for run in runs if run.source_first >= self.complete_from]
         return doomed
