@@ -63,8 +63,11 @@ class Cluster:
         leader = self.nodes[LEADER]
         assert leader.stop() == 0
         leader.start()
-        self.wait_in_sync(3)
-        connection = Connection(HOST, leader.port, client_id="t", timeout_s=TIMEOUT_S, software_version="1")
+        self.elect_leader(3)
+
+    def elect_leader(self, in_sync_count: int) -> None:
+        self.wait_in_sync(in_sync_count)
+        connection = Connection(HOST, self.nodes[LEADER].port, client_id="t", timeout_s=TIMEOUT_S, software_version="1")
         elect_leaders(connection, None, PREFERRED, REQUEST_MS)
         connection.close()
         eventually(
@@ -113,11 +116,11 @@ def test_epoch_files_are_complete_and_completed(make_nodes) -> None:
     # A directory of an older version: an entry in the middle, the last, or both are missing.
     for index, kept in enumerate(((0, 2), (0, 1), (0,))):
         file = epoch_file(nodes[LEADER], index)
-        entries = read_epochs(RealDisk(), str(file))
-        assert len(entries) == 3, entries
+        entries = read_epochs(RealDisk(), str(file))[:3]  # there may be one without a record behind them
+        assert len(entries) == 3
         file.write_bytes(format_epochs([entries[number] for number in kept]))
     nodes.start("--metrics-port", "0")
-    cluster.wait_in_sync(2)
+    cluster.elect_leader(2)
     cluster.produce()
     cluster.reassign(LEADER, FOLLOWER, REMOVED)  # an empty replica fetches each epoch in turn
     assert sorted(consume(nodes, TOPIC, len(cluster.acknowledged))) == sorted(cluster.acknowledged)
