@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from ottla.client.login import Login
+from ottla.common.endpoint import format_address
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
@@ -202,7 +203,7 @@ class Connection:
 
     def _encrypt(self, tls: ssl.SSLContext, host: str) -> None:
         try:
-            self._socket = tls.wrap_socket(cast(socket.socket, self._socket), server_hostname=host)
+            self._socket = tls.wrap_socket(cast(socket.socket, self._socket), server_hostname=host.partition("%")[0])
         except OSError as error:
             raise _refused(self.address, error) from error
 
@@ -311,11 +312,6 @@ class Connection:
                     raise ConnectionLost(f"{self.address} closed the connection")
                 position += received
         return buffer
-
-
-def format_address(host: str, port: int) -> str:
-    """`host:port`, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
