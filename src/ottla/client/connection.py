@@ -8,6 +8,7 @@ Left out on purpose: requests on their way beyond the end of a call. Not thread-
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import struct
@@ -47,6 +48,7 @@ offsets that the group keeps. Who asks for no version above an older one gets th
 IN_FLIGHT = 5
 """As many batches of a producer a partition remembers, in Apache Kafka as here."""
 
+_PROTOCOL = re.compile(r"^[0-9A-Za-z%._-]*://", re.ASCII)
 MAX_PORT_DIGITS = 5
 _SIZE = struct.Struct(">i")
 _CORRELATION_AND_ERROR = struct.Struct(">ih")
@@ -315,16 +317,19 @@ class Connection:
 
 
 def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
-    """The addresses of `host:port,host:port`; raises OperatorError that quotes what is wrong."""
+    """The addresses of `host:port,host:port`; raises OperatorError that quotes what is wrong.
+
+    As in Java's clients, a protocol may precede an address (`PLAINTEXT://host:port`) and has no meaning.
+    """
     addresses = []
     for entry in text.split(","):
         entry = entry.strip()
         if not entry:
             continue
-        host, separator, port_text = entry.rpartition(":")
+        host, separator, port_text = _PROTOCOL.sub("", entry).rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
-        if not separator or not host or not port_text.isascii() or not port_text.isdigit():
+        if not separator or not host or "/" in host or not port_text.isascii() or not port_text.isdigit():
             raise OperatorError(f"{entry!r} is not an address of the form host:port")
         port = int(port_text) if len(port_text) <= MAX_PORT_DIGITS else 0
         if not 0 < port < 65536:
@@ -333,6 +338,11 @@ def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
     if not addresses:
         raise OperatorError("no bootstrap server is given; it has the form host:port")
     return addresses
+
+
+def library_servers(text: str) -> str:
+    """Bootstrap servers as librdkafka takes them: without protocols, which are its own there. Raises OperatorError."""
+    return ",".join(format_address(host, port) for host, port in parse_bootstrap_servers(text))
 
 
 def _refused(address: str, error: OSError) -> BrokerUnreachable:
