@@ -230,9 +230,9 @@ def test_a_header_name_with_a_nul_is_refused(run, name):
 
 def test_headers_of_one_name_are_all_sent(run, name):
     run(topic, "create", name)
-    run(produce, name, "-H", "a=1", "-H", "b=", "-H", "a=2", "-q", stdin="x\n")
+    run(produce, name, "-H", "a=1", "-H", "b=", "-H", "a=2", "-H", " c = 3", "-q", stdin="x\n")
     read = run(consume, name, "--from-beginning", "-e", "-f", "{headers}").stdout
-    assert read == "a=1,b=,a=2\n"
+    assert read == "a=1,b=,a=2, c = 3\n"
 
 
 def test_a_group_reads_past_a_header_name_that_is_not_utf8(run, name, servers):

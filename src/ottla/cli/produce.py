@@ -51,12 +51,12 @@ def _parse_headers(ctx: click.Context, parameter: click.Parameter, values: tuple
     headers = []
     for value in values:
         name, separator, text = value.partition("=")
-        if not separator or not name.strip():
+        if not separator or not name:
             raise click.BadParameter(f"{value!r} is not of the form NAME=VALUE", ctx, parameter)
         if "\0" in name:
             raise click.BadParameter(f"the name {name!r} contains a NUL character: remove it", ctx, parameter)
         name.encode()
-        headers.append((name.strip(), text.encode()))
+        headers.append((name, text.encode()))
     return headers
 
 
