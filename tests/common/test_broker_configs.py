@@ -400,6 +400,16 @@ def test_configured_voters() -> None:
     assert config.configured_voters == ((1, "a", 9093), (2, "::1", 9094))
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_controller_on_loopback_is_the_node_itself(host: str) -> None:
+    settings = {
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": f"{host}:9093",
+    }
+    assert not BrokerConfig.parse(settings)[0].names_other_controllers
+
+
 def test_voters_that_are_configured_can_not_be_joined() -> None:
     with pytest.raises(OperatorError, match=r"auto\.join\.enable"):
         BrokerConfig.parse(
