@@ -281,6 +281,7 @@ def test_name_with_several_addresses_binds_the_first_local_one(monkeypatch, addr
             bind_socket("broker.example", 0)
 
 
-def test_mapped_address_is_bound_as_ipv4():
-    with bind_socket("::ffff:127.0.0.1", 0) as listening:
+@pytest.mark.parametrize("host", ["::ffff:127.0.0.1", "::FFFF:7f00:1"])
+def test_mapped_address_is_bound_as_ipv4(host):
+    with bind_socket(host, 0) as listening:
         assert listening.getsockname()[0] == "127.0.0.1"

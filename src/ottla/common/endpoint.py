@@ -21,8 +21,9 @@ def peer_host(address: str) -> str:
     An IPv4 client of a socket for both families has an IPv4-mapped address there (`::ffff:10.0.0.1`), which becomes
     the IPv4 address. The interface of a link-local address is left out.
     """
-    if address.startswith(_MAPPED) and "." in address:
-        return address[len(_MAPPED) :]
+    ipv4 = address.removeprefix(_MAPPED)
+    if ipv4 != address and "." in ipv4 and ":" not in ipv4:
+        return ipv4
     return address.partition("%")[0]
 
 

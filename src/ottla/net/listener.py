@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from ottla.common.channel import Gate
 from ottla.common.clock import TimerHandle
-from ottla.common.endpoint import Endpoint, peer_host
+from ottla.common.endpoint import Endpoint, canonical_host, peer_host
 from ottla.common.logs import RATE_LIMITED
 from ottla.net import congestion
 from ottla.net.connection import Connection
@@ -66,7 +66,7 @@ def _addresses(host: str, port: int) -> list[_FamilyAddress]:
     if host in ("", "::"):
         return [(socket.AF_INET6, ("::", port)), (socket.AF_INET, ("0.0.0.0", port))]
     if ":" in host and "%" not in host:
-        host = peer_host(host)  # an IPv4-mapped address needs a socket of IPv4
+        host = canonical_host(host)  # an IPv4-mapped address needs a socket of IPv4
     # Bytes, where the name allows it: text loads the IDNA codec, which costs the start milliseconds.
     name = host.encode("ascii") if host.isascii() else host
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, proto=socket.IPPROTO_TCP)
