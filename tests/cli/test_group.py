@@ -189,5 +189,5 @@ def test_refusals_are_sentences(run, filled):
         ["reset-offsets", none, "--topic", filled, "--to-datetime", "soon"],
     ):
         assert "Error: " in run(group, *arguments, exit_code=2).stderr
-    for arguments in (["-p", "0"], ["-o", "1"], ["-t", "1"]):
+    for arguments in (["-p", "0"], ["-o", "1"], ["-t", "1ms"]):
         assert "reset-offsets" in run(consume, filled, "--group", none, *arguments, exit_code=2).stderr

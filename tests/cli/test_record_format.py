@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.cli.record_format import format_json, make_formatter, unescape
-from ottla.cli.times import duration_text, parse_duration, parse_timestamp
+from ottla.cli.times import Seconds, duration_text, parse_duration, parse_timestamp
 from ottla.client.consumer import ConsumedRecord
 from ottla.common.errors import OperatorError
 
@@ -27,7 +27,7 @@ def record(**fields) -> ConsumedRecord:
         "timestamp_type": "CreateTime",
         "key": b"k",
         "value": b"v",
-        "headers": (("a", b"1"), ("a", None)),
+        "headers": (("a", b"1"), ("a", None), ("b", b"")),
         **fields,
     }
     return ConsumedRecord(**values)
@@ -41,7 +41,7 @@ def test_text_is_the_value_as_it_is():
 def test_every_field_of_a_template():
     template = r"{topic}-{partition}:{offset}\t{timestamp} {time} {key}={value} [{headers}] {key_size}/{value_size} {{"
     assert make_formatter(template, "null")(record()) == (
-        b"t-3:42\t1700000000123 2023-11-14T22:13:20.123Z k=v [a=1,a=] 1/1 {\n"
+        b"t-3:42\t1700000000123 2023-11-14T22:13:20.123Z k=v [a=1,a,b=] 1/1 {\n"
     )
 
 
@@ -101,19 +101,78 @@ def test_escapes():
         ("1970-01-01", 0),
         ("2026-03-02T10:05:03.001", 1_772_445_903_001),
         ("9999-12-31T23:59:59.999-14:00", 253_402_351_199_999),
-        ("9" * 18, 10**18 - 1),
+        ("0", 0),
+        ("1700000000s", 1_700_000_000_000),
+        ("2024ms", 2024),
+        ("9" * 18 + "ms", 10**18 - 1),
     ],
 )
 def test_timestamps(text, expected):
     assert parse_timestamp(text) == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["", "-1", "-2", "soon", "9" * 19, "9" * 5_000, "\u0663", "2023-02-30", "12:00", "1e3"]
-)
-def test_what_is_no_time(text):
-    with pytest.raises(click.BadParameter, match="neither milliseconds nor an ISO 8601 time"):
+@pytest.mark.parametrize("text", ["", "-1", "-2", "soon", "9" * 19 + "ms", "2023-02-30", "12:00", "1e3", "1.5s"])
+def test_text_that_is_not_a_time_is_refused(text):
+    with pytest.raises(click.BadParameter, match=r"is not a time: give an ISO 8601 time \(2026-11-28, "):
         parse_timestamp(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "20261128",
+        "2024",
+        "1795860000",
+        "00",
+        "202611281000",
+        "20261128100000",
+        "1795860000000000",
+        "9" * 5_000,
+        "\u0663",
+    ],
+)
+def test_ambiguous_time_is_refused_with_the_accepted_forms(text):
+    """Dates, years, seconds and microseconds were milliseconds of 1970, and a reset went to the earliest record."""
+    with pytest.raises(
+        click.BadParameter, match=r"is ambiguous: .*2026-11-28T10:00:00Z.*13 digits.*1795860000s"
+    ) as refused:
+        parse_timestamp(text, "--to-datetime")
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90s", 90_000),
+        ("1d12h", 129_600_000),
+        ("2w", 1_209_600_000),
+        ("PT30M", 1_800_000),
+        ("P1DT2H", 93_600_000),
+        ("pt0.0015s", 1),
+        ("PT1,5S", 1_500),
+        ("P30D", 2_592_000_000),
+        ("0s", 0),
+    ],
+)
+def test_durations(text, expected):
+    assert parse_duration(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("P1M", "names years or months, whose length is not fixed"),
+        ("P1Y2M3DT4H", "names years or months, whose length is not fixed"),
+        ("1M", "names years or months, whose length is not fixed"),
+        *(
+            (text, "is not a duration")
+            for text in ("", "P", "PT", "P1DT", "1dT", "1H", "PT1D", "P1H", "-PT1H", "5", "1s1h")
+        ),
+    ],
+)
+def test_duration_that_java_refuses_is_refused(text, reason):
+    with pytest.raises(click.BadParameter, match=f"{reason}: give one such as 90s, 1d12h or PT30M"):
+        parse_duration(text)
 
 
 @pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999", "0001-01-01", "1970-01-01T00:00+00:01"])
@@ -130,3 +189,10 @@ def test_times_that_a_request_would_take_for_something_else(text):
 def test_a_duration_is_told_in_its_two_largest_units_and_read_again(milliseconds, text):
     assert duration_text(milliseconds) == text
     assert parse_duration(text) <= max(0, milliseconds)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "0", "soon"])
+def test_seconds_that_end_no_wait_are_refused(text):
+    with pytest.raises(click.BadParameter):
+        Seconds().convert(text, None, None)
+    assert Seconds().convert("1.5", None, None) == 1.5

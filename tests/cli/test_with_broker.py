@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -17,10 +18,12 @@ from ottla.app.main import cli
 from ottla.cli.cluster import cluster
 from ottla.cli.config import config
 from ottla.cli.consume import consume
+from ottla.cli.group import group
 from ottla.cli.log import log
 from ottla.cli.produce import produce
 from ottla.cli.topic import topic
 from ottla.client.cluster import Cluster
+from ottla.common.properties import load_properties
 from ottla.record.batch import iter_batches
 
 from ..raw_headers import append_raw_headers
@@ -227,16 +230,16 @@ def test_a_header_name_with_a_nul_is_refused(run, name):
 
 def test_headers_of_one_name_are_all_sent(run, name):
     run(topic, "create", name)
-    run(produce, name, "-H", "a=1", "-H", "b=", "-H", "a=2", "-q", stdin="x\n")
+    run(produce, name, "-H", "a=1", "-H", "b=", "-H", "a=2", "-H", " c = 3", "-q", stdin="x\n")
     read = run(consume, name, "--from-beginning", "-e", "-f", "{headers}").stdout
-    assert read == "a=1,b=,a=2\n"
+    assert read == "a=1,b=,a=2, c = 3\n"
 
 
 def test_a_group_reads_past_a_header_name_that_is_not_utf8(run, name, servers):
     run(topic, "create", name)
     append_raw_headers(servers, name, [("a?", b"1"), ("b", None)])
     read = run(consume, name, "--group", name, "-n", "2", "--from-beginning", "-f", "{value} {headers}").stdout
-    assert read == "bad a\ufffd=1,b=\ngood \n"
+    assert read == "bad a\ufffd=1,b\ngood \n"
 
 
 def test_internal_topics_are_deleted_on_purpose_only(run, name):
@@ -370,6 +373,16 @@ def test_a_record_that_is_too_large_names_the_reason(run, name):
     assert result.stderr.count("\n") == 1
 
 
+def test_records_that_fail_in_the_last_flush_are_counted(run, name):
+    """The command stops at the first failure; records that are queued then fail after it."""
+    run(topic, "create", name, "-c", "max.message.bytes=1000")
+    queue = ("-X", "queue.buffering.max.messages=1500")
+    result = run(produce, name, *queue, stdin=("x" * 2000 + "\n") * 5000, exit_code=1)
+    failed, sent = re.match(r"ottla: ([0-9,]+) of ([0-9,]+) records were not delivered: ", result.stderr).groups()
+    assert failed == sent
+    assert result.stderr.count("\n") == 1
+
+
 def test_a_reader_that_had_enough_is_no_error(run, name, environment):
     run(topic, "create", name)
     run(produce, name, "-q", stdin=b"x" * 99 + b"\n" + b"y" * 99 + b"\n" * 20000)
@@ -472,3 +485,24 @@ def test_producing_to_a_topic_that_may_not_be_created(ottla_broker_factory):
     )
     assert result.exit_code == 1
     assert result.stderr.startswith("ottla: 1 of 1 record was not delivered: ")
+
+
+def test_ipv6_addresses_and_protocols_before_them(ottla_broker_factory):
+    """As Java's clients, commands take `PROTOCOL://host:port`; addresses are printed so that `-b` takes them."""
+    broker = ottla_broker_factory(configs={"listeners": "PLAINTEXT://[::1]:0"})
+    servers = ("-b", f"PLAINTEXT://[::1]:{broker.port},my-listener://[::1]:{broker.port}")
+    invoke = CliRunner().invoke
+    assert invoke(produce, ["t", *servers], input="x\n").exit_code == 0
+    assert invoke(consume, ["t", "--from-beginning", "-n", "1", *servers]).stdout == "x\n"
+    assert invoke(consume, ["t", "--group", "g", "--from-beginning", "-n", "1", *servers]).stdout == "x\n"
+    (listed,) = json.loads(invoke(cluster, ["brokers", "--json", *servers]).stdout)
+    state = json.loads(invoke(group, ["state", "g", "--json", *servers]).stdout)
+    assert {listed["address"], state["coordinator"]} == {f"[::1]:{broker.port}"}
+
+
+def test_security_init_writes_ipv6_addresses_in_brackets(tmp_path):
+    done = CliRunner().invoke(cli, ["security", "init", str(tmp_path / "keys"), "--host", "::1"])
+    assert done.exit_code == 0, done.output
+    properties = load_properties(str(tmp_path / "keys" / "server.properties"))
+    assert properties["advertised.listeners"] == "SSL://[::1]:9093"
+    assert load_properties(str(tmp_path / "keys" / "admin.properties"))["bootstrap.servers"] == "[::1]:9093"

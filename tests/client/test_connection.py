@@ -7,7 +7,13 @@ import struct
 
 import pytest
 
-from ottla.client.connection import BrokerUnreachable, Connection, ConnectionLost, parse_bootstrap_servers
+from ottla.client.connection import (
+    BrokerUnreachable,
+    Connection,
+    ConnectionLost,
+    library_servers,
+    parse_bootstrap_servers,
+)
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
 from ottla.protocol.header import encode_response
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -157,9 +163,28 @@ def test_a_body_of_nonsense_is_refused(scripted):
 
 def test_bootstrap_servers_are_parsed():
     assert parse_bootstrap_servers(" a:1, [::1]:9092 ,") == [("a", 1), ("::1", 9092)]
+    with_protocols = "PLAINTEXT://a:1,SASL_SSL://[fe80::1%eth0]:9092, my-listener://b.example:2"
+    assert parse_bootstrap_servers(with_protocols) == [("a", 1), ("fe80::1%eth0", 9092), ("b.example", 2)]
+    assert library_servers(with_protocols) == "a:1,[fe80::1%eth0]:9092,b.example:2"
 
 
-@pytest.mark.parametrize("text", ["", ",", "host", "host:", ":9092", "host:x", "host:0", "host:65536", "host:-1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ",",
+        "host",
+        "host:",
+        ":9092",
+        "host:x",
+        "host:0",
+        "host:65536",
+        "host:-1",
+        "PLAINTEXT://",
+        "a://b://c:1",
+        "http://h:1/",
+    ],
+)
 def test_bad_bootstrap_servers_are_quoted(text):
     with pytest.raises(OperatorError):
         parse_bootstrap_servers(text)

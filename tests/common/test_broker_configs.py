@@ -237,8 +237,46 @@ def test_listeners_of_all_shapes() -> None:
     ]
 
 
-def test_wildcard_is_advertised_as_the_host() -> None:
-    config, _ = BrokerConfig.parse({"listeners": "PLAINTEXT://:0"})
+def test_scoped_addresses_are_taken() -> None:
+    scoped = "fe80::fc:ff:fe00:1%eth0"
+    config, _ = BrokerConfig.parse(
+        {
+            "listeners": f"PLAINTEXT://[{scoped}]:9092,CONTROLLER://:9093",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@[{scoped}]:9093",
+        }
+    )
+    assert config.listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", scoped, 9092),)
+    assert config.listeners[0].address == f"[{scoped}]:9092"
+    assert config.configured_voters == ((1, scoped, 9093),)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "valid"),
+    [
+        ("127.0.0.1", "[::1]", True),
+        ("0.0.0.0", "[::1]", True),
+        ("", "127.0.0.1", False),
+        ("0.0.0.0", "[::]", False),
+        ("[::1]", "[0:0:0:0:0:0:0:0]", False),
+    ],
+)
+def test_port_beside_a_wildcard_of_both_families_is_refused(first: str, second: str, valid: bool) -> None:
+    properties = {
+        "listeners": f"A://{first}:9092,B://{second}:9092",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+        "inter.broker.listener.name": "A",
+    }
+    if valid:
+        assert BrokerConfig.parse(properties)
+    else:
+        with pytest.raises(OperatorError, match="each listener needs a port of its own"):
+            BrokerConfig.parse(properties)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]", "[0:0:0:0:0:0:0:0]"])
+def test_wildcard_is_advertised_as_the_host(host: str) -> None:
+    config, _ = BrokerConfig.parse({"listeners": f"PLAINTEXT://{host}:0"})
     bound = [config.listeners[0]._replace(port=4711)]
     assert config.advertise(bound, "box")[0].address == "box:4711"
 
@@ -360,6 +398,16 @@ def test_configured_voters() -> None:
         }
     )
     assert config.configured_voters == ((1, "a", 9093), (2, "::1", 9094))
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_controller_on_loopback_is_the_node_itself(host: str) -> None:
+    settings = {
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": f"{host}:9093",
+    }
+    assert not BrokerConfig.parse(settings)[0].names_other_controllers
 
 
 def test_voters_that_are_configured_can_not_be_joined() -> None:

@@ -135,7 +135,11 @@ class Harness:
     """One listener, its dispatcher and raw client sockets, all on one loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits, tls: ListenerTls | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: ConnectionLimits,
+        tls: ListenerTls | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.loop = loop
         self.dispatcher = ScriptedDispatcher()
@@ -143,9 +147,9 @@ class Harness:
         self.fatal: list[BaseException] = []
         self.registry = MetricsRegistry()
         self.connections = ConnectionSet(loop, self.dispatcher, limits, self.pool, self.registry, self.fatal.append)
-        listening = bind_socket("127.0.0.1", 0)
+        listening = bind_socket(host, 0)
         self.address = listening.getsockname()
-        endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", *self.address)
+        endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", *self.address[:2])
         pacing = congestion.begin_unpaced(listening)
         self.room = TlsRoom(self.connections.scratch.view, self.connections.metrics.failed_authentications)
         make_wire = None if tls is None else partial(TlsWire, tls=tls, room=self.room)
@@ -224,12 +228,18 @@ class Network:
     def __init__(self, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self.loop_factory = loop_factory
 
-    def run(self, body: Body, limits: ConnectionLimits | None = None, tls: ListenerTls | None = None) -> None:
+    def run(
+        self,
+        body: Body,
+        limits: ConnectionLimits | None = None,
+        tls: ListenerTls | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
         async def main() -> None:
             loop = asyncio.get_running_loop()
             failures: list[dict[str, Any]] = []
             loop.set_exception_handler(lambda _, context: failures.append(context))
-            harness = Harness(loop, limits or ConnectionLimits(), tls)
+            harness = Harness(loop, limits or ConnectionLimits(), tls, host)
             try:
                 async with asyncio.timeout(TIMEOUT_S):
                     await body(harness)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
+import socket
 
 import pytest
 
 from ottla.net import listener as listener_module
 from ottla.net.connection_set import NEWCOMER_S, ConnectionLimits
+from ottla.net.listener import bind_socket
 from ottla.quota.connection_rate import ConnectionRates
 from ottla.quota.windows import Windows
 
@@ -225,3 +228,60 @@ class TestRates:
             assert await net.response(clients[3]) == b"hello"
 
         network.run(body)
+
+
+@pytest.mark.parametrize("host", ["", "::"])
+def test_wildcard_listener_serves_both_families_on_one_port(network, make_frame, host):
+    """Clients of IPv4 count, and are limited, as 127.0.0.1, not as ::ffff:127.0.0.1."""
+
+    async def body(net):
+        port = net.address[1]
+        for address in ("127.0.0.1", "::1", "127.0.0.1"):
+            client = socket.create_connection((address, port))
+            client.setblocking(False)
+            net.clients.append(client)
+            await net.send(client, make_frame(b"E" + address.encode()))
+        assert await net.response(net.clients[0]) == b"127.0.0.1"
+        assert await net.response(net.clients[1]) == b"::1"
+        assert await net.at_end(net.clients[2])
+        assert {channel.client_host for channel in net.dispatcher.channels} == {"127.0.0.1", "::1"}
+
+    network.run(body, ConnectionLimits(per_ip_overrides={"127.0.0.1": 1}), host=host)
+
+
+@pytest.mark.parametrize("host", ["", "::"])
+def test_wildcard_listener_without_ipv6_serves_ipv4(monkeypatch, host):
+    class Ipv4Socket(socket.socket):
+        def __init__(self, family=-1, *arguments, **keywords):
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+            super().__init__(family, *arguments, **keywords)
+
+    monkeypatch.setattr(socket, "socket", Ipv4Socket)
+    with bind_socket(host, 0) as listening:
+        assert listening.getsockname()[0] == "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "bound"),
+    [
+        (["::1", "127.0.0.1"], "127.0.0.1"),  # as Java: IPv4 first
+        (["203.0.113.7", "127.0.0.2", "127.0.0.1"], "127.0.0.2"),  # the first is of another machine
+        (["203.0.113.7", "::1"], "::1"),
+    ],
+)
+def test_name_with_several_addresses_binds_the_first_local_one(monkeypatch, addresses, bound):
+    found = [entry for address in addresses for entry in socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    with bind_socket("broker.example", 0) as listening:
+        assert listening.getsockname()[0] == bound
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found[:1])
+    if addresses[0].startswith("203"):
+        with pytest.raises(OSError, match="assign requested address"):
+            bind_socket("broker.example", 0)
+
+
+@pytest.mark.parametrize("host", ["::ffff:127.0.0.1", "::FFFF:7f00:1"])
+def test_mapped_address_is_bound_as_ipv4(host):
+    with bind_socket(host, 0) as listening:
+        assert listening.getsockname()[0] == "127.0.0.1"

@@ -202,7 +202,7 @@ def test_a_killed_replay_is_gone_on_with(
         (("--topic", "a", "--to-table", "c", "--keep-timestamps"), "--keep-timestamps says nothing without --to-topic"),
         (("--topic", "a", "--to-topic", "c", "--format", "delta"), "--format says nothing without --to-table"),
         (("--table", ".", "--to-table", "c", "--decode", "json"), "--decode says nothing without --topic"),
-        (("--topic", "a", "--to-table", "c", "--from", "x"), "neither milliseconds nor an ISO 8601 time"),
+        (("--topic", "a", "--to-table", "c", "--from", "x"), "is not a time: give an ISO 8601 time"),
     ],
 )
 def test_what_was_asked_for_must_be_clear(arguments: tuple[str, ...], sentence: str) -> None:

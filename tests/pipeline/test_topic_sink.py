@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -56,6 +57,17 @@ def test_the_time_zero_is_refused_and_no_time_is_now(target: TopicTarget) -> Non
     (found,) = read_committed(target.bootstrap_servers, str(target.topic), 1)
     assert found.value() == b"2"
     assert found.timestamp()[1] > 1_700_000_000_000
+
+
+def test_rows_that_fail_in_the_last_flush_are_counted(bootstrap: str) -> None:
+    with Cluster(bootstrap) as cluster:
+        cluster.create_topic("small-rows", partitions=1, replication_factor=1, configs={"max.message.bytes": "1000"})
+    target = TopicTarget(bootstrap, "small-rows", {"queue.buffering.max.messages": "1500", "linger.ms": "1"})
+    with pytest.raises(KafkaError) as refused:
+        write(target, pa.record_batch({"value": [b"x" * 2000] * 20_000}))
+    numbers = re.match(r"([0-9,]+) of ([0-9,]+) records were not delivered", refused.value.message)
+    assert numbers is not None
+    assert numbers[1] == numbers[2]
 
 
 def test_columns_become_fields_of_records(target: TopicTarget) -> None:

@@ -54,10 +54,12 @@ def test_a_user_of_any_name_is_told_from_its_principal():
 def test_addresses_have_limits_of_their_own():
     quotas: Quotas = {
         (("ip", "10.0.0.1"),): {"connection_creation_rate": 3.0},
+        (("ip", "0:0:0:0:0:0:0:1"),): {"connection_creation_rate": 4.0},
+        (("ip", "::ffff:10.0.0.2"),): {"connection_creation_rate": 5.0},
         (("ip", None),): {"connection_creation_rate": 9.0},
         (("user", None),): {KEY: 1.0},
     }
-    assert address_limits(quotas) == {"10.0.0.1": 3.0, None: 9.0}
+    assert address_limits(quotas) == {"10.0.0.1": 3.0, "::1": 4.0, "10.0.0.2": 5.0, None: 9.0}
 
 
 class TestGroups:

@@ -8,7 +8,8 @@ import random
 import pytest
 
 from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
-from ottla.security.acl_index import AclIndex, canonical_host
+from ottla.common.endpoint import canonical_host
+from ottla.security.acl_index import AclIndex
 
 ALICE, BOB = "User:alice", "User:bob"
 HOST = "10.1.2.3"
@@ -128,6 +129,7 @@ def test_the_default_is_for_what_no_acl_speaks_of() -> None:
         ("::1", "0:0:0:0:0:0:0:1", True),
         (HOST, "::ffff:10.1.2.3", True),
         ("10.0.0.0/8", "::ffff:10.1.2.3", True),
+        ("fe80::1%eth0", "fe80::1", True),
         ("example.com", HOST, False),
         ("10.0.0.0/8", "no-address", False),
     ],

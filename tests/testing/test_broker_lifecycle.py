@@ -163,3 +163,8 @@ def test_temporary_files_go_away_and_a_given_data_dir_stays(stand_in, tmp_path):
     assert given.is_dir()
     with pytest.raises(BrokerFailure, match="closed"):
         own.start()
+
+
+def test_nan_as_a_limit_of_time_is_refused():
+    with pytest.raises(ValueError, match="can't be NaN"):
+        Broker(stop_timeout_s=float("nan"))

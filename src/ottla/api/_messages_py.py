@@ -17,6 +17,7 @@ from typing import Any, Generic
 from ottla.api.errors import library_error
 from ottla.api.records import RK, RV, RecordMetadata
 from ottla.client.rdkafka import headers_of
+from ottla.client.time_limit import require_seconds
 from ottla.common.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -217,7 +218,8 @@ def failure_of(reason: Any, topic: str) -> Failure:
 
 
 def wait_for(delivery: Delivery, waiting: Waiting, timeout_s: float | None) -> None:
-    """Until its fate is known. Raises KafkaError REQUEST_TIMED_OUT."""
+    """Until its fate is known. Raises KafkaError REQUEST_TIMED_OUT, ValueError for a `timeout_s` of NaN."""
+    require_seconds(timeout_s)
     each = (delivery, threading.Event())
     waiting.append(each)
     try:

@@ -24,6 +24,7 @@ from ottla.api.messages import Record
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config
 from ottla.client.model import Position
+from ottla.client.time_limit import require_seconds
 
 
 class AsyncConsumer(Generic[RK, RV]):
@@ -87,7 +88,11 @@ class AsyncConsumer(Generic[RK, RV]):
                 return
 
     async def poll(self, timeout_s: float, *, max_records: int | None = None) -> list[Record[RK, RV]]:
-        """The records that are there; waits for the first one, empty when none came."""
+        """The records that are there; waits for the first one, empty when none came.
+
+        Raises ValueError for a `timeout_s` of NaN.
+        """
+        require_seconds(timeout_s)
         left_s = timeout_s
         while not self._consumer.is_ready and not await self._ask(partial(self._consumer.fill, min(POLL_S, left_s))):
             left_s -= POLL_S

@@ -34,6 +34,7 @@ from ottla.api.settings import Config, read_settings
 from ottla.api.topic_filter import TopicFilter
 from ottla.client.model import Position
 from ottla.client.rdkafka import leave_group, require_text
+from ottla.client.time_limit import require_seconds
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -243,8 +244,10 @@ class Consumer(Generic[RK, RV]):
         """The records that are there, at most `max.poll.records`; waits for the first one, empty when none came.
 
         Raises KafkaError for what a partition or the coordinator reports and time does not mend, as
-        OFFSET_OUT_OF_RANGE with `auto.offset.reset=none`, TOPIC_AUTHORIZATION_FAILED, FENCED_INSTANCE_ID.
+        OFFSET_OUT_OF_RANGE with `auto.offset.reset=none`, TOPIC_AUTHORIZATION_FAILED, FENCED_INSTANCE_ID. Raises
+        ValueError for a `timeout_s` of NaN.
         """
+        require_seconds(timeout_s)
         deadline = time.monotonic() + timeout_s
         left_s = timeout_s
         while not self.fill(min(POLL_S, left_s)):
@@ -257,6 +260,7 @@ class Consumer(Generic[RK, RV]):
         self, *, max_records: int | None = None, idle_timeout_s: float | None = None
     ) -> Iterator[list[Record[RK, RV]]]:
         """What `poll` gives, for ever, or until nothing came for `idle_timeout_s`; ends by `stop` and `close`."""
+        require_seconds(idle_timeout_s)
         last = time.monotonic()
         while not self._stopped and not self._closed:
             records = self.poll(POLL_S, max_records=max_records)

@@ -37,6 +37,7 @@ from ottla.api.records import Bytes, Headers, K, ProducerRecord, Serializer, V
 from ottla.api.settings import Config, Settings, ZooKeeperServers, read_servers, read_settings
 from ottla.api.transaction import Transaction, Transactions
 from ottla.client.rdkafka import library_timestamp, require_headers, require_text
+from ottla.client.time_limit import require_seconds
 from ottla.client.zookeeper_access import access_of_client
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.files import read_file
@@ -378,8 +379,10 @@ class Producer(Generic[K, V]):
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until the fate of all that was sent is known.
 
-        Raises KafkaError for records that failed and nobody was told of, REQUEST_TIMED_OUT after `timeout_s`.
+        Raises KafkaError for records that failed and nobody was told of, REQUEST_TIMED_OUT after `timeout_s`. Raises
+        ValueError for a `timeout_s` of NaN.
         """
+        require_seconds(timeout_s)
         if self._closed:
             raise ClientClosed("producer")
         self._require_no_callback("flush")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ottla.api.errors import one_family
-from ottla.client.connection import parse_bootstrap_servers
+from ottla.client.connection import library_servers
 from ottla.client.producer import SILENT
 from ottla.client.security import PROPERTIES, ClientSecurity, parse_security
 from ottla.client.zookeeper_access import CLIENT_PROPERTIES
@@ -89,12 +89,12 @@ def read_settings(
         if name in _BY_ARGUMENT:
             raise _invalid(f"{name} is not a property here: give the argument {_BY_ARGUMENT[name]}")
     with one_family():
-        parse_bootstrap_servers(bootstrap_servers)
+        servers = library_servers(bootstrap_servers)
         security = parse_security(given, "the properties of the client")
         of_security = security.library if by_library else {}
     own = {name: _number(name, given.pop(name, default)) for name, default in _OWN.items()}
     library: dict[str, Any] = {
-        "bootstrap.servers": bootstrap_servers,
+        "bootstrap.servers": servers,
         "client.id": "ottla",
         "logger": SILENT,
         **defaults,

@@ -31,7 +31,7 @@ from ottla.app.tls import tls_of_listeners
 from ottla.common.broker_configs import BrokerConfig
 from ottla.common.config_keys_zookeeper import ZOOKEEPER_CONNECT
 from ottla.common.disk_refusal import disk_refusal
-from ottla.common.endpoint import Endpoint
+from ottla.common.endpoint import Endpoint, peer_host
 from ottla.common.errors import InvariantError, OperatorError
 from ottla.common.files import read_file
 from ottla.common.ip_overrides import parse_ip_overrides
@@ -310,7 +310,8 @@ class BrokerProcess:
         host = (*self._config.listeners, *self._config.controller_listeners)[0].host
         listening = _bind(host, self._metrics_port, DEFAULT_BACKLOG, "--metrics-port")
         info = self._config.metrics_listener
-        return Bound(listening, Endpoint(info.name, info.security_protocol, *listening.getsockname()[:2]))
+        address, port = listening.getsockname()[:2]
+        return Bound(listening, Endpoint(info.name, info.security_protocol, host if "%" in host else address, port))
 
     async def _serve_metrics(self, bound: Bound, broker: Broker, connections: ConnectionSet) -> MetricsEndpoint:
         from ottla.server.http_access import HttpAccess  # here, since most brokers serve none
@@ -491,10 +492,8 @@ def _limits_of_addresses(text: str) -> dict[str, int]:
                 "max.connections.per.ip.overrides names %s, which can't be resolved, and does not count", host
             )
             continue
-        for family, *_, address in found:
-            limits[str(address[0])] = count
-            if family == socket.AF_INET:
-                limits[f"::ffff:{address[0]}"] = count  # on a socket for both
+        for *_, address in found:
+            limits[peer_host(str(address[0]))] = count
     return limits
 
 

@@ -34,6 +34,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.model import ConfigOperation, PartitionInfo, Position, QuorumInfo, QuorumReplicaInfo, ResourceType
 from ottla.client.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
 from ottla.common.config_def import MAX_LONG
+from ottla.common.endpoint import format_address
 from ottla.common.errors import DAMAGED_JSON, KafkaError, OperatorError
 from ottla.common.files import read_file, within
 from ottla.common.ids import uuid_to_string
@@ -130,7 +131,7 @@ def brokers(as_json: bool, bootstrap_server: str) -> None:
     rows = [
         {
             "id": broker.node_id,
-            "address": f"{broker.host}:{broker.port}",
+            "address": format_address(broker.host, broker.port),
             "rack": broker.rack,
             "state": "fenced" if broker.fenced else "live",
             "leads": sum(partition.leader == broker.node_id for partition in partitions),

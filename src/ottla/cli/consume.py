@@ -22,7 +22,7 @@ from ottla.cli.command import (
     tell,
 )
 from ottla.cli.record_format import FIELDS, make_formatter
-from ottla.cli.times import parse_timestamp
+from ottla.cli.times import Seconds, parse_timestamp
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import RecordConsumer
 from ottla.client.group_consumer import GroupConsumer
@@ -71,7 +71,7 @@ def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | N
 @click.option("--partition", "-p", "partitions", type=click.IntRange(min=0), multiple=True, help="May be repeated.")
 @click.option("--max", "-n", "max_records", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option("--stop-at-end", "-e", is_flag=True, help="Stop at what is the end now.")
-@click.option("--timeout", type=click.FloatRange(min=0.001), help="Stop when nothing came for so many seconds.")
+@click.option("--timeout", type=Seconds(), help="Stop when nothing came for so many seconds.")
 @click.option(
     "--format",
     "-f",
@@ -79,7 +79,8 @@ def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | N
     default="text",
     show_default=True,
     metavar="text|json|TEMPLATE",
-    help=f"How to print a record. Fields of a template: {', '.join(FIELDS)}.",
+    help=f"How to print a record. Fields of a template: {', '.join(FIELDS)}. A header whose value is null is its name "
+    "without an equals sign.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 @click.option("--null", metavar="TEXT", default="null", show_default=True, help="How null is printed as text.")

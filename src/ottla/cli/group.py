@@ -31,6 +31,7 @@ from ottla.client.model import (
     GroupMember,
     Position,
 )
+from ottla.common.endpoint import format_address
 from ottla.common.errors import ErrorCode, KafkaError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -276,7 +277,7 @@ def _state_json(found: GroupDescription) -> dict[str, Any]:
         "assignor": found.assignor,
         "group_epoch": found.group_epoch,
         "assignment_epoch": found.assignment_epoch,
-        "coordinator": f"{found.coordinator.host}:{found.coordinator.port}",
+        "coordinator": format_address(found.coordinator.host, found.coordinator.port),
         "coordinator_id": found.coordinator.node_id,
         "members": len(found.members),
     }

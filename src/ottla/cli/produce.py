@@ -26,6 +26,7 @@ from ottla.cli.command import (
 )
 from ottla.cli.lines import LineReader
 from ottla.cli.record_format import unescape
+from ottla.cli.times import Seconds
 from ottla.client.failure import TopicNotFound
 from ottla.client.producer import RecordProducer
 from ottla.client.transactional_producer import ProducerFenced, TransactionalProducer
@@ -50,12 +51,12 @@ def _parse_headers(ctx: click.Context, parameter: click.Parameter, values: tuple
     headers = []
     for value in values:
         name, separator, text = value.partition("=")
-        if not separator or not name.strip():
+        if not separator or not name:
             raise click.BadParameter(f"{value!r} is not of the form NAME=VALUE", ctx, parameter)
         if "\0" in name:
             raise click.BadParameter(f"the name {name!r} contains a NUL character: remove it", ctx, parameter)
         name.encode()
-        headers.append((name.strip(), text.encode()))
+        headers.append((name, text.encode()))
     return headers
 
 
@@ -92,9 +93,7 @@ def _parse_headers(ctx: click.Context, parameter: click.Parameter, values: tuple
 @click.option("--compression", "-z", type=click.Choice(CODECS), default="none", show_default=True)
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="This partition instead of one by key.")
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
-@click.option(
-    "--timeout", type=click.FloatRange(min=0.001), default=30.0, show_default=True, help="Seconds to deliver a record."
-)
+@click.option("--timeout", type=Seconds(), default=30.0, show_default=True, help="Seconds to deliver a record.")
 @click.option("--transactional-id", metavar="ID", help="Send the input as one transaction of this id: all or nothing.")
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="A transaction for each N records instead.")
 @settings_option("--property", "-X", "properties", help_text="A property of librdkafka, such as linger.ms=50.")
@@ -160,7 +159,8 @@ def produce(
                 commit()
             if number % PROGRESS_INTERVAL_RECORDS == 0:
                 progress(lines.read_bytes)
-                producer.raise_first_failure()
+                if producer.first_failure is not None:
+                    raise producer.first_failure
         progress(lines.read_bytes)
     if not quiet:
         _print_summary(topic, producer, lines.read_bytes, time.monotonic() - started)
@@ -200,16 +200,22 @@ def _check_transaction(transactional_id: str | None, batch: int | None, acks: st
 
 @contextmanager
 def _delivered(producer: RecordProducer) -> Iterator[None]:
-    """Wait for what was sent in the block. Raises KafkaError when a record was not delivered."""
+    """Wait for what was sent in the block. Raises KafkaError when a record was not delivered.
+
+    Failed records are counted after the wait: those that are queued may fail too.
+    """
     try:
         yield
         producer.flush()
     except KeyboardInterrupt:
         producer.flush(INTERRUPTED_FLUSH_S)
         raise
-    except KafkaError:
+    except KafkaError as error:
         producer.flush()
-        raise
+        if producer.first_failure is None:
+            raise
+        if error is not producer.first_failure:
+            tell(error.message)
     producer.raise_first_failure()
 
 

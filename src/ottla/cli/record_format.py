@@ -1,8 +1,9 @@
 """How `ottla consume` prints a record: as text by a template, or as one line of JSON.
 
 A template is text with fields in braces and backslash escapes, such as `{partition}:{offset}\\t{key}\\t{value}`;
-doubled braces stand for themselves. Keys and values are written as the bytes that they are. JSON has text where the
-bytes are UTF-8; elsewhere the name of the field ends with `_base64`.
+doubled braces stand for themselves. Keys and values are written as the bytes that they are, headers as `name=value`,
+and a header without a value (null) as `name`. JSON has text where the bytes are UTF-8; elsewhere the name of the field
+ends with `_base64`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FIELDS: dict[str, Callable[[ConsumedRecord], bytes | None]] = {
     "key": lambda record: record.key,
     "value": lambda record: record.value,
     "headers": lambda record: b",".join(
-        name.encode() + b"=" + (b"" if value is None else value) for name, value in record.headers
+        name.encode() if value is None else name.encode() + b"=" + value for name, value in record.headers
     ),
     "key_size": lambda record: b"%d" % len(record.key or b""),
     "value_size": lambda record: b"%d" % len(record.value or b""),

@@ -12,6 +12,7 @@ import click
 
 from ottla.cli.command import Group, program
 from ottla.common.config_keys_authorizer import STANDARD_AUTHORIZER
+from ottla.common.endpoint import format_address
 from ottla.common.errors import OperatorError
 from ottla.common.properties import format_properties
 from ottla.security.authority import Authority, key_pem
@@ -79,8 +80,8 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
         **_stores(folder, "server"),
     }
     server = {
-        "listeners": f"SSL://{'' if everywhere else hosts[0]}:{port}",
-        "advertised.listeners": f"SSL://{hosts[0]}:{port}",
+        "listeners": f"SSL://{format_address('' if everywhere else hosts[0], port)}",
+        "advertised.listeners": f"SSL://{format_address(hosts[0], port)}",
         **cluster,
     }
     files = {
@@ -93,7 +94,7 @@ def init(directory: str, hosts: tuple[str, ...], port: int, clients: tuple[str, 
     for name in (ADMIN, *clients):
         files[f"{name}.pem"] = authority.issue(name, (), now)
         properties = {
-            "bootstrap.servers": f"{hosts[0]}:{port}",
+            "bootstrap.servers": format_address(hosts[0], port),
             "security.protocol": "SSL",
             **_stores(folder, name),
         }

@@ -2,35 +2,74 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
 from ottla.common.config_def import MAX_LONG
 
-_DURATION = re.compile(
-    r"P?(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?T?(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?",
+_SHORT = re.compile(
+    r"(?:(?P<weeks>\d+)w)?(?:(?P<days>\d+)d)?(?:(?P<hours>\d+)h)?(?:(?P<minutes>\d+)m)?(?:(?P<seconds>\d+)s)?", re.ASCII
+)
+"""In small letters only: `1M` could be a month."""
+_ISO = re.compile(
+    r"P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)(?:[.,](?P<fraction>\d{1,9}))?S)?)?",
     re.ASCII | re.IGNORECASE,
 )
+_CALENDAR = re.compile(r"P?[^T]*\d(?:Y|M)[^T]*(?:T.*)?", re.ASCII | re.IGNORECASE)
+"""ISO 8601 durations with years or months, whose length the calendar decides."""
 _UNIT_MS = {"weeks": 604_800_000, "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 MAX_DURATION_CHARS = 40
-MAX_TIMESTAMP_DIGITS = 18
-"""So that it fits into 64 bits, whatever the digits."""
+_WITH_UNIT = re.compile(r"(\d{1,18})(ms|s)", re.ASCII)
+"""So many digits fit into 64 bits."""
+_MILLISECONDS = re.compile(r"0|\d{13}", re.ASCII)
+"""Without a unit: from 2001 to 2286. Other numbers could be a year, a date, seconds or microseconds."""
+TIME_FORMS = (
+    "an ISO 8601 time (2026-11-28, 2026-11-28T10:00:00Z), milliseconds since 1970 of 13 digits, or a number with its "
+    "unit (1795860000s, 1795860000000ms)"
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def parse_timestamp(text: str, option: str = "--timestamp") -> int:
-    """Milliseconds since the epoch, from such a number or an ISO 8601 time (UTC unless it says otherwise).
+class Seconds(click.FloatRange):
+    """A number of seconds, `least_s` or more; not NaN, which ends no wait, and not infinite."""
 
-    Raises click.BadParameter, also for what lies before 1970: in requests, negative times mean something else.
+    name = "seconds"
+
+    def __init__(self, least_s: float = 0.001) -> None:
+        super().__init__(min=least_s)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `click.ParamType`."""
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds
+
+
+def parse_timestamp(text: str, option: str = "--timestamp") -> int:
+    """Milliseconds since the epoch, from one of `TIME_FORMS` (UTC unless it says otherwise).
+
+    Raises click.BadParameter for other text, for a number without a unit that need not be milliseconds, and for a time
+    before 1970: in requests, negative times mean something else.
     """
-    if text.isascii() and text.isdigit() and len(text) <= MAX_TIMESTAMP_DIGITS:
+    if _MILLISECONDS.fullmatch(text):
         return int(text)
+    if match := _WITH_UNIT.fullmatch(text):
+        milliseconds = int(match[1]) * (1000 if match[2] == "s" else 1)
+        if milliseconds > MAX_LONG:
+            raise click.BadParameter(f"{text!r} is longer than 64 bits of milliseconds", param_hint=option)
+        return milliseconds
+    if text.isdecimal():
+        raise click.BadParameter(f"{text!r} is ambiguous: give {TIME_FORMS}", param_hint=option)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is neither milliseconds nor an ISO 8601 time", param_hint=option) from None
+        raise click.BadParameter(f"{text!r} is not a time: give {TIME_FORMS}", param_hint=option) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     if moment < _EPOCH:
@@ -39,12 +78,19 @@ def parse_timestamp(text: str, option: str = "--timestamp") -> int:
 
 
 def parse_duration(text: str, option: str = "--by-duration") -> int:
-    """Milliseconds of `90s`, `1d12h` or an ISO 8601 duration such as `PT30M`."""
-    match = _DURATION.fullmatch(text) if len(text) <= MAX_DURATION_CHARS else None
-    parts = {unit: int(number) for unit, number in match.groupdict().items() if number} if match else {}
+    """Milliseconds of `90s`, `1d12h` or an ISO 8601 duration such as `PT30M`.
+
+    Raises click.BadParameter, also for years and months, as Java's Duration.parse: their length is not fixed.
+    """
+    match = (_SHORT.fullmatch(text) or _ISO.fullmatch(text)) if len(text) <= MAX_DURATION_CHARS else None
+    parts = {unit: number for unit, number in match.groupdict().items() if number} if match else {}
     if not parts:
-        raise click.BadParameter(f"{text!r} is not a duration such as 90s, 1d12h or PT30M", param_hint=option)
-    total_ms = sum(number * _UNIT_MS[unit] for unit, number in parts.items())
+        problem = (
+            "names years or months, whose length is not fixed" if _CALENDAR.fullmatch(text) else "is not a duration"
+        )
+        raise click.BadParameter(f"{text!r} {problem}: give one such as 90s, 1d12h or PT30M", param_hint=option)
+    fraction = parts.pop("fraction", "")
+    total_ms = sum(int(number) * _UNIT_MS[unit] for unit, number in parts.items()) + int(f"{fraction:0<3}"[:3])
     if total_ms > MAX_LONG:
         raise click.BadParameter(f"{text!r} is longer than 64 bits of milliseconds", param_hint=option)
     return total_ms

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import ottla
-from ottla.client.connection import BrokerUnreachable, Connection, format_address, parse_bootstrap_servers
+from ottla.client.connection import BrokerUnreachable, Connection, parse_bootstrap_servers
 from ottla.client.security import ClientSecurity
+from ottla.common.endpoint import format_address
 
 Address = tuple[str, int]
 

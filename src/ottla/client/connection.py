@@ -8,6 +8,7 @@ Left out on purpose: requests on their way beyond the end of a call. Not thread-
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import struct
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from ottla.client.login import Login
+from ottla.common.endpoint import format_address
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
@@ -46,6 +48,7 @@ offsets that the group keeps. Who asks for no version above an older one gets th
 IN_FLIGHT = 5
 """As many batches of a producer a partition remembers, in Apache Kafka as here."""
 
+_PROTOCOL = re.compile(r"^[0-9A-Za-z%._-]*://", re.ASCII)
 MAX_PORT_DIGITS = 5
 _SIZE = struct.Struct(">i")
 _CORRELATION_AND_ERROR = struct.Struct(">ih")
@@ -202,7 +205,7 @@ class Connection:
 
     def _encrypt(self, tls: ssl.SSLContext, host: str) -> None:
         try:
-            self._socket = tls.wrap_socket(cast(socket.socket, self._socket), server_hostname=host)
+            self._socket = tls.wrap_socket(cast(socket.socket, self._socket), server_hostname=host.partition("%")[0])
         except OSError as error:
             raise _refused(self.address, error) from error
 
@@ -313,22 +316,20 @@ class Connection:
         return buffer
 
 
-def format_address(host: str, port: int) -> str:
-    """`host:port`, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
-    """The addresses of `host:port,host:port`; raises OperatorError that quotes what is wrong."""
+    """The addresses of `host:port,host:port`; raises OperatorError that quotes what is wrong.
+
+    As in Java's clients, a protocol may precede an address (`PLAINTEXT://host:port`) and has no meaning.
+    """
     addresses = []
     for entry in text.split(","):
         entry = entry.strip()
         if not entry:
             continue
-        host, separator, port_text = entry.rpartition(":")
+        host, separator, port_text = _PROTOCOL.sub("", entry).rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
-        if not separator or not host or not port_text.isascii() or not port_text.isdigit():
+        if not separator or not host or "/" in host or not port_text.isascii() or not port_text.isdigit():
             raise OperatorError(f"{entry!r} is not an address of the form host:port")
         port = int(port_text) if len(port_text) <= MAX_PORT_DIGITS else 0
         if not 0 < port < 65536:
@@ -337,6 +338,11 @@ def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
     if not addresses:
         raise OperatorError("no bootstrap server is given; it has the form host:port")
     return addresses
+
+
+def library_servers(text: str) -> str:
+    """Bootstrap servers as librdkafka takes them: without protocols, which are its own there. Raises OperatorError."""
+    return ",".join(format_address(host, port) for host, port in parse_bootstrap_servers(text))
 
 
 def _refused(address: str, error: OSError) -> BrokerUnreachable:

@@ -23,6 +23,7 @@ from ottla.client.failure import TopicNotFound, TopicReplaced
 from ottla.client.model import FetchResult, Position
 from ottla.client.outage import Outage, Tell
 from ottla.client.security import PLAINTEXT, ClientSecurity
+from ottla.client.time_limit import require_seconds
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
 from ottla.common.ids import Uuid
 from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView
@@ -106,6 +107,7 @@ class RecordConsumer:
 
         Raises KafkaError for what a partition reports, CORRUPT_MESSAGE for what can't be read, TopicNotFound.
         """
+        require_seconds(idle_timeout_s)
         remaining = max_records
         last_arrival = time.monotonic()
         while self._positions:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from ottla.client.connection import library_servers
 from ottla.client.consumer import TIMESTAMP_TYPES, ConsumedRecord
 from ottla.client.model import Position
 from ottla.client.outage import Tell
@@ -28,6 +29,7 @@ from ottla.client.rdkafka import (
     require_group_id,
     require_text,
 )
+from ottla.client.time_limit import require_seconds
 from ottla.common.errors import ErrorCode, KafkaError
 
 BATCH_RECORDS = 500
@@ -68,7 +70,7 @@ class GroupConsumer:
 
         self._library = confluent_kafka
         settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap_servers,
+            "bootstrap.servers": library_servers(bootstrap_servers),
             "client.id": client_id,
             "group.id": group_id,
             "enable.auto.commit": False,
@@ -122,6 +124,7 @@ class GroupConsumer:
 
         Raises KafkaError for what a partition or the coordinator reports and the library doesn't mend by itself.
         """
+        require_seconds(idle_timeout_s)
         remaining = max_records
         last_arrival = time.monotonic()
         while (remaining is None or remaining > 0) and not self._done():

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from ottla.client.connection import library_servers
 from ottla.client.model import Position
 from ottla.client.rdkafka import RECONNECT_BACKOFF_MAX_MS, kafka_error, leave_group, require_group_id, require_text
 from ottla.client.security import PLAINTEXT, ClientSecurity
@@ -40,7 +41,7 @@ class Membership:
         require_group_id(group_id)
         self._group_id = group_id
         self._settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap_servers,
+            "bootstrap.servers": library_servers(bootstrap_servers),
             "client.id": client_id,
             "group.id": group_id,
             "enable.auto.commit": False,

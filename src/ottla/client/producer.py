@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
+from ottla.client.connection import library_servers
 from ottla.client.outage import Tell
 from ottla.client.rdkafka import (
     RECONNECT_BACKOFF_MAX_MS,
@@ -64,7 +65,7 @@ class RecordProducer:
         import confluent_kafka
 
         settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap_servers,
+            "bootstrap.servers": library_servers(bootstrap_servers),
             "client.id": client_id,
             "acks": acks,
             "enable.idempotence": acks == "all",
@@ -161,11 +162,14 @@ class RecordProducer:
             raise self.failure(error.args[0]) from error
 
     def raise_first_failure(self) -> None:
-        """Raise KafkaError when any record failed, with the number and the first reason."""
+        """Raise KafkaError when any record failed, with the number up to now and the first reason.
+
+        After `flush` the number is final.
+        """
         if self.first_failure is not None:
             raise KafkaError(
                 self.first_failure.code,
-                f"{self.failed_count} of {self.sent_count} record{'' if self.sent_count == 1 else 's'} "
+                f"{self.failed_count:,} of {self.sent_count:,} record{'' if self.sent_count == 1 else 's'} "
                 f"{'was' if self.failed_count == 1 else 'were'} not delivered: {self.first_failure.message}",
             )
 

@@ -1,7 +1,8 @@
-"""What asks others by a library that can't be told how long to wait."""
+"""Limits of time: of calls by a library that has none itself, and the check of those that callers give."""
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 from collections.abc import Callable
@@ -10,6 +11,12 @@ from typing import TypeVar
 from ottla.common.errors import OperatorError
 
 T = TypeVar("T")
+
+
+def require_seconds(limit_s: float | None) -> None:
+    """Raises ValueError for NaN, which no time that passed is above or below: a wait with it would never end."""
+    if limit_s is not None and math.isnan(limit_s):
+        raise ValueError("a limit of time can't be NaN: give seconds")
 
 
 def within(timeout_s: float, work: Callable[[], T], late: str) -> T:

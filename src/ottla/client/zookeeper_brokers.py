@@ -6,7 +6,7 @@ import logging
 from concurrent.futures import Future
 from functools import partial
 
-from ottla.client.connection import format_address
+from ottla.common.endpoint import format_address
 from ottla.common.errors import ProtocolError
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import decode_broker

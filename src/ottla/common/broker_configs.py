@@ -59,7 +59,7 @@ METRICS_LISTENER = "METRICS"
 """Names the endpoint of metrics in the settings of listeners."""
 MAX_REPORTED = 100
 """Stored lockouts that are remembered as logged."""
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 _CHAIN_OF: Mapping[str, tuple[str, ...]] = {

@@ -86,7 +86,7 @@ _IDENTITY = [
         "listeners",
         ConfigType.LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
-        "Addresses to listen on, as NAME://host:port; an empty host is all interfaces, port 0 takes a free one.",
+        "Addresses to listen on, as NAME://host:port; an empty host is all of IPv4 and IPv6, port 0 takes a free one.",
         importance=Importance.HIGH,
     ),
     _fixed(

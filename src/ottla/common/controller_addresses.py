@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ottla.common.endpoint import BRACKETED_HOST
 from ottla.common.errors import OperatorError
 
-_HOST_AND_PORT = r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]/@]+)):([0-9]{1,5})"
+_HOST_AND_PORT = rf"(?:{BRACKETED_HOST}|([^\[\]/@]+)):([0-9]{{1,5}})"
 _VOTER = rf"([0-9]{{1,10}})@{_HOST_AND_PORT}"
 """Compiled where one is named: most single nodes name none, and start faster."""
 _MAX_NODE_ID = 2**31 - 1

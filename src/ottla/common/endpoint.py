@@ -2,7 +2,43 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
+
+BRACKETED_HOST = r"\[([0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.:-]+)?)\]"
+"""Pattern of an IPv6 address in brackets, perhaps with the interface of a link-local one; the group has no brackets."""
+_MAPPED = "::ffff:"
+
+
+def format_address(host: str, port: int) -> str:
+    """`host:port`, with the brackets that an IPv6 address needs."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def peer_host(address: str) -> str:
+    """The address of a socket's peer, as the system writes it, in the form that limits, quotas, ACLs and logs use.
+
+    An IPv4 client of a socket for both families has an IPv4-mapped address there (`::ffff:10.0.0.1`), which becomes
+    the IPv4 address. The interface of a link-local address is left out.
+    """
+    ipv4 = address.removeprefix(_MAPPED)
+    if ipv4 != address and "." in ipv4 and ":" not in ipv4:
+        return ipv4
+    return address.partition("%")[0]
+
+
+@lru_cache(maxsize=1024)  # called for each authorized request
+def canonical_host(host: str) -> str:
+    """One form for each IP address, as `peer_host` gives it; other text as it is."""
+    from ipaddress import IPv6Address, ip_address  # here, since a start without ACLs does without it
+
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(address).partition("%")[0]
 
 
 class ListenerInfo(NamedTuple):
@@ -34,7 +70,7 @@ class Endpoint(NamedTuple):
     @property
     def address(self) -> str:
         """`host:port`, with the brackets that an IPv6 address needs."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return format_address(self.host, self.port)
 
     @property
     def listener(self) -> ListenerInfo:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.common.config_keys_sasl import SASL_CONFIGS
 from ottla.common.config_keys_tls import TLS_CONFIGS
-from ottla.common.endpoint import Endpoint
+from ottla.common.endpoint import BRACKETED_HOST, Endpoint, canonical_host
 from ottla.common.errors import OperatorError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -22,10 +22,11 @@ CONNECTION_RATE = "max.connection.creation.rate"
 LISTENER_CONFIGS = frozenset({CONNECTION_RATE, *(key.name for key in (*TLS_CONFIGS, *SASL_CONFIGS))})
 """Settings that may be given to one listener."""
 
-_LISTENER = re.compile(r"([^:/]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]/]*)):([0-9]{1,5})")
+_LISTENER = re.compile(rf"([^:/]+)://(?:{BRACKETED_HOST}|([^:\[\]/]*)):([0-9]{{1,5}})")
 _MECHANISMS = "plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi"
 _OVERRIDE = re.compile(rf"(listener\.name\.[^.]*\.(?:(?:{_MECHANISMS})\.)?)(.*)", re.DOTALL)
-_NOWHERE = ("0.0.0.0", "::")
+_BOTH_FAMILIES = "::"
+_NOWHERE = ("0.0.0.0", _BOTH_FAMILIES)
 
 
 def without_listener(name: str) -> str:
@@ -55,6 +56,8 @@ def parse_endpoints(setting: str, items: Iterable[str], protocols: Mapping[str, 
             raise OperatorError(f"{setting} holds {item!r}, which is not of the form NAME://host:port")
         name = match.group(1).upper()
         host = match.group(2) or match.group(3) or ""
+        if ":" in host and canonical_host(host) == _BOTH_FAMILIES:
+            host = _BOTH_FAMILIES  # it has many forms, as 0:0:0:0:0:0:0:0
         endpoints.append(Endpoint(name, protocol_of(setting, name, protocols), host, int(match.group(4))))
     names = [endpoint.listener_name for endpoint in endpoints]
     if len(set(names)) != len(names):
@@ -94,13 +97,22 @@ def implied_controllers(listeners: Sequence[str], controllers: Iterable[str]) ->
 
 
 def check_distinct_addresses(endpoints: Sequence[Endpoint]) -> None:
-    """One port may serve an IPv4 and an IPv6 address, and distinct hosts; the same pair twice can't be bound."""
-    seen: set[tuple[str, int]] = set()
+    """One port may serve an IPv4 and an IPv6 address, and distinct hosts. Raises OperatorError.
+
+    The same pair twice can't be bound, and neither can an address beside all addresses of both families.
+    """
+    seen: dict[int, list[Endpoint]] = {}
     for endpoint in endpoints:
-        address = (endpoint.host, endpoint.port)
-        if endpoint.port and address in seen:
-            raise OperatorError(f"listeners uses {endpoint.address} twice; each listener needs a port of its own")
-        seen.add(address)
+        for other in seen.setdefault(endpoint.port, []) if endpoint.port else ():
+            if other.host == endpoint.host:
+                raise OperatorError(f"listeners uses {endpoint.address} twice; each listener needs a port of its own")
+            for one, all_addresses in ((endpoint, other), (other, endpoint)):
+                if all_addresses.host in ("", _BOTH_FAMILIES):
+                    raise OperatorError(
+                        f"listeners uses {one.address} beside {all_addresses.address}, which serves all addresses of "
+                        "IPv4 and IPv6; each listener needs a port of its own"
+                    )
+        seen.setdefault(endpoint.port, []).append(endpoint)
 
 
 def check_advertised(endpoints: Iterable[Endpoint], bound: Iterable[Endpoint]) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import socket
 
+from ottla.common.endpoint import peer_host
+
 PACING = b"bbr"
 """How the names of the algorithms begin that pace by themselves."""
 UNPACED = b"reno"
@@ -46,7 +48,7 @@ def begin_unpaced(listening: socket.socket) -> bytes | None:
 
 def is_local(accepted: socket.socket, host: str) -> bool:
     """Whether the peer, at address `host`, is on this machine."""
-    return host.startswith(("127.", "::ffff:127.")) or host == "::1" or host == accepted.getsockname()[0]
+    return host.startswith("127.") or host == "::1" or host == peer_host(accepted.getsockname()[0])
 
 
 def pace_from_elsewhere(accepted: socket.socket, host: str, pacing: bytes) -> None:

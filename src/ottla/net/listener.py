@@ -14,12 +14,11 @@ import asyncio
 import errno
 import logging
 import socket
-import sys
 from collections.abc import Callable
 
 from ottla.common.channel import Gate
 from ottla.common.clock import TimerHandle
-from ottla.common.endpoint import Endpoint
+from ottla.common.endpoint import Endpoint, canonical_host, peer_host
 from ottla.common.logs import RATE_LIMITED
 from ottla.net import congestion
 from ottla.net.connection import Connection
@@ -35,25 +34,51 @@ ACCEPT_RETRY_S = 0.5
 MAX_LEAVING = 256
 """Connections above the rate of their address that are kept for a while; more are closed at once."""
 DEFAULT_BACKLOG = 1024
+_NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+"""Errors of an address that this machine does not have, or of a machine without IPv6."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+_SocketAddress = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
+_FamilyAddress = tuple[socket.AddressFamily, _SocketAddress]
 
 
 def bind_socket(host: str, port: int, backlog: int = DEFAULT_BACKLOG) -> socket.socket:
-    """A bound and listening TCP socket; `host` "" or "0.0.0.0" means all addresses, port 0 a free one.
+    """A bound and listening TCP socket; port 0 means a free one.
 
-    Nothing is accepted yet, but clients that connect wait instead of being refused. Raises OSError.
+    `host` "" or "::" means all addresses of IPv4 and IPv6, as in Apache Kafka, or of IPv4 alone where the machine has
+    no IPv6; "0.0.0.0" means all of IPv4. A name means the first of its addresses that is one of this machine, those
+    of IPv4 before those of IPv6, as in Java. Nothing is accepted yet, but clients that connect wait instead of being
+    refused. Raises OSError.
     """
+    missing: OSError | None = None
+    for family, address in _addresses(host, port):
+        try:
+            return _listen(family, address, backlog)
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+            missing = missing or error
+    raise missing or OSError(errno.EADDRNOTAVAIL, "the name has no address")
+
+
+def _addresses(host: str, port: int) -> list[_FamilyAddress]:
+    """Addresses to bind, in the order in which to try them. Raises OSError."""
+    if host in ("", "::"):
+        return [(socket.AF_INET6, ("::", port)), (socket.AF_INET, ("0.0.0.0", port))]
+    if ":" in host and "%" not in host:
+        host = canonical_host(host)  # an IPv4-mapped address needs a socket of IPv4
     # Bytes, where the name allows it: text loads the IDNA codec, which costs the start milliseconds.
-    name = (host.encode("ascii") if host.isascii() else host) or None
-    addresses = socket.getaddrinfo(
-        name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, proto=socket.IPPROTO_TCP
-    )
-    family, kind, protocol, _, address = addresses[0]
-    listening = socket.socket(family, kind, protocol)
+    name = host.encode("ascii") if host.isascii() else host
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, proto=socket.IPPROTO_TCP)
+    return sorted(((each[0], each[4]) for each in found), key=lambda each: each[0] != socket.AF_INET)
+
+
+def _listen(family: socket.AddressFamily, address: _SocketAddress, backlog: int) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6 and sys.platform != "win32":
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(bool(host)))
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
         listening.bind(address)
         listening.listen(backlog)
         listening.setblocking(False)
@@ -171,7 +196,7 @@ class Listener:
                     self._retry = connections.loop.call_later(ACCEPT_RETRY_S, self.start_accepting)
                     return
                 continue  # that one client is gone already (ECONNABORTED and the like)
-            self._admit(accepted, str(address[0]))
+            self._admit(accepted, peer_host(str(address[0])))
             rest_s = connections.rates.accepted(self.endpoint.listener_name, connections.loop.time())
             if rest_s > 0:
                 self._rest()

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 from ottla.common.acl import ANONYMOUS
+from ottla.common.endpoint import peer_host
 from ottla.common.logs import RATE_LIMITED
 from ottla.metrics.exposition import CONTENT_TYPE, render
 from ottla.metrics.registry import MetricsRegistry
@@ -117,7 +118,7 @@ class _ScrapeConnection(Served):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._host = str((transport.get_extra_info("peername") or ("",))[0])
+        self._host = peer_host(str((transport.get_extra_info("peername") or ("",))[0]))
         if not self._endpoint.admit(self):
             self._transport.abort()
             return

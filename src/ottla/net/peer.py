@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ottla.common.clock import BlockingPool, TimerHandle
 from ottla.common.disk import Buffer
+from ottla.common.endpoint import format_address
 from ottla.common.errors import ProtocolError
 from ottla.common.logs import RATE_LIMITED
 from ottla.common.peer import PeerDone
@@ -108,7 +109,7 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
         self._network = network
         self._loop = network.loop
         self._host = host
-        self.address = f"{host}:{port}"
+        self.address = format_address(host, port)
         self.failed = False
         self._correlation_ids = itertools.count()
         self._transport: asyncio.Transport | None = None
@@ -132,7 +133,7 @@ class SocketPeerConnection(asyncio.BufferedProtocol):
                     host,
                     port,
                     ssl=tls.client,
-                    server_hostname=host,
+                    server_hostname=host.partition("%")[0],
                     ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
                 )
         except OSError as error:

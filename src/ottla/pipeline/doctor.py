@@ -31,6 +31,7 @@ from ottla.client.failure import TopicNotFound
 from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.client.security import PLAINTEXT, ClientSecurity
 from ottla.common.acl import AclOperation
+from ottla.common.endpoint import format_address
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.pipeline.extras import require_packages
 from ottla.pipeline.failure import os_reason, spark_reason
@@ -222,7 +223,7 @@ def brokers(bootstrap_servers: str, security: ClientSecurity = PLAINTEXT) -> Ite
             way = "its setting advertised.listeners is what clients and workers connect to"
             yield Finding(name, False, f"{error}; {way}")
         else:
-            yield Finding(name, True, f"{broker.host}:{broker.port}, {versions}")
+            yield Finding(name, True, f"{format_address(broker.host, broker.port)}, {versions}")
 
 
 def _open(bootstrap_servers: str, security: ClientSecurity) -> Cluster:

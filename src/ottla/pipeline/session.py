@@ -41,6 +41,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ottla.cli.command import uninterrupted
+from ottla.common.endpoint import format_address
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.extras import install_command, require_packages
 from ottla.pipeline.failure import JAVA_DIED, spark_reason
@@ -370,7 +371,7 @@ def check_master(master: str) -> None:
         reason = why_no_spark(master.partition("://")[0], host, port)
         if reason is None:
             return
-        reasons.append(f"{host}:{port}: {reason}")
+        reasons.append(f"{format_address(host, port)}: {reason}")
     if reasons:
         raise OperatorError(f"no Spark answers at {'; '.join(reasons)}; name one that runs with --master")
 

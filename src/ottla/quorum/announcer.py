@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from ottla.common.endpoint import format_address
 from ottla.common.errors import ErrorCode
 from ottla.common.ids import ZERO_UUID, uuid_to_string
 from ottla.common.logs import RATE_LIMITED
@@ -87,5 +88,5 @@ def _voter(voter: Voter) -> str:
     text = str(voter.voter_id)
     if voter.endpoints:
         _, host, port = voter.endpoints[0]
-        text += f"@[{host}]:{port}" if ":" in host else f"@{host}:{port}"
+        text += f"@{format_address(host, port)}"
     return text if voter.directory_id == ZERO_UUID else f"{text}:{uuid_to_string(voter.directory_id)}"

@@ -15,6 +15,7 @@ from ottla.common.clock import Clock, Rng
 from ottla.common.config_def import MAX_INT
 from ottla.common.disk import Disk
 from ottla.common.disk_refusal import disk_refusal
+from ottla.common.endpoint import BRACKETED_HOST
 from ottla.common.errors import OperatorError
 from ottla.common.ids import uuid_from_string, uuid_to_string
 from ottla.metadata.records import ApiMessageAndVersion
@@ -25,7 +26,7 @@ from ottla.storage.directories import make_durably, require_unused
 from ottla.storage.meta_properties import MetaProperties, random_id, write_meta_properties
 from ottla.storage.names import META_PROPERTIES
 
-_CONTROLLER = re.compile(r"([0-9]{1,10})@(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]/@]+)):([0-9]{1,5}):([A-Za-z0-9_-]{22})")
+_CONTROLLER = re.compile(rf"([0-9]{{1,10}})@(?:{BRACKETED_HOST}|([^:\[\]/@]+)):([0-9]{{1,5}}):([A-Za-z0-9_-]{{22}})")
 
 
 def parse_initial_controllers(text: str, listener_name: str) -> tuple[Voter, ...]:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ottla.common.clock import TimerHandle
+from ottla.common.endpoint import format_address
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.ids import ZERO_UUID
 from ottla.common.machine import Machine
@@ -484,14 +485,15 @@ class QuorumService:
         self._probing = True
         before, epoch = raft.voters, raft.epoch
         _, host, port = voter.endpoints[0]
+        address = format_address(host, port)
 
         def answered(response: Any, error: BaseException | None) -> None:
             self._probing = False
             found = None if error is not None else read_epoch_response(response).error
             if found is None:
-                ended(ErrorCode.REQUEST_TIMED_OUT, f"node {voter.voter_id} does not answer at {host}:{port}: {error}")
+                ended(ErrorCode.REQUEST_TIMED_OUT, f"node {voter.voter_id} does not answer at {address}: {error}")
             elif found is not ErrorCode.NONE:
-                ended(ErrorCode.INVALID_REQUEST, f"{host}:{port} is not node {voter.voter_id} with that directory")
+                ended(ErrorCode.INVALID_REQUEST, f"{address} is not node {voter.voter_id} with that directory")
             elif replica.failure is not None or raft.epoch != epoch or raft.voters != before:
                 ended(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the quorum changed meanwhile")
             else:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from ottla.common.endpoint import canonical_host
+
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
@@ -98,10 +100,11 @@ def user_of(principal: str) -> str:
 
 
 def address_limits(quotas: Quotas) -> dict[str | None, float]:
-    """New connections a second by address; None is the default of all others."""
+    """New connections a second by address in canonical form; None is the default of all others."""
     limits: dict[str | None, float] = {}
     for entity, values in quotas.items():
         parts = dict(entity)
         if IP in parts and CONNECTION_CREATION_RATE in values:
-            limits[parts[IP]] = values[CONNECTION_CREATION_RATE]
+            address = parts[IP]
+            limits[None if address is None else canonical_host(address)] = values[CONNECTION_CREATION_RATE]
     return limits

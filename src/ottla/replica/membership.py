@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ottla.common.endpoint import format_address
 from ottla.common.errors import InvariantError
 from ottla.common.peer import ControllerDone, ControllerRequests, PeerConnection, PeerNetwork
 
@@ -25,7 +26,7 @@ class _Nobody:
     """The other nodes of a cluster that has none."""
 
     def connect(self, host: str, port: int) -> PeerConnection:
-        raise InvariantError(f"a broker without peers was to connect to {host}:{port}")
+        raise InvariantError(f"a broker without peers was to connect to {format_address(host, port)}")
 
     def send(self, message: object, done: ControllerDone, timeout_s: float) -> None:
         raise InvariantError(f"a broker without a controller was to send it {type(message).__name__}")

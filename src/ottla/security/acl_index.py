@@ -21,6 +21,7 @@ from ottla.common.acl import (
     Permission,
     ResourceType,
 )
+from ottla.common.endpoint import canonical_host
 
 _IMPLIES_DESCRIBE = frozenset(
     {AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}
@@ -238,25 +239,11 @@ def _operations(operation: int, *, allows: bool) -> frozenset[int] | None:
     return frozenset(operations)
 
 
-@lru_cache(maxsize=1024)  # asked for each request
-def canonical_host(host: str) -> str:
-    """One form for each address; what is no address stays as it is."""
-    from ipaddress import IPv6Address, ip_address  # here and below, since a start without ACLs does without it
-
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(address)
-
-
 def _host_matcher(host: str) -> MatchesHost | None:
     """Who compares a host that `canonical_host` gave, for a network; one address is found by its key."""
     if "/" not in host:
         return None
-    from ipaddress import ip_address, ip_network
+    from ipaddress import ip_address, ip_network  # here, since a start without ACLs does without it
 
     try:
         network = ip_network(host, strict=False)

@@ -13,9 +13,10 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.common.endpoint import canonical_host
 from ottla.common.ids import Uuid
 from ottla.common.logs import AUDIT_LOGGER, RATE_LIMITED
-from ottla.security.acl_index import AclIndex, Decision, canonical_host
+from ottla.security.acl_index import AclIndex, Decision
 
 MAX_REMEMBERED = 16_384
 """Decisions; when there are more, all are forgotten. One takes about 300 bytes."""

@@ -71,7 +71,7 @@ class SimNode:
         self.network = network
         self.clock = SimClock(loop)
         self.disk = SimDisk(self.clock, rng.fork("disk"))
-        listeners = ",".join(f"{each.listener_name}://{each.host}:{each.port}" for each in endpoints)
+        listeners = ",".join(f"{each.listener_name}://{each.address}" for each in endpoints)
         self.config, _ = BrokerConfig.parse(
             {"log.dirs": DATA_DIR, "listeners": listeners, "advertised.listeners": listeners, **settings}
         )

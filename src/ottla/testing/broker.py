@@ -29,6 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ottla.client.time_limit import require_seconds
 from ottla.common.errors import OttlaError
 from ottla.common.properties import format_properties, load_properties
 from ottla.security.authority import Authority
@@ -89,6 +90,8 @@ class Broker:
         start_timeout_s: float = 120.0,
         stop_timeout_s: float = 120.0,
     ) -> None:
+        for limit_s in (start_timeout_s, stop_timeout_s):
+            require_seconds(limit_s)
         self._work_dir = tempfile.mkdtemp(prefix="ottla-broker-")
         self._data_dir = Path(data_dir) if data_dir is not None else Path(self._work_dir, "data")
         self._log_path = Path(self._work_dir, "broker.log")

@@ -184,7 +184,8 @@ class RowWriter:
                 ) from error
             self.rows += len(records)
             self._producer.poll()
-            self._producer.raise_first_failure()
+            if self._producer.first_failure is not None:
+                self.finish()  # queued records may fail too, and are counted
 
     def finish(self) -> None:
         """Wait until everything is delivered. Raises KafkaError when a row was not."""

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.common.endpoint import Endpoint
+from ottla.common.endpoint import BRACKETED_HOST, Endpoint
 from ottla.common.errors import ProtocolError
 from ottla.protocol.znodes.fields import MAX_INT16, MAX_INT32, MAX_INT64, NONE, Fields, decimal, encode
 
 SECURITY_PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 
-_ENDPOINT = re.compile(r"([^:/]{1,249})://(?:\[([0-9A-Fa-f:.%]{2,100})\]|([^:\[\]/]{0,255})):([0-9]{1,5})", re.ASCII)
+_ENDPOINT = re.compile(rf"([^:/]{{1,249}})://(?:{BRACKETED_HOST}|([^:\[\]/]{{0,255}})):([0-9]{{1,5}})", re.ASCII)
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,22}", re.ASCII)
 
 

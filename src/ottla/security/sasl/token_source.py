@@ -116,7 +116,8 @@ def granted_token(answer: bytes, what: str) -> str:
 
 def ends_of(token: str, now_s: float) -> float:
     """When a token that came at `now_s` ends, in seconds since the Unix epoch."""
-    return expires_s(token) or now_s + LIFE_S
+    end_s = expires_s(token)
+    return now_s + LIFE_S if end_s is None else end_s
 
 
 def expires_s(token: str) -> float | None:
@@ -127,4 +128,6 @@ def expires_s(token: str) -> float | None:
         end = claims["exp"]
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return None
-    return float(end) if isinstance(end, (int, float)) and 0 < end < 2**40 else None
+    if isinstance(end, bool) or not isinstance(end, int | float) or not end < 2**40:
+        return None
+    return max(0.0, float(end))

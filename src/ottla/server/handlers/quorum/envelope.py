@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 
 from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.endpoint import peer_host
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.registry import ApiKey
@@ -35,7 +36,7 @@ def handle(context: DecidingContext, request: Request, message: EnvelopeRequest)
 
 def _address(packed: bytes) -> str:
     try:
-        return socket.inet_ntop(socket.AF_INET if len(packed) == 4 else socket.AF_INET6, packed)
+        return peer_host(socket.inet_ntop(socket.AF_INET if len(packed) == 4 else socket.AF_INET6, packed))
     except ValueError:
         return ""
 
