@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ottla.cli.command import Command, json_option, print_json, tell
+from ottla.cli.times import Seconds
 from ottla.client.security import PLAINTEXT, ClientSecurity, read_security
 from ottla.mirror.driver import Mirror, Settings, Totals
 from ottla.mirror.opening import Endpoint
@@ -103,7 +104,7 @@ _FILE = click.Path(readable=False)
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(0.1),
     default=10.0,
     show_default=True,
     help="Seconds between two reports.",
