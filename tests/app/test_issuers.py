@@ -103,7 +103,7 @@ class Site:
         }
         config, _ = BrokerConfig.parse(listeners | by_default | settings)
         machine = Machine(RealDisk(), self.clock, SystemRng(), self.loop, self.loop)
-        return SaslOfListeners(config, machine, lambda *_: None, lambda _: None, no_waiters)
+        return SaslOfListeners(config, machine, lambda *_: None, lambda _: None, bytes, no_waiters)
 
     def trusting(self, options: str | None = None) -> dict[str, str]:
         options = f'ssl.truststore.location="{self.issuer.ca}"' if options is None else options

@@ -59,9 +59,8 @@ class Idle:
 def made(**settings: str) -> SaslOfListeners:
     config, _ = BrokerConfig.parse(LISTENER | settings)
     clock: Clock = SystemClock()
-    return SaslOfListeners(
-        config, Machine(RealDisk(), clock, SystemRng(), Idle(), Idle()), lambda *_: None, lambda _: None, no_waiters
-    )
+    machine = Machine(RealDisk(), clock, SystemRng(), Idle(), Idle())
+    return SaslOfListeners(config, machine, lambda *_: None, lambda _: None, bytes, no_waiters)
 
 
 @pytest.fixture

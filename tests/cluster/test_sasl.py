@@ -23,7 +23,7 @@ from ottla.security.sasl.credentials import BY_NAME
 from ottla.security.sasl.scram import ScramClient
 
 from ..issuer import Answer, Issuer
-from .nodes import ZOOKEEPER, Node, Nodes, eventually
+from .nodes import ZOOKEEPER, Node, Nodes, eventually, of_the_quorum
 
 PASSWORD = "secret-of-nodes-51c"
 TOKEN_SECRET = "secret-of-tokens-08e"
@@ -197,6 +197,31 @@ def test_a_token_counts_with_every_broker_until_it_is_over(nodes: Nodes) -> None
         for token in tokens:
             eventually(lambda: lets_in(node, token), f"node {node.node_id} knows a token again")  # noqa: B023
         assert not lets_in(node, over)
+
+
+def offered_salt(node: Node, user: str) -> str:
+    """The salt in the first answer of SCRAM to `user`."""
+    offered: list[str] = []
+
+    class Observed(ScramClient):
+        def evaluate(self, challenge: bytes) -> bytes | None:
+            offered.append(challenge.decode().split(",")[1])
+            return super().evaluate(challenge)
+
+    client = ClientSecurity(login=lambda _: Observed(BY_NAME[MECHANISM], user, "guess", SystemRng()))
+    with Cluster(node.address, security=client) as cluster:
+        assert not served(cluster)
+    return offered[0]
+
+
+@of_the_quorum(reason="each broker has salts of its own")
+def test_unknown_user_gets_one_salt_from_all_nodes_and_restarts(nodes: Nodes) -> None:
+    salt = offered_salt(nodes[1], "unknown")
+    assert salt != offered_salt(nodes[1], "unknown-too")
+    assert {offered_salt(node, "unknown") for node in nodes.nodes} == {salt}
+    nodes[2].kill()
+    nodes[2].start()
+    assert offered_salt(nodes[2], "unknown") == salt
 
 
 def test_nothing_secret_is_found_anywhere(nodes: Nodes) -> None:

@@ -7,12 +7,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 from ottla.app.ports import HOST, free_ports
 from ottla.client.connection import Connection
 from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -20,6 +25,7 @@ from ottla.protocol.messages.broker_registration import (
     RegistrationFeature,
     RegistrationListener,
 )
+from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.registry import ApiKey
 
 from .logged_process import STOP_TIMEOUT_S
@@ -144,3 +150,46 @@ def test_two_that_live_with_one_id_are_told_apart(make_nodes: Callable[..., Node
         assert second.stderr.count(REFUSED) == 1, "told once, however often it asks"
     assert len(epochs(first)) == 1, "the first did not notice"
     assert first.ready
+
+
+def credentials(count: int) -> AlterUserScramCredentialsRequest:
+    return AlterUserScramCredentialsRequest(
+        upsertions=[
+            ScramCredentialUpsertion(
+                name=f"user-{number}", mechanism=1, iterations=4096, salt=b"s" * 16, salted_password=b"p" * 32
+            )
+            for number in range(count)
+        ]
+    )
+
+
+def request_and_close(port: int, message: AlterUserScramCredentialsRequest) -> int:
+    """The credentials that the broker at `port` had changed by the controller."""
+    connection = Connection(HOST, port, client_id="abuser", timeout_s=120, software_version="1")
+    try:
+        answer = connection.request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, message)
+    finally:
+        connection.close()
+    return sum(result.error_code == ErrorCode.NONE for result in answer.results)
+
+
+@of_the_quorum(reason="the session is ZooKeeper's, and a thread of its own keeps it")
+def test_session_lasts_while_clients_forward_expensive_requests(tmp_path: Path) -> None:
+    """The controller answers them one after the other, which takes longer than a session. A heartbeat among them timed
+    out, and with it the connection and all that clients had asked for."""
+    nodes = Nodes(tmp_path, 2, voters=1)
+    crowd, changed = 12, 8_000
+    try:
+        nodes.start()
+        honest = Connection(HOST, nodes[2].port, client_id="honest", timeout_s=30, software_version="1")
+        message = credentials(changed)
+        with ThreadPoolExecutor(crowd) as abusers:
+            asked = [abusers.submit(request_and_close, nodes[2].port, message) for _ in range(crowd)]
+            while not all(each.done() for each in asked):
+                assert honest.request(ApiKey.LIST_GROUPS, ListGroupsRequest()).error_code == ErrorCode.NONE
+        honest.close()
+        assert [each.result() for each in asked] == [changed] * len(asked)
+        assert len(epochs(nodes[2])) == 1
+        assert "was fenced" not in nodes[2].log_text()
+    finally:
+        nodes.close()

@@ -17,7 +17,7 @@ from ottla.protocol.messages.alter_client_quotas import (
 )
 from ottla.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, QuotaFilterComponent
 
-from .world import World, refused
+from .world import CountedText, World, refused
 
 Entity = dict[str, str | None]
 ALICE: Entity = {"user": "alice"}
@@ -160,3 +160,13 @@ class TestFilters:
     )
     def test_filters_that_make_no_sense(self, world: World, filters: Any, code: ErrorCode) -> None:
         refused(code, lambda: described(world, *filters))
+
+
+def test_entity_of_many_parts_is_refused_in_linear_time(world: World) -> None:
+    """All of one type: each was compared with each, for seconds."""
+    parts: list[tuple[str, str | None]] = [(CountedText("user"), f"u{number}") for number in range(5_000)]
+    CountedText.compared = 0
+    (result,) = alter(world, entry(parts, ("producer_byte_rate", 1.0)))
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert "duplicate entity entry user" in result.error_message
+    assert CountedText.compared < 10 * len(parts)

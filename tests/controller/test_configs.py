@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.configs import (
+    altered,
     handle_alter_configs,
     handle_describe_configs,
     handle_incremental_alter_configs,
@@ -16,10 +18,12 @@ from ottla.controller.configs import (
 from ottla.controller.features import activation_records
 from ottla.controller.result import MIN_ISR, ControllerContext
 from ottla.controller.topics import handle_create_topics
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import ConfigResource, MetadataImage
 from ottla.protocol.messages import alter_configs, incremental_alter_configs
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+from .world import CountedText
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -286,3 +290,16 @@ def test_settings_of_a_group_need_no_group(image: MetadataImage, context: Contro
     (answer,) = incremental(image, context, GROUP, "", ("consumer.session.timeout.ms", DELETE, None)).response.responses
     assert (answer.error_code, answer.error_message) == (42, "Default group resources are not allowed.")
     assert describe(image, context, GROUP, "").error_code == 42
+
+
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_long_list_of_a_setting_is_changed_in_linear_time(operation: int) -> None:
+    name, count = "follower.replication.throttled.replicas", 3_000
+    old = {name: CountedText(",".join(f"{number}:1" for number in range(count)))}
+    text = CountedText(",".join(f"{number}:1" for number in range(count // 2, 2 * count)))
+    change = incremental_alter_configs.AlterableConfig(name=name, config_operation=operation, value=text)
+    CountedText.compared = 0
+    new = altered(old, [change], ConfigResource(ConfigResourceType.TOPIC, "t"), BrokerConfig.parse({})[0])
+    left = range(2 * count) if operation == APPEND else range(count // 2)
+    assert new == {name: ",".join(f"{number}:1" for number in left)}
+    assert CountedText.compared < 10 * count

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode
 from ottla.common.feature_levels import METADATA_VERSION
+from ottla.common.shares import finish
 from ottla.controller.scram_credentials import describe_user_scram_credentials, handle_alter_user_scram_credentials
 from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -49,7 +50,7 @@ def described(world: World, *names: str) -> dict[str, Any]:
     request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names] if names else None)
     return {
         result.user: result.error_message or [(info.mechanism, info.iterations) for info in result.credential_infos]
-        for result in describe_user_scram_credentials(world.image, request).results
+        for result in finish(describe_user_scram_credentials(world.image, request)).results
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -327,3 +327,21 @@ def check_election(old: PartitionImage, new: PartitionImage, where: str) -> None
     if not clean:
         assert new.leader_recovery_state != RECOVERED, where
         assert new.isr == (new.leader,), where
+
+
+class CountedText(str):
+    """Text that counts with how many others it was compared."""
+
+    __slots__ = ()
+    compared: ClassVar[int] = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedText.compared += 1
+        return str.__eq__(self, other)
+
+    def split(self, separator: Any = None, most: Any = -1) -> list[str]:
+        return [CountedText(part) for part in str.split(self, separator, most)]
+
+    def strip(self, characters: str | None = None) -> CountedText:
+        return CountedText(str.strip(self, characters))

@@ -147,6 +147,18 @@ def test_one_try_there(world: World) -> None:
     assert isinstance(world.answers[2][1], TimeoutError)
 
 
+def test_heartbeat_does_not_wait_behind_requests_of_clients(world: World) -> None:
+    world.channel.forward(b"request", "User:ann", "10.0.0.1", world.done)
+    world.heartbeat()
+    clients, own = world.connections
+    own.answer(BrokerHeartbeatResponse(is_fenced=False))
+    assert [response.is_fenced for response, _ in world.answers] == [False]
+    assert len(clients.asked) == 1
+    world.leader = None
+    world.channel.leader_changed()
+    assert (clients.failed, own.failed) == (True, True)
+
+
 def test_nobody_leads(world: World) -> None:
     world.leader = None
     world.heartbeat()

@@ -59,12 +59,13 @@ def test_a_refused_request_is_not_kept_in_memory(server: Server, client: Connect
         gc.enable()
 
 
-def test_a_request_above_one_batch_is_refused_as_a_whole(server: Server, client: Connection) -> None:
+def test_credentials_above_one_batch_are_stored_in_parts(server: Server, client: Connection) -> None:
     names = [f"{number:04}" + "n" * 1000 for number in range(9000)]
     answer = client.ask(salted(*names, salt_bytes=1000), 0)
-    assert {each.error_code for each in answer.results} == {ErrorCode.RECORD_LIST_TOO_LARGE}
+    assert [(each.user, each.error_code) for each in answer.results] == [(name, ErrorCode.NONE) for name in names]
     server.connect().create_topic("honest")
-    assert client.ask(salted("ann", salt_bytes=20), 0).results[0].error_code == 0
+    server.restart()
+    assert len(server.broker.parts.publisher.image.scram_credentials) == len(names)
 
 
 def test_settings_that_no_broker_knows_are_bounded(server: Server, client: Connection) -> None:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ottla.app.sasl import SaslOfListeners
     from ottla.client.zookeeper_session import KazooSession
     from ottla.common.delegation_token import DelegationToken
+    from ottla.common.ids import Uuid
     from ottla.net.tls import TlsRoom
     from ottla.security.listener_tls import ListenerTls
     from ottla.security.sasl.credentials import ScramCredential, ScramMechanism
@@ -251,8 +252,13 @@ class BrokerProcess:
         def find_token(token_id: str) -> DelegationToken | None:
             return None if self._broker is None else self._broker.image.delegation_tokens.get(token_id)
 
+        def salt_key() -> Uuid:
+            if self._broker is None:
+                raise InvariantError("a client came before there is a broker")
+            return self._broker.salt_key
+
         return SaslOfListeners(
-            self._config, machine, find, find_token, lambda: ThreadPool(asyncio.get_running_loop(), WAITERS)
+            self._config, machine, find, find_token, salt_key, lambda: ThreadPool(asyncio.get_running_loop(), WAITERS)
         )
 
     async def _join(self, broker: Broker) -> None:

@@ -39,7 +39,6 @@ logger = logging.getLogger(__name__)
 
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 MECHANISMS = (PLAIN, *BY_NAME, OAUTHBEARER, GSSAPI)
-SECRET_BYTES = 32
 MAX_KEY_SET_BYTES = 1024 * 1024
 _JAAS = "sasl.jaas.config"
 _KEYS_URL = "sasl.oauthbearer.jwks.endpoint.url"
@@ -56,20 +55,22 @@ class SaslOfListeners:
         machine: Machine,
         find: FindCredential,
         find_token: Callable[[str], DelegationToken | None],
+        salt_key: Callable[[], bytes],
         make_waiters: Callable[[], BlockingPool],
     ) -> None:
         """`find` gives what is known of a user's password, `find_token` the delegation token of an id.
 
+        `salt_key` gives the key of the salts of unknown users (`MetadataImage.salt_key`).
         `make_waiters` gives threads for what may wait for long, and must not keep others from their disk.
         """
         self._config = config
         self._machine = machine
         self._find = find
         self._make_waiters = make_waiters
-        self._secret = machine.rng.random_bytes(SECRET_BYTES)
+        self._salt_key = salt_key
         # Whoever says who they are may fill a part of the pool, but not keep others from their disk.
         self._pool = PoolShare(machine.pool)
-        self._tokens = TokenLogins(token_secret(config.get_str), find_token, self._secret)
+        self._tokens = TokenLogins(token_secret(config.get_str), find_token, salt_key)
         opened = (*config.listeners, *(config.controller_listeners if config.clustered else ()))
         self._offers = {
             each.listener_name: self._offers_of(each.listener) for each in opened if each.listener.authenticates
@@ -256,7 +257,7 @@ class SaslOfListeners:
             lambda user: self._find(user, mechanism),
             lambda token_id: self._tokens.find(token_id, mechanism, machine.clock.time_ms()),
             machine.rng,
-            self._secret,
+            self._salt_key(),
         )
 
     def _module(self, listener: ListenerInfo, mechanism: str, asking: str = "") -> LoginModule:

@@ -72,12 +72,12 @@ def handle_alter_client_quotas(
     added = 0
     response = AlterClientQuotasResponse()
     records: list[ApiMessageAndVersion] = []
-    counts = Counter(_entity_of(entry) for entry in request.entries)
-    for entry in request.entries:
+    entities = [_entity_of(entry) for entry in request.entries]
+    counts = Counter(entities)
+    for entry, entity in zip(request.entries, entities, strict=True):
         result = AlterQuotasResult(error_message=None, entity=entry.entity)
         response.entries.append(result)
         try:
-            entity = _entity_of(entry)
             if counts[entity] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity {_shown(entity)}")
             changes = _changes(image, entity, entry)
@@ -92,7 +92,8 @@ def handle_alter_client_quotas(
 
 
 def _entity_of(entry: AlterQuotasEntry) -> QuotaEntity:
-    return quota_entity((part.entity_type, part.entity_name) for part in entry.entity)
+    """Its parts, but for those beyond the first that is one too many: such an entity is refused in any case."""
+    return quota_entity((part.entity_type, part.entity_name) for part in entry.entity[: len(ENTITY_TYPES) + 1])
 
 
 def _shown(entity: QuotaEntity) -> str:

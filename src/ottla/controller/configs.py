@@ -224,13 +224,26 @@ def _apply_operation(
         if current is None:
             current = _default_text(config.name, resource, broker)
         parts = [part for part in current.split(",") if part]
-        for part in (part.strip() for part in text.split(",")):
-            if operation is ConfigOperation.APPEND and part not in parts:
-                parts.append(part)
-            elif operation is ConfigOperation.SUBTRACT and part in parts:
-                parts.remove(part)
-        text = ",".join(parts)
+        named = [part.strip() for part in text.split(",")]
+        text = ",".join(_appended(parts, named) if operation is ConfigOperation.APPEND else _subtracted(parts, named))
     values[config.name] = text
+
+
+def _appended(parts: list[str], named: list[str]) -> list[str]:
+    present = set(parts)
+    return parts + [part for part in dict.fromkeys(named) if part not in present]
+
+
+def _subtracted(parts: list[str], named: list[str]) -> list[str]:
+    """Each name takes away one part that is equal to it."""
+    left = Counter(named)
+    kept = []
+    for part in parts:
+        if left[part]:
+            left[part] -= 1
+        else:
+            kept.append(part)
+    return kept
 
 
 def _default_text(name: str, resource: ConfigResource, broker: BrokerConfig) -> str:

@@ -7,7 +7,9 @@ The client salts the password, and what is stored can't be turned back into what
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from heapq import merge
+from itertools import islice
 
 from ottla.common.config_keys_bounds import MAX_SCRAM_CREDENTIALS
 from ottla.common.errors import ErrorCode, KafkaError, without_frames
@@ -32,6 +34,9 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
 )
 from ottla.protocol.messages.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from ottla.security.sasl.credentials import BY_NUMBER, MAX_ITERATIONS, MIN_ITERATIONS, credential_of
+
+_STEP_NAMES = 512
+"""Names that one step looks at."""
 
 _Record = RemoveUserScramCredentialRecord | UserScramCredentialRecord
 
@@ -116,24 +121,52 @@ def _upsertion(upsertion: ScramCredentialUpsertion) -> UserScramCredentialRecord
 
 def describe_user_scram_credentials(
     image: MetadataImage, request: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
-    """Which credentials the named users have, or all users where none is named; nothing of a password."""
-    known: dict[str, list[CredentialInfo]] = {}
-    for (name, mechanism), credential in sorted(image.scram_credentials.items(), key=lambda item: item[0]):
-        info = CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
-        known.setdefault(name, []).append(info)
-    names = [user.name for user in request.users or ()] or list(known)
-    return DescribeUserScramCredentialsResponse(
-        error_message=None,
-        results=[_described(name, known.get(name), repeated=count > 1) for name, count in Counter(names).items()],
-    )
+) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
+    """Which credentials the named users have, or all users where none is named; nothing of a password.
+
+    In short steps; the response is returned.
+    """
+    counts: Counter[str] = Counter()
+    for start in range(0, len(request.users or ()), _STEP_NAMES):
+        counts.update(user.name for user in (request.users or ())[start : start + _STEP_NAMES])
+        yield
+    if not counts:
+        counts = yield from _every_user(image)
+    response = DescribeUserScramCredentialsResponse(error_message=None)
+    for name, count in counts.items():
+        response.results.append(_described(name, _infos(image, name), repeated=count > 1))
+        yield
+    return response
 
 
-def _described(name: str, infos: list[CredentialInfo] | None, *, repeated: bool) -> DescribeUserScramCredentialsResult:
+def _every_user(image: MetadataImage) -> Generator[None, None, Counter[str]]:
+    """The names of all users, in their order, each counted once."""
+    keys = iter(image.scram_credentials)
+    runs: list[list[str]] = []
+    while run := sorted({name for name, _ in islice(keys, _STEP_NAMES)}):
+        runs.append(run)
+        yield
+    names: Counter[str] = Counter()
+    for name in merge(*runs):
+        names[name] = 1
+        yield
+    return names
+
+
+def _infos(image: MetadataImage, name: str) -> list[CredentialInfo]:
+    credentials = ((mechanism, image.scram_credentials.get((name, mechanism))) for mechanism in sorted(BY_NUMBER))
+    return [
+        CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+        for mechanism, credential in credentials
+        if credential is not None
+    ]
+
+
+def _described(name: str, infos: list[CredentialInfo], *, repeated: bool) -> DescribeUserScramCredentialsResult:
     if repeated:
         code = ErrorCode.DUPLICATE_RESOURCE
         text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-    elif infos is None:
+    elif not infos:
         code = ErrorCode.RESOURCE_NOT_FOUND
         text = f"Attempt to describe a user credential that does not exist: {name}"
     else:

@@ -230,6 +230,15 @@ class MetadataImage:
         """What is known of a user's password for this mechanism."""
         return self.scram_credentials.get((name, mechanism.number))
 
+    def salt_key(self) -> Uuid | None:
+        """Key of the salts of unknown SCRAM users: the id of a data directory, of the broker with the lowest id.
+
+        All nodes of the cluster have it, and it outlives restarts. A client needs DESCRIBE on the cluster to see it,
+        with which it may list the SCRAM users. None where no broker is registered, or names its directories.
+        """
+        directories = self.brokers[min(self.brokers)].log_dirs if self.brokers else ()
+        return min(directories, default=None)
+
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics.values())
 

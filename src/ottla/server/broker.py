@@ -195,6 +195,14 @@ class Broker:
         return self._publisher.image
 
     @property
+    def salt_key(self) -> Uuid:
+        """See `MetadataImage.salt_key`; where the cluster has none, the id of this node's own directory.
+
+        There once the data directory is open.
+        """
+        return self.image.salt_key() or uuid_from_string(self._logs.meta_properties.directory_id)
+
+    @property
     def scrubber(self) -> LogScrubber | None:
         """Who looks for damage; there after `start` of a broker."""
         return None if self._scrubbing is None else self._scrubbing.scrubber

@@ -334,8 +334,8 @@ class RequestDispatcher:
             return api.handle(entry.context, asked, asked.message)
 
         division = api.division
-        attribute = None if division is None else division.attribute(request.message)
-        if division is None or attribute is None:
+        parts = None if division is None else division.parts(request.message)
+        if division is None or parts is None:
             return serve(request)
 
         def refuse(part: PartRequest, error: KafkaError) -> object:
@@ -344,7 +344,7 @@ class RequestDispatcher:
                 raise error
             return response
 
-        return divide(request, division, attribute, serve, refuse)
+        return divide(request, division, parts, serve, refuse)
 
     def _read_and_serve(
         self, entry: _Entry, api: DeclaredApi[Any], request: Request, body: bytes, frame: bytes

@@ -4,6 +4,9 @@ Two kinds of request go it. What the broker asks on its own behalf (`send`, `sen
 What a client asked this broker for (`forward`) travels as it is, in an Envelope, and the answer comes back as the
 controller wrote it. An error of a request as a whole is a KafkaError to the caller, wherever the controller is.
 
+Each kind has a connection of its own: the controller answers those of one connection in their order, and a heartbeat
+behind what many clients asked for would come too late for the session of this broker.
+
 Invariants: `done` is called exactly once, never within the call, unless `close` comes first; a connection to a node
 that is no longer the leader is closed, so that nobody waits for it.
 """
@@ -54,7 +57,7 @@ class Asker(NamedTuple):
 class ControllerChannel:
     """Implements `ControllerRequests` for one broker."""
 
-    __slots__ = ("_clock", "_closed", "_controller", "_endpoint", "_link", "_scheduler")
+    __slots__ = ("_client_link", "_clock", "_closed", "_controller", "_endpoint", "_own_link", "_scheduler")
 
     def __init__(
         self,
@@ -69,7 +72,10 @@ class ControllerChannel:
         no `controller` never in this process."""
         self._controller = controller
         self._endpoint = endpoint
-        self._link = None if peers is None else PeerLink(peers)
+        self._own_link = None if peers is None else PeerLink(peers)
+        """Of what the broker asks on its own behalf."""
+        self._client_link = None if peers is None else PeerLink(peers)
+        """Of envelopes."""
         self._clock = clock
         self._scheduler = scheduler
         self._closed = False
@@ -91,7 +97,7 @@ class ControllerChannel:
             else:
                 done(None, refusal)
 
-        self._send_away(message, answered, timeout_s)
+        self._send_away(self._own_link, message, answered, timeout_s)
 
     def send_until(self, message: object, done: ControllerDone, timeout_s: float) -> None:
         """Try until a controller decided; REQUEST_TIMED_OUT after `timeout_s`. A try may have been carried out."""
@@ -163,7 +169,7 @@ class ControllerChannel:
                 error = KafkaError(ErrorCode.for_code(response.error_code))
             answered(None if error is not None or response is None else response.response_data, error)
 
-        self._send_away(envelope, opened, timeout_s)
+        self._send_away(self._client_link, envelope, opened, timeout_s)
 
     # -- connection --------------------------------------------------------------------------------------------------
 
@@ -171,22 +177,24 @@ class ControllerChannel:
         """Another node leads the quorum: what is under way at the one before fails now, and its callers try again."""
         endpoint = self._endpoint()
         address = None if endpoint is None else (endpoint.host, endpoint.port)
-        if self._link is not None:
-            self._link.leave_unless(address)
+        for link in (self._own_link, self._client_link):
+            if link is not None:
+                link.leave_unless(address)
 
     def close(self) -> None:
         """Nobody is answered any more."""
         self._closed = True
-        if self._link is not None:
-            self._link.close()
+        for link in (self._own_link, self._client_link):
+            if link is not None:
+                link.close()
 
-    def _send_away(self, message: object, done: ControllerDone, timeout_s: float) -> None:
+    def _send_away(self, link: PeerLink | None, message: object, done: ControllerDone, timeout_s: float) -> None:
         endpoint = self._endpoint()
-        if endpoint is None or self._link is None or self._closed:
+        if endpoint is None or link is None or self._closed:
             error = KafkaError(ErrorCode.NOT_CONTROLLER, "The active controller is not known.")
             self._answer_later(done, None, error)
             return
-        send_message(self._link.to((endpoint.host, endpoint.port)), message, done, timeout_s)
+        send_message(link.to((endpoint.host, endpoint.port)), message, done, timeout_s)
 
     def _repeat(self, attempt: Callable[[ControllerDone], None], done: ControllerDone, timeout_s: float) -> None:
         """Run `attempt` until it ends with anything but an error that another controller would not have."""

@@ -31,6 +31,18 @@ Steps = Generator["PartRequest | None", None, Any]
 """Pauses with None between steps, with a part that is parked until that is answered; returns the response."""
 
 
+class PartMessage(NamedTuple):
+    """The request of one part."""
+
+    message: Any
+    continues: bool = False
+    """Its only item is the rest of the item that the part before ended with."""
+
+
+Parts = Generator[PartMessage | None, None, None]
+"""Gives the parts in order, and None where it pauses between short steps."""
+
+
 class Division(NamedTuple):
     """How a request that names many things is divided."""
 
@@ -44,36 +56,95 @@ class Division(NamedTuple):
     """How many items with one key are looked at; 1: the first counts, 2: the handler sees that it is named again."""
     items: int = PART_ITEMS
     """How many items a part has."""
+    inner: str | None = None
+    """The list in an item, and in its answer, whose entries are counted as items: a long one is cut. Needs no key."""
+    together: bool = False
+    """Whether a request uses all of `asked`; needs a key."""
 
-    def attribute(self, message: Any) -> str | None:
-        """The attribute that lists what `message` names; None where one step answers it."""
-        for name in self.asked:
-            items = getattr(message, name)
-            if items:
-                return name if len(items) > self.items or self._repeats(items) else None
-        return None
+    def parts(self, message: Any) -> Parts | None:
+        """The parts of `message`; None where one step answers it."""
+        used = [name for name in self.asked if getattr(message, name)][: None if self.together else 1]
+        if not used or not (self._count(message, used) > self.items or self._repeats(message, used)):
+            return None
+        return self._grouped(message, used, self.key) if self.key is not None else self._cut(message, used[0])
 
-    def _repeats(self, items: Sequence[Any]) -> bool:
+    def _count(self, message: Any, used: Sequence[str]) -> int:
+        count = sum(len(getattr(message, name)) for name in used)
+        if self.inner is None or count > self.items:
+            return count
+        return max(count, sum(len(getattr(item, self.inner)) for item in getattr(message, used[0])))
+
+    def _repeats(self, message: Any, used: Sequence[str]) -> bool:
         """Whether a short list names something again that is to be answered once."""
-        return self.mentions == 1 and self.key is not None and len({self.key(item) for item in items}) < len(items)
+        if self.mentions != 1 or self.key is None:
+            return False
+        items = getattr(message, used[0])
+        return len({self.key(item) for item in items}) < len(items)
 
-    def parts(self, items: Sequence[Any]) -> Generator[None, None, list[list[Any]]]:
-        """The items in parts, what has the same key in one; in short steps."""
-        if self.key is None:
-            return [list(items[start : start + self.items]) for start in range(0, len(items), self.items)]
-        groups: dict[Hashable, list[Any]] = {}
-        for start in range(0, len(items), GROUPED_ITEMS):
-            for item in items[start : start + GROUPED_ITEMS]:
-                group = groups.setdefault(self.key(item), [])
-                if self.mentions is None or len(group) < self.mentions:
-                    group.append(item)
-            yield
-        parts: list[list[Any]] = [[]]
+    def _grouped(self, message: Any, used: Sequence[str], key: Callable[[Any], Hashable]) -> Parts:
+        """What has the same key is in one part."""
+        groups: dict[Hashable, list[tuple[str, Any]]] = {}
+        for name in used:
+            items = getattr(message, name)
+            for start in range(0, len(items), GROUPED_ITEMS):
+                for item in items[start : start + GROUPED_ITEMS]:
+                    group = groups.setdefault(key(item), [])
+                    if self.mentions is None or len(group) < self.mentions:
+                        group.append((name, item))
+                yield None
+        part: dict[str, list[Any]] = {name: [] for name in used}
+        count = 0
         for group in groups.values():
-            if len(parts[-1]) >= self.items:
-                parts.append([])
-            parts[-1] += group
-        return parts
+            if count >= self.items:
+                yield PartMessage(_with(message, part))
+                part, count = {name: [] for name in used}, 0
+            for name, item in group:
+                part[name].append(item)
+            count += len(group)
+        yield PartMessage(_with(message, part))
+
+    def _cut(self, message: Any, used: str) -> Parts:
+        """In the order of the request; an item of which there is more than a part has is in several."""
+        part: list[Any] = []
+        count = 0
+        for item in getattr(message, used):
+            entries: list[Any] = [] if self.inner is None else getattr(item, self.inner)
+            if part and count + max(len(entries), 1) > self.items:
+                yield PartMessage(_with(message, {used: part}))
+                part, count = [], 0
+            if len(entries) <= self.items:
+                part.append(item)
+                count += max(len(entries), 1)
+                continue
+            for start in range(0, len(entries), self.items):
+                cut = _with(item, {str(self.inner): entries[start : start + self.items]})
+                yield PartMessage(_with(message, {used: [cut]}), continues=start > 0)
+        if part:
+            yield PartMessage(_with(message, {used: part}))
+
+    def merge(self, merged: Any, response: Any, *, continues: bool) -> None:
+        """Add the response of a part to those before it; the first that failed as a whole decides for the request."""
+        answers, more = getattr(merged, self.answered), getattr(response, self.answered)
+        if continues and answers and more:
+            inner = str(self.inner)
+            getattr(answers[-1], inner).extend(getattr(more[0], inner))
+        else:
+            answers.extend(more)
+        if getattr(response, "error_code", 0) and not merged.error_code:
+            merged.error_code = response.error_code
+            if hasattr(response, "error_message"):
+                merged.error_message = response.error_message
+        wait_ms = getattr(response, "throttle_time_ms", 0)
+        if wait_ms:
+            merged.throttle_time_ms = max(merged.throttle_time_ms, wait_ms)
+
+
+def _with(message: Any, values: dict[str, list[Any]]) -> Any:
+    """A copy with other lists."""
+    made = copy.copy(message)
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
 
 
 def itself(item: Hashable) -> Hashable:
@@ -127,23 +198,16 @@ Refuse = Callable[[PartRequest, KafkaError], object]
 """The response for a part that failed as a whole."""
 
 
-def divide(request: Request, division: Division, attribute: str, serve: Serve, refuse: Refuse) -> Steps:
+def divide(request: Request, division: Division, parts: Parts, serve: Serve, refuse: Refuse) -> Steps:
     """Answer a request part by part."""
-    message = request.message
-    items: Sequence[Any] = getattr(message, attribute)
     merged: Any = None
-    for each in (yield from division.parts(items)):
-        asked = copy.copy(message)
-        setattr(asked, attribute, each)
-        part = PartRequest(request, asked)
-        response: Any = yield from _answer_part(part, serve, refuse)
-        if merged is None:
-            merged = response
-        else:
-            getattr(merged, division.answered).extend(getattr(response, division.answered))
-            wait_ms = getattr(response, "throttle_time_ms", 0)
-            if wait_ms:
-                merged.throttle_time_ms = max(merged.throttle_time_ms, wait_ms)
+    for part in parts:
+        if part is not None:
+            response: Any = yield from _answer_part(PartRequest(request, part.message), serve, refuse)
+            if merged is None:
+                merged = response
+            else:
+                division.merge(merged, response, continues=part.continues)
         yield None
     return merged
 

@@ -29,9 +29,9 @@ def login(
     by_token: bool = True,
     secret: str = SECRET,
 ) -> ScramServer:
-    logins = TokenLogins(secret, {"t1": TOKEN}.get, b"of this process")
+    logins = TokenLogins(secret, {"t1": TOKEN}.get, lambda: b"of the cluster")
     served = ScramServer(
-        mechanism, lambda name: None, lambda asked: logins.find(asked, mechanism, now_ms), Bytes(), b"of this process"
+        mechanism, lambda name: None, lambda asked: logins.find(asked, mechanism, now_ms), Bytes(), b"of the cluster"
     )
     converse(ScramClient(mechanism, token_id, password, Bytes(), by_token=by_token), served)
     return served
@@ -58,6 +58,26 @@ def test_who_shows_a_token_is_its_owner_while_it_lasts(mechanism: ScramMechanism
 def test_nothing_else_lets_in(wrong: dict[str, Any]) -> None:
     with pytest.raises(AuthenticationFailed, match="unknown name or wrong password"):
         login(ScramMechanism.SHA_256, 2000, **wrong)
+
+
+def test_token_has_the_salt_of_an_unknown_name_when_the_key_changes() -> None:
+    key = [b"first"]
+    logins = TokenLogins(SECRET, {"t1": TOKEN}.get, lambda: key[0])
+
+    def salt(token_id: str, *, known: bool) -> bytes:
+        served = ScramServer(
+            ScramMechanism.SHA_256,
+            lambda name: None,
+            lambda asked: logins.find(asked, ScramMechanism.SHA_256, 2000) if known else None,
+            Bytes(),
+            key[0],
+        )
+        return served.evaluate(f"n,,n={token_id},r=abc,tokenauth=true".encode()).split(b",")[1]
+
+    before = salt("t1", known=True)
+    assert before == salt("t1", known=False)
+    key[0] = b"second"
+    assert before != salt("t1", known=True) == salt("t1", known=False)
 
 
 def test_tokens_are_found_by_their_hmacs_as_images_have_them() -> None:

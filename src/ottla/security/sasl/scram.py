@@ -1,7 +1,8 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84): neither side tells the other a password.
 
 Invariants:
-- An unknown user is answered as a known one until the last step, with a salt that stays the same for a name.
+- An unknown user is answered as a known one until the last step, with a salt that stays the same for a name: after a
+  restart, and on each node that has the same `salt_key`.
 - The client computes for no more iterations than `MAX_ITERATIONS`, and for no fewer than `MIN_ITERATIONS`, whatever the
   server asks for; the server keeps no credential outside of them either.
 - Comparisons take the same time wherever the two differ.
@@ -50,16 +51,16 @@ class ScramServer:
     """One exchange on the server. Implements `ServerMechanism`."""
 
     def __init__(
-        self, mechanism: ScramMechanism, find: FindCredential, find_token: FindToken, rng: Rng, secret: bytes
+        self, mechanism: ScramMechanism, find: FindCredential, find_token: FindToken, rng: Rng, salt_key: bytes
     ) -> None:
-        """`find` gives the credential of a name, `find_token` the login of a token's id; out of `secret`, this
-        process's, come the salts of unknown names."""
+        """`find` gives the credential of a name, `find_token` the login of a token's id; `salt_key` is the
+        key of the HMAC that is the salt of an unknown name."""
         self._mechanism = mechanism
         self._find = find
         self._find_token = find_token
         self._token: TokenLogin | None = None
         self._rng = rng
-        self._secret = secret
+        self._salt_key = salt_key
         self._credential: ScramCredential | None = None
         self._known = False
         self._header = ""
@@ -101,7 +102,7 @@ class ScramServer:
         return answer
 
     def _made_up(self) -> ScramCredential:
-        salt = hmac.digest(self._secret, self._asked.encode(), "sha256")[:SALT_BYTES]
+        salt = hmac.digest(self._salt_key, self._asked.encode(), "sha256")[:SALT_BYTES]
         size = hashlib.new(self._mechanism.value).digest_size
         return ScramCredential(salt, bytes(size), bytes(size), MIN_ITERATIONS)
 

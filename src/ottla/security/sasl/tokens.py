@@ -79,13 +79,16 @@ class TokenLogins:
     there is can cause it.
     """
 
-    __slots__ = ("_credentials", "_find", "_salt_key", "_secret")
+    __slots__ = ("_credentials", "_find", "_get_salt_key", "_salt_key", "_secret")
 
-    def __init__(self, secret: str, find: Callable[[str], DelegationToken | None], salt_key: bytes) -> None:
-        """`find` gives the token of an id; `salt_key` is this process's own."""
+    def __init__(
+        self, secret: str, find: Callable[[str], DelegationToken | None], salt_key: Callable[[], bytes]
+    ) -> None:
+        """`find` gives the token of an id, `salt_key` the key of the salts of unknown names (`ScramServer`)."""
         self._secret = secret
         self._find = find
-        self._salt_key = salt_key
+        self._get_salt_key = salt_key
+        self._salt_key = b""
         self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
 
     def find(self, token_id: str, mechanism: ScramMechanism, now_ms: int) -> TokenLogin | None:
@@ -93,6 +96,10 @@ class TokenLogins:
         token = self._find(token_id) if self._secret else None
         if token is None or token.is_over(now_ms):
             return None
+        salt_key = self._get_salt_key()
+        if salt_key != self._salt_key:  # what has another salt than an unknown name would be known by it
+            self._salt_key = salt_key
+            self._credentials.clear()
         credential = self._credentials.get((token_id, mechanism))
         if credential is None:
             credential = self._made(token_id, mechanism)

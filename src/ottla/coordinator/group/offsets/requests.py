@@ -8,7 +8,6 @@ and puts both together again in the order of the request.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
@@ -91,7 +90,7 @@ class CommitPlan(NamedTuple):
                 )
                 topics.append(answer)
             else:
-                missing = self.missing.get(index, ())
+                missing = frozenset(self.missing.get(index, ()))
                 topics.append(_commit_failed(topic, code if refusal is None else refusal, missing))
         return OffsetCommitResponse(topics=topics)
 
@@ -129,7 +128,7 @@ def _plan_commit(request: OffsetCommitRequest, image: MetadataImage, *, by_id: b
 
 
 def _commit_failed(
-    topic: OffsetCommitRequestTopic, code: ErrorCode, missing: Collection[int]
+    topic: OffsetCommitRequestTopic, code: ErrorCode, missing: frozenset[int]
 ) -> OffsetCommitResponseTopic:
     return OffsetCommitResponseTopic(
         name=topic.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.config_keys_bounds import MAX_CLIENT_QUOTAS
 from ottla.common.errors import ErrorCode
-from ottla.controller.client_quotas import handle_alter_client_quotas
+from ottla.controller.client_quotas import ENTITY_TYPES, handle_alter_client_quotas
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -29,7 +29,7 @@ def error_response(message: AlterClientQuotasRequest, code: ErrorCode, text: str
 
 
 def _entity(entry: AlterQuotasEntry) -> frozenset[tuple[str, str | None]]:
-    return frozenset((part.entity_type, part.entity_name) for part in entry.entity)
+    return frozenset((part.entity_type, part.entity_name) for part in entry.entity[: len(ENTITY_TYPES) + 1])
 
 
 ALTER_CLIENT_QUOTAS = decided(

@@ -44,5 +44,5 @@ ALTER_PARTITION_REASSIGNMENTS = decided(
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
-    division=Division(("topics",), "responses", lambda topic: topic.name),
+    division=Division(("topics",), "responses", items=256, inner="partitions"),
 )

@@ -20,23 +20,27 @@ from ottla.server.api import DeclaredApi
 from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.request import Request
+from ottla.server.stepped import Steps
 from ottla.storage.names import has_future_dir
 
 
-def handle(context: AdminContext, request: Request, message: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+def handle(context: AdminContext, request: Request, message: AlterReplicaLogDirsRequest) -> Steps:
     """Answer each partition by itself; where one is named for two directories the last of them counts."""
     wanted: dict[str, dict[int, str]] = {}
     for directory in message.dirs:
         for topic in directory.topics:
             wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
+            yield None
     context.check_partition_count(sum(len(paths) for paths in wanted.values()))
     response = AlterReplicaLogDirsResponse()
     for name, paths in wanted.items():
-        results = [
-            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=_outcome(context, name, index, path))
-            for index, path in paths.items()
-        ]
-        response.results.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=results))
+        result = AlterReplicaLogDirTopicResult(topic_name=name)
+        response.results.append(result)
+        yield None
+        for index, path in paths.items():
+            code = _outcome(context, name, index, path)
+            result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+            yield None
     return response
 
 

@@ -15,6 +15,7 @@ from ottla.protocol.registry import ApiKey
 from ottla.server.api import Listeners
 from ottla.server.authorization import Need
 from ottla.server.decisions import decided
+from ottla.server.stepped import Division
 
 
 def error_response(
@@ -36,4 +37,7 @@ ALTER_USER_SCRAM_CREDENTIALS = decided(
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
+    division=Division(
+        ("deletions", "upsertions"), "results", lambda change: change.name, mentions=2, items=256, together=True
+    ),
 )

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.scram_credentials import describe_user_scram_credentials
@@ -22,7 +24,7 @@ from ottla.server.request import Request
 
 def handle(
     context: AdminContext, request: Request, message: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
+) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
     """Describe the users that are named, or all."""
     return describe_user_scram_credentials(context.metadata.image, message)
 

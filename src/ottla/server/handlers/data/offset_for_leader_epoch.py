@@ -81,4 +81,4 @@ OFFSET_FOR_LEADER_EPOCH = DeclaredApi(
         Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
         Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
     ),
-).divided(Division(("topics",), "topics", lambda topic: topic.topic))
+).divided(Division(("topics",), "topics", items=256, inner="partitions"))

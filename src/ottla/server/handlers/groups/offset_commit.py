@@ -59,5 +59,5 @@ OFFSET_COMMIT = coordinated(
     in_zookeeper=commit_offsets,
     needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
     item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
-    division=Division(("topics",), "topics", lambda topic: (topic.name, topic.topic_id), items=1000),
+    division=Division(("topics",), "topics", items=1000, inner="partitions"),
 )

@@ -18,6 +18,7 @@ from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
 from ottla.server.request import Request
+from ottla.server.stepped import Division
 
 
 def _refusal(message: OffsetDeleteRequest, code: ErrorCode, text: str) -> OffsetDeleteResponse:
@@ -53,4 +54,5 @@ OFFSET_DELETE = coordinated(
     guard=guard,
     needs=Need(AclOperation.DELETE, ResourceType.GROUP, "group_id"),
     item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
+    division=Division(("topics",), "topics", items=1000, inner="partitions"),
 )

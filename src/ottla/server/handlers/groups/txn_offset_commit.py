@@ -58,5 +58,5 @@ TXN_OFFSET_COMMIT = coordinated(
     guard=guard,
     needs=Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
     item_needs=(Need(AclOperation.READ, ResourceType.GROUP), Need(AclOperation.READ, ResourceType.TOPIC)),
-    division=Division(("topics",), "topics", lambda topic: (topic.name, topic.topic_id), items=1000),
+    division=Division(("topics",), "topics", items=1000, inner="partitions"),
 )

@@ -7,8 +7,11 @@ of before KIP-890.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.shares import finish
 from ottla.common.topic_partition import TopicPartition
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
@@ -24,6 +27,7 @@ from ottla.server.authorization import Need
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.marker_writer import MarkerDone
 from ottla.server.request import Request
+from ottla.server.stepped import Steps
 
 _NEEDS = (
     Need(AclOperation.ALTER, ResourceType.CLUSTER),
@@ -32,16 +36,23 @@ _NEEDS = (
 """One of them: brokers have the second, administrators who end a hanging transaction the first (KIP-664)."""
 
 
-def handle(
-    context: TransactionContext, request: Request, message: WriteTxnMarkersRequest
-) -> WriteTxnMarkersResponse | None:
+_PLACES = 16
+"""Markers that are written in one step."""
+
+
+def handle(context: TransactionContext, request: Request, message: WriteTxnMarkersRequest) -> object | None:
     """Write all markers, in the order of the request; a partition that a marker names twice gets one."""
     if not any(request.allowed(need.operation, need.resource_type) for need in _NEEDS):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    context.check_partition_count(
-        sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics)
-    )
+    named = sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics)
+    context.check_partition_count(named)
+    steps = _write(context, request, message)
+    return steps if max(named, len(message.markers)) > _PLACES else finish(steps)
+
+
+def _write(context: TransactionContext, request: Request, message: WriteTxnMarkersRequest) -> Steps:
     writing = _Writing(request, message)
+    written = 0
     for row, marker in enumerate(message.markers):
         end = EndMarker(
             marker.producer_id,
@@ -52,7 +63,12 @@ def handle(
         )
         for topic, index in writing.places(row):
             context.markers.write(topic, index, [(end, writing.written(row, (topic, index)))])
-    return writing.begun()
+            written += 1
+            if written % _PLACES == 0:
+                yield None
+        yield None
+    response = writing.begun()
+    return (yield from response) if isinstance(response, Generator) else response
 
 
 class _Writing:
@@ -65,13 +81,10 @@ class _Writing:
         self._message = message
         self._codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
         """By producer id."""
-        self._waiting = {
-            (row, topic.name, index)
-            for row, marker in enumerate(message.markers)
-            for topic in marker.topics
-            for index in topic.partition_indexes
-        }
+        self._waiting: set[tuple[int, str, int]] = set()
+        """Row, topic and partition."""
         self._begun = False
+        """Whether everything was asked for."""
 
     def places(self, row: int) -> list[TopicPartition]:
         """The partitions of a marker, each once."""
@@ -81,6 +94,7 @@ class _Writing:
     def written(self, row: int, place: TopicPartition) -> MarkerDone:
         """What the answer of one partition is told to."""
         producer_id = self._message.markers[row].producer_id
+        self._waiting.add((row, *place))
 
         def done(code: ErrorCode) -> None:
             key = (row, *place)
@@ -93,18 +107,21 @@ class _Writing:
 
         return done
 
-    def begun(self) -> WriteTxnMarkersResponse | None:
-        """Everything was asked for: the response, where it has come already."""
+    def begun(self) -> object | None:
+        """Everything was asked for: the response as from a handler, where it has come already."""
         self._begun = True
         return None if self._waiting else self._response()
 
-    def _response(self) -> WriteTxnMarkersResponse:
-        return WriteTxnMarkersResponse(
-            markers=[
-                WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(codes))
-                for producer_id, codes in self._codes.items()
-            ]
-        )
+    def _response(self) -> object:
+        steps = self._response_steps()
+        return steps if len(self._codes) > _PLACES else finish(steps)
+
+    def _response_steps(self) -> Steps:
+        response = WriteTxnMarkersResponse()
+        for producer_id, codes in self._codes.items():
+            response.markers.append(WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(codes)))
+            yield None
+        return response
 
 
 def _topics(codes: dict[TopicPartition, ErrorCode]) -> list[WritableTxnMarkerTopicResult]:
