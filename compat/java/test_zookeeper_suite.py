@@ -23,6 +23,7 @@ FILES = (
     "test_tls",
     "test_kerberos",
     "test_three_hosts",
+    "test_leader_epochs",
 )
 OF_THE_QUORUM = {
     "test_quorum_processes": "voters, their elections and their directories",
