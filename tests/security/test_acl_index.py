@@ -224,3 +224,35 @@ def test_an_index_decides_as_a_walk_over_all_does() -> None:
 )
 def test_whether_there_is_any_resource(acls: tuple[Acl, ...], any_topic: bool) -> None:
     assert AclIndex(acls).allows_any(ALICE, HOST, AclOperation.WRITE, TOPIC) is any_topic
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_index_that_is_changed_decides_as_a_new_one(seed: int) -> None:
+    rng = random.Random(seed)
+    every = [
+        acl(name, operation, principal, pattern=pattern, host=host, permission=permission)
+        for name in ("a", "b", "ab", "abc")
+        for operation in (AclOperation.READ, AclOperation.WRITE)
+        for principal in (ALICE, "User:*")
+        for pattern in (PatternType.LITERAL, PatternType.PREFIXED)
+        for host in (HOST, "*")
+        for permission in (Permission.ALLOW, Permission.DENY)
+    ]
+    kept = set(rng.sample(every, 10))
+    index = AclIndex(kept)
+    for _ in range(40):
+        changed = rng.choice(sorted(kept)) if kept and rng.random() < 0.6 else rng.choice(every)
+        if changed in kept:
+            kept.remove(changed)
+            index.remove(changed)
+        else:
+            kept.add(changed)
+            index.add(changed)
+        fresh = AclIndex(kept)
+        for name, operation, host in itertools.product(
+            ("a", "b", "ab", "abcd", "x"), (AclOperation.READ, AclOperation.WRITE), (HOST, "10.0.0.9")
+        ):
+            asked = (ALICE, host, operation, TOPIC, name)
+            assert index.decide(*asked, default=True).allowed == fresh.decide(*asked, default=True).allowed, (
+                f"{asked} after {changed}, with {kept}"
+            )
