@@ -256,3 +256,16 @@ def test_an_index_that_is_changed_decides_as_a_new_one(seed: int) -> None:
             assert index.decide(*asked, default=True).allowed == fresh.decide(*asked, default=True).allowed, (
                 f"{asked} after {changed}, with {kept}"
             )
+
+
+def test_any_resource_needs_an_acl_of_the_clients_host_and_of_the_very_operation() -> None:
+    def any_topic(*acls: Acl) -> bool:
+        return AclIndex(acls).allows_any(ALICE, HOST, AclOperation.DESCRIBE, TOPIC)
+
+    assert any_topic(acl(operation=AclOperation.DESCRIBE, host=HOST))
+    assert not any_topic(acl(operation=AclOperation.DESCRIBE, host="10.0.0.9"))
+    assert not any_topic(acl(operation=AclOperation.READ))  # which implies it
+    for name in ("abc", "abcd"):
+        denied = acl(name, AclOperation.DESCRIBE, pattern=PatternType.PREFIXED, permission=Permission.DENY)
+        assert not any_topic(acl(name, AclOperation.DESCRIBE), denied)
+        assert any_topic(acl("x", AclOperation.DESCRIBE), denied)
