@@ -120,12 +120,12 @@ def test_there_and_back(writer: Writer, kafka_of: Callable[[str], str]) -> None:
         for directory in kafka.data_dirs:
             assert list(directory.glob("records-*-0")), "each directory has partitions"
 
-        told = adopt(kafka.data_dirs)
-        assert told["obstacles"] == []
+        report = adopt(kafka.data_dirs)
+        assert report["obstacles"] == []
         types = Counter(["classic", writer.protocol])
-        assert told["groups"]["types"] == {kind: types[kind] for kind in ("classic", "consumer", "share", "streams")}
-        assert told["groups"]["offsets"] == len(before.offsets)
-        assert told["transactions"] == {"ids": 2 + len(CODECS), "open": ["open"], "unreadable": 0}
+        assert report["groups"]["types"] == {kind: types[kind] for kind in ("classic", "consumer", "share", "streams")}
+        assert report["groups"]["offsets"] == len(before.offsets)
+        assert report["transactions"] == {"ids": 2 + len(CODECS), "open": ["open"], "unreadable": 0}
 
         with Broker(data_dir=kafka.log_dirs, configs=BROKER_CONFIGS, port=kafka.port) as ours:
             assert content(ours.bootstrap_servers) == before

@@ -34,7 +34,7 @@ from ottla.server.broker import Broker
 LISTENER = "PLAINTEXT"
 KEYS = {spec.request: spec.key for spec in API.values()}
 ANSWER_TIMEOUT_S = 60.0
-"""A niced run on a busy machine gets a fiftieth of a core for seconds."""
+"""Long, since tests at low priority on a busy machine may get hardly any CPU time for seconds."""
 
 
 class MemoryChannel:

@@ -48,7 +48,7 @@ def test_a_refused_request_is_not_kept_in_memory(server: Server, client: Connect
     request = salted("ann", salt_bytes=MIB)
     client.ask(request, 0)
     gc.collect()
-    gc.disable()  # what a broker's collector finds seldom is not to be in need of it
+    gc.disable()  # a broker collects garbage rarely
     tracemalloc.start()
     try:
         for _ in range(4):

@@ -690,7 +690,7 @@ def test_offset_checkpoints_are_due_when_an_offset_or_a_log_changed(fakes, clock
     def due():
         files = directory.offset_checkpoints_due()
         directory.write_files(files)
-        directory.offset_checkpoints_written(files, None)
+        directory.checkpoints_written(files, None)
         return [each.name for each in files]
 
     log = manager.create_log("t", 0, TOPIC_ID)

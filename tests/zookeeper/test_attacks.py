@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from tests.server.test_metadata_attacks import MIB, salted
+
 from ottla.common.errors import ErrorCode
-from ottla.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialUpsertion,
-)
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -16,8 +14,6 @@ from ottla.protocol.messages.incremental_alter_configs import (
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 
 from .brokers import Life, Machines, World
-
-MIB = 1024 * 1024
 
 
 def alter_broker(life: Life, **settings: str) -> int:
@@ -34,10 +30,7 @@ def test_large_or_dangerous_changes_are_refused_and_the_broker_starts_again() ->
     machine = Machines(World())
     life = machine.up()
     honest = life.connect()
-    user = ScramCredentialUpsertion(
-        name="u", mechanism=1, iterations=4096, salt=b"s" * 20 * MIB, salted_password=b"p" * 32
-    )
-    (answer,) = life.connect().ask(AlterUserScramCredentialsRequest(upsertions=[user]), 0).results
+    (answer,) = life.connect().ask(salted("u", salt_bytes=20 * MIB), 0).results
     assert answer.error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
     assert alter_broker(life, max_connections="0") == ErrorCode.INVALID_CONFIG
     assert alter_broker(life, max_connections_per_ip="0") == ErrorCode.INVALID_CONFIG

@@ -379,7 +379,7 @@ class Producer(Generic[K, V]):
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until the fate of all that was sent is known.
 
-        Raises KafkaError for records that failed and nobody was told of, REQUEST_TIMED_OUT after `timeout_s`. Raises
+        Raises KafkaError for records whose failure was not reported yet, REQUEST_TIMED_OUT after `timeout_s`. Raises
         ValueError for a `timeout_s` of NaN.
         """
         require_seconds(timeout_s)

@@ -91,7 +91,7 @@ class BatchProducer:
     """Under one transactional id; one transaction at a time."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, max_request_bytes: int | None = None) -> None:
-        """Asks nobody before `initialize`. `max_request_bytes`: the brokers' `socket.request.max.bytes`, if known."""
+        """Sends nothing before `initialize`. `max_request_bytes`: the brokers' `socket.request.max.bytes`, if known."""
         self._cluster = cluster
         self._max_request_bytes = max_request_bytes
         self._transactional_id = transactional_id

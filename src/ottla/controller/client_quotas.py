@@ -72,7 +72,7 @@ def handle_alter_client_quotas(
     added = 0
     response = AlterClientQuotasResponse()
     records: list[ApiMessageAndVersion] = []
-    entities = [_entity_of(entry) for entry in request.entries]
+    entities = [entity_of(entry) for entry in request.entries]
     counts = Counter(entities)
     for entry, entity in zip(request.entries, entities, strict=True):
         result = AlterQuotasResult(error_message=None, entity=entry.entity)
@@ -91,8 +91,8 @@ def handle_alter_client_quotas(
     return ControllerResult([] if request.validate_only else records, response)
 
 
-def _entity_of(entry: AlterQuotasEntry) -> QuotaEntity:
-    """Its parts, but for those beyond the first that is one too many: such an entity is refused in any case."""
+def entity_of(entry: AlterQuotasEntry) -> QuotaEntity:
+    """What an entry changes; of an entity with too many parts, which is refused, only the first parts."""
     return quota_entity((part.entity_type, part.entity_name) for part in entry.entity[: len(ENTITY_TYPES) + 1])
 
 

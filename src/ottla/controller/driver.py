@@ -214,10 +214,10 @@ class Controller:
                 timer.cancel()
         self._fencing_timer = self._balance_timer = self._tokens_timer = None
 
-    def note_fetch(self, broker_id: int) -> None:
-        """On ZooKeeper, a broker fetched metadata from this node: a proof that it lives."""
+    def heard_from(self, broker_id: int) -> None:
+        """On ZooKeeper, a broker fetched metadata from this node, so it is alive."""
         if broker_id in self.image.brokers:
-            self._heartbeats.note_fetch(broker_id, self._now_ms())
+            self._heartbeats.heard_from(broker_id, self._now_ms())
 
     # -- operations --------------------------------------------------------------------------------------------------
 

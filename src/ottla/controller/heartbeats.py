@@ -35,18 +35,18 @@ class _Shutdown:
 class BrokerHeartbeats:
     """Times and offsets of the last heartbeats, by broker."""
 
-    __slots__ = ("_contacts", "_fetched_ms", "_shutdowns", "session_timeout_ms")
+    __slots__ = ("_contacts", "_heard_ms", "_shutdowns", "session_timeout_ms")
 
     def __init__(self, session_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms
         self._contacts: dict[int, _Contact] = {}
         self._shutdowns: dict[tuple[int, int], _Shutdown] = {}
-        self._fetched_ms: dict[int, int] = {}
+        self._heard_ms: dict[int, int] = {}
 
     def reset(self, image: MetadataImage, now_ms: int) -> None:
         """Begin anew: brokers that are not fenced get a whole session to be heard of."""
         self._shutdowns.clear()
-        self._fetched_ms.clear()
+        self._heard_ms.clear()
         self._contacts = {
             broker.broker_id: _Contact(broker.broker_epoch, now_ms, -1, heard=False)
             for broker in image.brokers.values()
@@ -62,7 +62,7 @@ class BrokerHeartbeats:
     def forget(self, broker_id: int) -> None:
         """The broker was fenced, or is gone: its session is over."""
         self._contacts.pop(broker_id, None)
-        self._fetched_ms.pop(broker_id, None)
+        self._heard_ms.pop(broker_id, None)
         for key in [key for key in self._shutdowns if key[0] == broker_id]:
             del self._shutdowns[key]
 
@@ -108,9 +108,9 @@ class BrokerHeartbeats:
         """The broker requests its shutdown; only the first request to this controller counts."""
         self._shutdowns.setdefault((broker.broker_id, broker.broker_epoch), _Shutdown(now_ms))
 
-    def note_fetch(self, broker_id: int, now_ms: int) -> None:
-        """A broker on ZooKeeper, which sends no heartbeats, fetched metadata from this controller."""
-        self._fetched_ms[broker_id] = now_ms
+    def heard_from(self, broker_id: int, now_ms: int) -> None:
+        """A broker on ZooKeeper, which sends no heartbeats, is alive: it sent this controller another request."""
+        self._heard_ms[broker_id] = now_ms
 
     def is_alive_since_request(self, broker_id: int, stopping: BrokerImage) -> bool:
         """Whether this controller has heard from `broker_id` since `stopping` requested its shutdown.
@@ -120,7 +120,7 @@ class BrokerHeartbeats:
         shutdown = self._shutdowns[stopping.broker_id, stopping.broker_epoch]
         contact = self._contacts.get(broker_id)
         heartbeat_ms = contact.time_ms if contact is not None and contact.heard else -1
-        return max(heartbeat_ms, self._fetched_ms.get(broker_id, -1)) >= shutdown.requested_ms
+        return max(heartbeat_ms, self._heard_ms.get(broker_id, -1)) >= shutdown.requested_ms
 
     def move_leaderships(self, broker: BrokerImage, offset: int) -> None:
         """Records up to `offset`, exclusive, move leaderships away from `broker`, which requested its shutdown."""

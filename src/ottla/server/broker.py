@@ -613,15 +613,15 @@ class Broker:
         recovery_interval_ms = config.get_int("log.flush.offset.checkpoint.interval.ms")
         logs, pool, in_flight = self._logs, self._machine.pool, self.parts.in_flight
         offsets = [
-            PoolWriter(each.offset_checkpoints_due, each.write_files, each.offset_checkpoints_written, pool, in_flight)
+            PoolWriter(each.offset_checkpoints_due, each.write_files, each.checkpoints_written, pool, in_flight)
             for each in logs.directories
         ]
         recovery_points = [
-            PoolWriter(each.recovery_points_due, each.write_off_loop, each.recovery_points_written, pool, in_flight)
+            PoolWriter(each.recovery_points_due, each.write_off_loop, each.checkpoints_written, pool, in_flight)
             for each in logs.directories
         ]
         new_points = [
-            PoolWriter(each.points_of_new_logs_due, each.write_off_loop, each.recovery_points_written, pool, in_flight)
+            PoolWriter(each.points_of_new_logs_due, each.write_off_loop, each.checkpoints_written, pool, in_flight)
             for each in logs.directories
         ]
         add = self._steps.add

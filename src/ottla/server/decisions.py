@@ -66,9 +66,9 @@ class Decisions:
         """The newest image, committed or not; means something only while this node is active."""
         return self._controller.image
 
-    def note_fetch(self, broker_id: int) -> None:
-        """On ZooKeeper, a broker fetched metadata from this node."""
-        self._controller.note_fetch(broker_id)
+    def heard_from(self, broker_id: int) -> None:
+        """On ZooKeeper, a broker fetched metadata from this node, so it is alive."""
+        self._controller.heard_from(broker_id)
 
     def submit(self, request: Request, operation: Operation, *, makes_partitions: bool = False) -> None:
         """Run `operation` in the controller's order and answer with its response once its records are committed.

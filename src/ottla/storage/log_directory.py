@@ -646,7 +646,7 @@ class LogDirectory:
         """The files of log start offsets and high watermarks that changed.
 
         They may be written off the loop by `write_files`, since a value that is some seconds old harms nobody; then
-        `offset_checkpoints_written` must follow.
+        `checkpoints_written` must follow.
         """
         return [] if self._abandoned else [each for each in self._offsets() if not self._files.is_written(each)]
 
@@ -676,14 +676,10 @@ class LogDirectory:
         for content in files:
             self._files.write(content)
 
-    def offset_checkpoints_written(self, _: object, error: BaseException | None) -> None:
-        """The outcome of `write_files`, on the loop; a failure is logged and tried again next time."""
+    def checkpoints_written(self, _: object, error: BaseException | None) -> None:
+        """The outcome of `write_files` or `write_off_loop`, on the loop: a failure is logged and tried again later."""
         if isinstance(error, OSError):
             self._note_error(error, "writing checkpoints")
-
-    def recovery_points_written(self, due: OffsetContent, error: BaseException | None) -> None:
-        """The outcome of `write_off_loop`, on the loop."""
-        self.offset_checkpoints_written(due, error)
 
     def write_recovery_points(self, *, stopping: bool = False) -> None:
         """Write their checkpoint if it changed; blocks. Raises OSError.

@@ -2,7 +2,7 @@
 
 Values are joined by line feeds, which is safe since each is seen to be one row that ends outside of quotes. A quote
 inside a field that does not begin with one is text. An empty field is null, a quoted empty one is empty text in a
-column of text. There is no header: the schema names the columns.
+column of text. There is no header line: the column names are those of the schema.
 """
 
 from __future__ import annotations

@@ -5,11 +5,10 @@ from __future__ import annotations
 from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.config_keys_bounds import MAX_CLIENT_QUOTAS
 from ottla.common.errors import ErrorCode
-from ottla.controller.client_quotas import ENTITY_TYPES, handle_alter_client_quotas
+from ottla.controller.client_quotas import entity_of, handle_alter_client_quotas
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    AlterQuotasEntry,
     AlterQuotasResult,
 )
 from ottla.protocol.registry import ApiKey
@@ -28,10 +27,6 @@ def error_response(message: AlterClientQuotasRequest, code: ErrorCode, text: str
     )
 
 
-def _entity(entry: AlterQuotasEntry) -> frozenset[tuple[str, str | None]]:
-    return frozenset((part.entity_type, part.entity_name) for part in entry.entity[: len(ENTITY_TYPES) + 1])
-
-
 ALTER_CLIENT_QUOTAS = decided(
     ApiKey.ALTER_CLIENT_QUOTAS,
     lambda image, message, controller: handle_alter_client_quotas(
@@ -41,5 +36,5 @@ ALTER_CLIENT_QUOTAS = decided(
     listeners=Listeners.BOTH,
     needs=Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
     forwarded=True,
-    division=Division(("entries",), "entries", _entity, mentions=2),
+    division=Division(("entries",), "entries", entity_of, mentions=2),
 )

@@ -66,7 +66,8 @@ def _heartbeat_at_the_end() -> DeclaredApi[DecidingContext]:
     ) -> ControllerResult[BrokerHeartbeatResponse]:
         if message.want_fence or not message.want_shut_down:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Brokers on ZooKeeper have sessions there, and no heartbeats.")
-        controller.heartbeats.note_fetch(controller.config.node_id, controller.now_ms)  # it fetches from nobody
+        # The controller is a broker too, and alive, but fetches no metadata.
+        controller.heartbeats.heard_from(controller.config.node_id, controller.now_ms)
         return handle_broker_heartbeat(image, message, controller)
 
     row = BROKER_HEARTBEAT
@@ -92,7 +93,7 @@ def _with_metadata(fetch: Served, context: ZooKeeperContext) -> Served:
         try:
             if not request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
                 raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            context.decisions.note_fetch(message.replica_state.replica_id)
+            context.decisions.heard_from(message.replica_state.replica_id)
             context.service.fetch(message, request.answer_with)
         except KafkaError as error:
             request.answer_with(FetchResponse(error_code=error.code))
