@@ -150,7 +150,7 @@ check: $(VENV)/.check licenses
 	$(BIN)/ruff format --check --no-cache
 	$(BIN)/ruff check --no-cache
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	PYTHONPATH=. $(BIN)/lint-imports --no-cache # for simulation/, which is not installed
 	$(BIN)/python docs/generate.py --check
 
 licenses: $(VENV)/.check
@@ -164,13 +164,13 @@ docs: $(VENV)/.base
 	$(BIN)/python docs/generate.py
 
 sim: $(VENV)/.base
-	$(BIN)/python -m ottla.sim --workload $(WORKLOAD) --seed $(SEED) $(ARGS)
+	$(BIN)/python -m simulation --workload $(WORKLOAD) --seed $(SEED) $(ARGS)
 
 sim-many: $(VENV)/.base
-	$(BIN)/python -m ottla.sim --workload $(WORKLOAD) --seed $(SEED) --many $(N) $(ARGS)
+	$(BIN)/python -m simulation --workload $(WORKLOAD) --seed $(SEED) --many $(N) $(ARGS)
 
 model: $(VENV)/.base
-	$(BIN)/python -m ottla.sim --model $(DEPTH) $(ARGS)
+	$(BIN)/python -m simulation --model $(DEPTH) $(ARGS)
 
 chaos: $(VENV)/.test $(if $(filter zookeeper,$(COORDINATION)),$(ZOOKEEPER))
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --brokers $(BROKERS) --security $(SECURITY) --coordination $(COORDINATION) $(ARGS)

@@ -30,7 +30,7 @@ from group_load import PROTOCOLS, BareMember, Tally
 from harness.output import add_output, write_result
 from harness.peers import PEERS, ROOT, Server
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 
 LIMIT_S = 180.0
 REBALANCE_MEMBERS = 10

@@ -30,7 +30,7 @@ from harness.plots import draw_percentiles
 from harness.processes import usage
 from harness.spark import CONNECTOR, Program, conf, present, program
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 
 WAYS = ("ottla", CONNECTOR)
 ARRIVAL_LIMIT_S = 120.0

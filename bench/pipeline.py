@@ -28,7 +28,7 @@ from harness.processes import Usage, proportional_mb, usage
 from harness.records import Sent, half_random, send_all
 from harness.spark import CONNECTOR, conf, present, program
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 
 TOPIC = "records"
 WAYS = ("load", "ottla", CONNECTOR)

@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from ottla.app.main import cli
-from ottla.client.cluster import Cluster
-from ottla.client.delegation_tokens import LEFT_TO_BROKER, create_token
-from ottla.client.login import SystemRng
-from ottla.client.security import read_security
-from ottla.common.acl import WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.client.admin.cluster import Cluster
+from ottla.client.admin.delegation_tokens import LEFT_TO_BROKER, create_token
+from ottla.client.wire.login import SystemRng
+from ottla.client.wire.security import read_security
+from ottla.common.kafka.acl import WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.security.sasl.credentials import BY_NAME
 from ottla.security.sasl.scram import ScramClient
 from ottla.testing import Broker

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ottla.common.config_def import markdown
-from ottla.common.config_keys_broker import BROKER_CONFIGS
-from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, SECURITY_PREFIXES, STORED_CONFIGS
-from ottla.common.group_configs import GROUP_CONFIGS
-from ottla.common.topic_configs import TOPIC_CONFIGS
+from ottla.common.config.config_def import markdown
+from ottla.common.config.config_keys_broker import BROKER_CONFIGS
+from ottla.common.config.group_configs import GROUP_CONFIGS
+from ottla.common.config.topic_configs import TOPIC_CONFIGS
+from ottla.common.config.unsupported_configs import INERT_CONFIGS, SECURITY_CONFIGS, SECURITY_PREFIXES, STORED_CONFIGS
 
 PAGE = Path(__file__).with_name("configuration.md")
 

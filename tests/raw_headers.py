@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.client.batch_producer import BatchProducer
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.batch_producer import BatchProducer
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
 

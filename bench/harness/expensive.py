@@ -13,7 +13,7 @@ from ottla.protocol.registry import API, ApiSpec
 from ottla.protocol.schema import ArrayType, Field, Primitive, schema_of
 
 ELEMENTS = 19_000
-"""Just below what a small broker accepts (`server.request_limits`)."""
+"""Just below what a small broker accepts (`server.requests.request_limits`)."""
 
 
 class Expensive(NamedTuple):

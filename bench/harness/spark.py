@@ -19,7 +19,7 @@ from typing import Any
 from harness.peers import ROOT
 from harness.processes import Usage, usage
 from ottla.common.errors import OperatorError
-from ottla.pipeline.session import EXTRA_MODULES, find_java, launch_home
+from ottla.pipeline.spark.session import EXTRA_MODULES, find_java, launch_home
 
 CONNECTOR = "connector"
 """The way that is Spark's own; all others are Ottla's."""

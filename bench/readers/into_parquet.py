@@ -45,19 +45,17 @@ def by_load(job: dict[str, Any], until: ExitStack) -> None:
     """A load into a new table, whose session ends with `until`."""
     from pathlib import Path
 
-    from ottla.pipeline.load import Observer, load
-    from ottla.pipeline.plan import PlanSettings
-    from ottla.pipeline.session import open_session, parallelism, with_light_java
+    from ottla.pipeline.load.driver import Observer, load
+    from ottla.pipeline.model.plan import PlanSettings
     from ottla.pipeline.sinks.delta import DeltaTarget
+    from ottla.pipeline.spark.session import open_session, parallelism, with_small_jvm
 
     class Told(Observer):
         def landing(self, *_: object) -> None:
             tell("ready")
 
     def session() -> Any:
-        return nullcontext(
-            until.enter_context(open_session(job["master"], "ottla bench", with_light_java(job["conf"])))
-        )
+        return nullcontext(until.enter_context(open_session(job["master"], "ottla bench", with_small_jvm(job["conf"]))))
 
     settings = PlanSettings("bench", parallelism=parallelism(job["master"]))
     load([job["topic"]], DeltaTarget(Path(job["target"])), job["bootstrap"], session, settings, Told())

@@ -16,10 +16,10 @@ from typing import Any
 
 from harness.peers import Server
 
-from ottla.client.admin import create_partitions, create_topic
-from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
-from ottla.client.model import LATEST_TIMESTAMP
+from ottla.client.admin.admin_calls import create_partitions, create_topic
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.model import LATEST_TIMESTAMP
 from ottla.common.errors import ErrorCode
 from ottla.protocol.header import decode_response, encode_request, encode_response
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

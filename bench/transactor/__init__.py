@@ -22,7 +22,7 @@ from harness.processes import Usage
 from harness.programs import compiled
 from replayer.frames import Wire, place
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.header import encode_response
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse

@@ -30,10 +30,11 @@ from harness.cluster import Cluster, connect
 from harness.load import create_topic, load, program
 from harness.peers import Server
 
-from ottla.client import admin, reading
-from ottla.client.cluster import Cluster as Client
-from ottla.client.connection import BrokerUnreachable, Connection
-from ottla.client.model import ConfigOperation, PartitionInfo, ResourceType
+from ottla.client.admin import admin_calls
+from ottla.client.admin.cluster import Cluster as Client
+from ottla.client.wire import metadata_requests
+from ottla.client.wire.connection import BrokerUnreachable, Connection
+from ottla.client.wire.model import ConfigOperation, PartitionInfo, ResourceType
 from ottla.common.errors import KafkaError
 from workloads.cluster import BROKERS, SETTINGS
 
@@ -131,7 +132,7 @@ def producing(server: Server, partition: int) -> Iterator[Callable[[float], tupl
 
 
 def partition_seen_by(connection: Connection, index: int) -> PartitionInfo:
-    (topic,) = reading.metadata(connection, [TOPIC]).topics
+    (topic,) = metadata_requests.metadata(connection, [TOPIC]).topics
     return topic.partitions[index]
 
 
@@ -207,7 +208,7 @@ def change_by(port: int, topic: str, value: int) -> None:
     def changed() -> bool:
         connection = connect(port, timeout_s=LIMIT_S)
         try:
-            admin.alter_configs(connection, ResourceType.TOPIC, topic, changes, validate_only=False)
+            admin_calls.alter_configs(connection, ResourceType.TOPIC, topic, changes, validate_only=False)
         finally:
             connection.close()
         return True

@@ -20,8 +20,8 @@ from functools import partial
 from harness.cells import Cell, Figure, Profile, memory_figures
 from harness.peers import API_VERSIONS, Server, free_port
 
-from ottla.client.cluster import Cluster
-from ottla.common.acl import WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.client.admin.cluster import Cluster
+from ottla.common.kafka.acl import WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.security.authority import Authority
 from workloads.throughput import TOPIC, consume, produce
 

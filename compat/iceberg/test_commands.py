@@ -21,9 +21,9 @@ pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
 from tests.pipeline.deaths import make_folder
 from tests.pipeline.topics import produce
 
-from ottla.client.cluster import Cluster
-from ottla.pipeline.engines import DUCKDB, SPARK
-from ottla.pipeline.leases import EXPIRY_S
+from ottla.client.admin.cluster import Cluster
+from ottla.pipeline.load.leases import EXPIRY_S
+from ottla.pipeline.spark.engines import DUCKDB, SPARK
 
 if TYPE_CHECKING:
     from catalog_process import CatalogProcess

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from differential_pair import CONFIGS
 from tools import JavaTools
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.testing import Broker
 
 DEFAULT = "--entity-default"

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from simulation.step_cleaner import StepWorker
 from tools import COMPLAINTS, JavaTools
 
 from ottla.app.clock import SystemClock, SystemRng
@@ -20,12 +21,11 @@ from ottla.record.builder import RecordData, build_batch
 from ottla.record.compression import GZIP, LZ4, NONE
 from ottla.record.control import end_transaction_marker
 from ottla.record.legacy.message_set import Message, append_message_set
-from ottla.sim.step_cleaner import StepWorker
-from ottla.storage.cleaner import cleaning
-from ottla.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_manager import LogManager
-from ottla.storage.reader import iter_segment
+from ottla.storage.compaction import cleaning
+from ottla.storage.directory.log_cleaner import CleanerSettings, LogCleaner
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.repair.reader import iter_segment
 from ottla.testing import Broker
 
 BATCH = re.compile(

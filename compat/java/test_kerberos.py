@@ -16,8 +16,8 @@ from tests.kdc import REALM, Kdc
 from tools import TOOL_S, JavaTools
 
 from ottla.app.main import cli
-from ottla.client.cluster import Cluster
-from ottla.client.model import LATEST_TIMESTAMP
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import LATEST_TIMESTAMP
 from ottla.common.errors import OperatorError
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

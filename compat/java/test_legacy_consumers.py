@@ -11,11 +11,11 @@ from zookeeper_tree import ZooKeeper
 
 from ottla.app.pool import ThreadPool
 from ottla.client.legacy.assignment import ConsumerThread, assign
+from ottla.client.legacy.group_session import Done, Participation
 from ottla.client.legacy.membership import Membership, Owned
 from ottla.client.legacy.offsets import offset_places
-from ottla.client.legacy.participation import Done, Participation
-from ottla.client.model import Position
-from ottla.client.zookeeper_session import KazooSession
+from ottla.client.wire.model import Position
+from ottla.client.zookeeper.zookeeper_session import KazooSession
 from ottla.common.errors import KafkaError
 from ottla.protocol.znodes.consumers import ConsumerRegistration
 from ottla.protocol.znodes.topics import Assignment, TopicAssignment, encode_topic

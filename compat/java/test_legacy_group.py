@@ -18,7 +18,7 @@ from tests.cluster.ensemble import JAVA
 from zookeeper_tree import ZooKeeper
 
 from ottla import Admin, LegacyConsumer, Producer
-from ottla.common.endpoint import Endpoint
+from ottla.common.platform.endpoint import Endpoint
 from ottla.protocol.znodes.brokers import BrokerRegistration, encode_broker
 from ottla.protocol.znodes.topics import Assignment, TopicAssignment, encode_topic
 from ottla.testing import Broker

@@ -18,10 +18,10 @@ from fetch import log_jar
 from old_kafka import WITHIN_S, OldPrograms
 
 from ottla import Consumer, Producer
-from ottla.client.batch_producer import BatchProducer
-from ottla.client.cluster import Cluster
-from ottla.client.consumer import RecordConsumer
-from ottla.client.model import LATEST_TIMESTAMP
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.batch_producer import BatchProducer
+from ottla.client.librdkafka.consumer import RecordConsumer
+from ottla.client.wire.model import LATEST_TIMESTAMP
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
 from ottla.testing import Broker

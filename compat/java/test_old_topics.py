@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from old_kafka import WITHIN_S, OldPrograms, ottla_on
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import OttlaError
 
 TOPIC = "written-by-a-tool"

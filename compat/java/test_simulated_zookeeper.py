@@ -8,11 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from simulation.zookeeper import SimZooKeeper
 from zookeeper_tree import ZooKeeper
 
 from ottla.protocol.znodes.operations import Check, Create, Delete, Operation, SetData
 from ottla.protocol.znodes.session import EventType, ZooKeeperError
-from ottla.sim.zookeeper import SimZooKeeper
 
 CALLS = Path(__file__).parents[1] / "kazoo" / "calls.py"
 NAMES = ("/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/deep")

@@ -22,17 +22,17 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from simulation.zookeeper import SimZooKeeper
 from zookeeper_tree import KafkaOnZooKeeper
 
-from ottla.client.connection import Connection
-from ottla.client.quotas import alter_client_quotas
-from ottla.common.config_def import ConfigResourceType
+from ottla.client.admin.quotas import alter_client_quotas
+from ottla.client.wire.connection import Connection
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.metadata.delta import MetadataChanges, MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.image import ConfigResource as Resource
 from ottla.protocol.znodes import brokers, paths
 from ottla.protocol.znodes.operations import Create, Operation, Znode
-from ottla.sim.zookeeper import SimZooKeeper
 from ottla.zookeeper.batches import batches
 from ottla.zookeeper.reading import Cluster, read_cluster
 from ottla.zookeeper.writing import TreeWriter, registration

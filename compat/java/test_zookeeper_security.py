@@ -26,8 +26,8 @@ from zookeeper_tree import JAVA, ZooKeeper
 from ottla import KafkaError, LegacyConsumer, Producer
 from ottla.app.pool import ThreadPool
 from ottla.app.ports import free_ports
-from ottla.client.zookeeper_access import DigestLogin, ZooKeeperAccess
-from ottla.client.zookeeper_session import KazooSession
+from ottla.client.zookeeper.zookeeper_access import DigestLogin, ZooKeeperAccess
+from ottla.client.zookeeper.zookeeper_session import KazooSession
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Create
 from ottla.security.authority import Authority

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from zookeeper_tree import ZooKeeper
 
 from ottla.app.pool import ThreadPool
-from ottla.client.zookeeper_session import KazooSession
+from ottla.client.zookeeper.zookeeper_session import KazooSession
 from ottla.protocol.znodes.operations import Check, Create, Delete, Operation, SetData, Znode
 from ottla.protocol.znodes.session import Code, ZooKeeperError
 

@@ -21,8 +21,8 @@ pytest.importorskip("google.protobuf", reason="needs the extra `pipeline`")
 
 from tests.pipeline.transform.topic_table import TopicTable
 
-from ottla.client.cluster import Cluster
-from ottla.pipeline.session import MINIMUM_JAVA, java_version
+from ottla.client.admin.cluster import Cluster
+from ottla.pipeline.spark.session import MINIMUM_JAVA, java_version
 
 if TYPE_CHECKING:
     from ottla.testing import Broker

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from spark_process import SparkProcess
 
-from ottla.pipeline.session import MINIMUM_JAVA, java_version
+from ottla.pipeline.spark.session import MINIMUM_JAVA, java_version
 
 
 @pytest.fixture(scope="session")

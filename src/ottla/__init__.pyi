@@ -18,8 +18,8 @@ from ottla.api.simple_consumer import Fetched as Fetched
 from ottla.api.simple_consumer import SimpleConsumer as SimpleConsumer
 from ottla.api.streams import Streams as Streams
 from ottla.api.topic_filter import TopicFilter as TopicFilter
-from ottla.client.consumer import ConsumedRecord as ConsumedRecord
-from ottla.client.transactional_producer import ProducerFenced as ProducerFenced
+from ottla.client.librdkafka.consumer import ConsumedRecord as ConsumedRecord
+from ottla.client.librdkafka.transactional_producer import ProducerFenced as ProducerFenced
 from ottla.common.errors import ErrorCode as ErrorCode
 from ottla.common.errors import KafkaError as KafkaError
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from ottla.pipeline.extras import install_command
+from ottla.pipeline.model.extras import install_command
 
 try:
     from ottla.pipeline.datasource.provider import OttlaDataSource
-    from ottla.pipeline.session import name_programs_python
+    from ottla.pipeline.spark.session import name_programs_python
 
     import_module("ottla.pipeline.datasource.rows")  # with what the workers import when they read
 except ImportError as error:

@@ -9,7 +9,7 @@ import pytest
 from ottla import ErrorCode, KafkaError, TopicFilter
 from ottla.api.partitioners import Sticky
 from ottla.api.settings import read_settings, read_tool_settings
-from ottla.common.key_hash import hash_partition, murmur2
+from ottla.common.kafka.key_hash import hash_partition, murmur2
 
 SERVERS = "localhost:9092"
 

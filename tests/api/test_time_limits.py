@@ -9,7 +9,7 @@ import pytest
 
 from ottla import AsyncConsumer, AsyncProducer, Consumer, Producer
 from ottla.api.messages import Deliveries
-from ottla.client.group_consumer import GroupConsumer
+from ottla.client.librdkafka.group_consumer import GroupConsumer
 
 NOWHERE = "127.0.0.1:1"
 

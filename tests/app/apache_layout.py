@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ottla.common.feature_levels import METADATA_VERSION_LEVEL
-from ottla.common.ids import Uuid, uuid_to_string
+from ottla.common.config.feature_levels import METADATA_VERSION_LEVEL
+from ottla.common.kafka.ids import Uuid, uuid_to_string
 from ottla.metadata.records import FRAME_VERSION, encode_record, versioned
 from ottla.protocol.messages.metadata_records import (
     BrokerEndpoint,
@@ -22,7 +22,7 @@ from ottla.quorum.control import leader_change, voter_records
 from ottla.quorum.raft_types import Voter
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.varint import write_unsigned_varint
-from ottla.storage.checkpoints import format_clean_shutdown, format_offsets, format_partition_metadata
+from ottla.storage.files.checkpoints import format_clean_shutdown, format_offsets, format_partition_metadata
 
 NOW_MS = 1_700_000_000_000
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.common.clock import BlockingPool
+from ottla.common.platform.clock import BlockingPool
 from ottla.net.peer import Login
 from ottla.security.sasl.mechanism import ClientMechanism
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from ottla.app.disk import RealDisk
 from ottla.app.main import cli
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.controller.features import bootstrap_records
 from ottla.coordinator.group.offsets.committed_offset import pack
 from ottla.coordinator.group.records import GroupRecord, OffsetPlace, encode_record

@@ -19,9 +19,9 @@ from ottla.app.disk import RealDisk
 from ottla.app.pool import ThreadPool
 from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
-from ottla.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_manager import LogManager
+from ottla.storage.directory.log_cleaner import CleanerSettings, LogCleaner
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.log_config import LogConfig
 
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
 SETTINGS = CleanerSettings(

@@ -1,4 +1,4 @@
-"""The real disk: what the protocol in `common.disk` promises, on a real file system and on tmpfs."""
+"""The real disk: what the protocol in `common.platform.disk` promises, on a real file system and on tmpfs."""
 
 from __future__ import annotations
 

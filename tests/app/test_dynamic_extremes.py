@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import ConfigOperation, ResourceType
-from ottla.common.config_def import ConfigType, UpdateMode
-from ottla.common.config_keys_broker import BROKER_CONFIGS
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import ConfigOperation, ResourceType
+from ottla.common.config.config_def import ConfigType, UpdateMode
+from ottla.common.config.config_keys_broker import BROKER_CONFIGS
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.testing import Broker
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from ottla.app.main import MOUNTED, cli
 from ottla.app.streams import ESCAPES, STANDARD_OUTPUT, escaped
 from ottla.cli.command import Command
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.testing import Broker
 

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from ottla.app.disk import RealDisk
 from ottla.app.main import cli
-from ottla.client.cluster import Cluster
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from ottla.storage.directories import partition_directories
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.storage.files.directories import partition_directories
 from ottla.testing import Broker
 
 

@@ -16,10 +16,10 @@ from jwt.algorithms import RSAAlgorithm
 from ottla.app.clock import SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.sasl import SaslOfListeners
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.endpoint import ListenerInfo
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
-from ottla.common.machine import Machine
+from ottla.common.platform.endpoint import ListenerInfo
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.security.sasl.oauthbearer import OAuthBearerClient
 
 from ..issuer import Answer, Issuer
@@ -102,7 +102,7 @@ class Site:
             **self.trusting(),
         }
         config, _ = BrokerConfig.parse(listeners | by_default | settings)
-        machine = Machine(RealDisk(), self.clock, SystemRng(), self.loop, self.loop)
+        machine = NodeRuntime(RealDisk(), self.clock, SystemRng(), self.loop, self.loop)
         return SaslOfListeners(config, machine, lambda *_: None, lambda _: None, bytes, no_waiters)
 
     def trusting(self, options: str | None = None) -> dict[str, str]:

@@ -17,7 +17,7 @@ from ottla.app.disk import RealDisk
 from ottla.app.kerberos import FIRST_BACKOFF_MS, NodeTickets
 from ottla.app.ports import HOST
 from ottla.common.errors import OperatorError
-from ottla.common.machine import Machine
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.security.sasl.kerberos_login import KerberosLogin
 from ottla.security.sasl.refresh import RefreshWindow
 
@@ -112,7 +112,7 @@ class World:
         self.time = VirtualTime()
         self.pool = HeldPool()
         self.realm = Realm(self.time)
-        machine = Machine(RealDisk(), self.time, SystemRng(), self.time, self.pool)
+        machine = NodeRuntime(RealDisk(), self.time, SystemRng(), self.time, self.pool)
         self.node = NodeTickets(LOGIN, cast(Any, self.realm), WINDOW, machine)
 
     def begin(self, host: str = "h") -> list[str]:
@@ -215,7 +215,7 @@ def test_what_there_is_goes_on_without_the_kdc_until_it_ends(world: World) -> No
 def test_a_node_without_a_ticket_does_not_start() -> None:
     realm = Realm(VirtualTime())
     realm.down = True
-    machine = Machine(RealDisk(), realm.time, SystemRng(), realm.time, HeldPool())
+    machine = NodeRuntime(RealDisk(), realm.time, SystemRng(), realm.time, HeldPool())
     with pytest.raises(OperatorError, match="the KDC is not there"):
         NodeTickets(LOGIN, cast(Any, realm), WINDOW, machine)
 
@@ -233,7 +233,7 @@ def node_of(login: KerberosLogin) -> NodeTickets:
     from ottla.security.sasl.kerberos_tickets import Initiator
 
     time = VirtualTime()
-    machine = Machine(RealDisk(), time, SystemRng(), time, HeldPool())
+    machine = NodeRuntime(RealDisk(), time, SystemRng(), time, HeldPool())
     return NodeTickets(login, Initiator(login, lambda: SystemClock().time_ms() / 1000), WINDOW, machine)
 
 

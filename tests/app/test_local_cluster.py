@@ -13,8 +13,8 @@ from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.format import format_cluster
 from ottla.app.local_cluster import LocalCluster, check_base_settings, plan_cluster, write_plan
-from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
+from ottla.common.platform.disk_refusal import disk_refusal
 
 
 def plan(directory: Path, count: int, port: int | None = None) -> LocalCluster:

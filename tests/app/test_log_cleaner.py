@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ottla.app.main import cli
-from ottla.storage.cleaner.log_cleaner import PassReport
-from ottla.storage.cleaner.report import CleanerReport, LogReport, format_report
+from ottla.storage.directory.cleaner_report import CleanerReport, LogReport, format_report
+from ottla.storage.directory.log_cleaner import PassReport
 
 NOTHING = ["its", "broker", "has", "told", "nothing", "of", "it"]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.common.config.properties import format_properties, load_properties, parse_properties
 from ottla.common.errors import OperatorError
-from ottla.common.properties import format_properties, load_properties, parse_properties
 
 
 @pytest.mark.parametrize(

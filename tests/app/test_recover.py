@@ -12,15 +12,15 @@ import pytest
 
 from ottla.app.clock import SystemClock
 from ottla.cli.ignored_settings import write_ignored
-from ottla.client.cluster import Cluster
-from ottla.client.model import ConfigOperation, ResourceType
-from ottla.common.broker_configs import BrokerConfig
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import ConfigOperation, ResourceType
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.ignored_settings import IGNORED_FILE, read_ignored
 from ottla.common.errors import OperatorError
-from ottla.common.ignored_settings import IGNORED_FILE, read_ignored
 from ottla.metadata.image import EMPTY_IMAGE, quota_entity
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quota.windows import Windows
-from ottla.server.client_quotas import ClientQuotas
+from ottla.server.requests.client_quotas import ClientQuotas
 
 OVERRIDES = "max.connections.per.ip.overrides"
 

@@ -14,11 +14,11 @@ from jwt.algorithms import RSAAlgorithm
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.sasl import SaslOfListeners, read_key_set
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.clock import Clock
-from ottla.common.endpoint import ListenerInfo
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
-from ottla.common.machine import Machine
+from ottla.common.platform.clock import Clock
+from ottla.common.platform.endpoint import ListenerInfo
+from ottla.common.platform.runtime import NodeRuntime
 
 from .logins import begun, no_waiters
 
@@ -59,7 +59,7 @@ class Idle:
 def made(**settings: str) -> SaslOfListeners:
     config, _ = BrokerConfig.parse(LISTENER | settings)
     clock: Clock = SystemClock()
-    machine = Machine(RealDisk(), clock, SystemRng(), Idle(), Idle())
+    machine = NodeRuntime(RealDisk(), clock, SystemRng(), Idle(), Idle())
     return SaslOfListeners(config, machine, lambda *_: None, lambda _: None, bytes, no_waiters)
 
 

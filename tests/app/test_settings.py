@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from ottla.app.main import cli
 from ottla.app.settings import cluster_directory, read_settings
-from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
 
 

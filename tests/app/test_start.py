@@ -17,7 +17,7 @@ import pytest
 from ottla import __version__
 from ottla.app.process import connection_limits
 from ottla.app.start import COLLECT_AFTER, StartOptions, choose_loop, read_token
-from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")

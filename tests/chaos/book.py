@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection
 from pathlib import Path
 
-from ottla.sim.checkers import Violation
-from ottla.sim.history import (
+from simulation.checkers import Violation
+from simulation.history import (
     Findings,
     Lag,
     LogHistory,
@@ -21,7 +21,7 @@ from ottla.sim.history import (
     judge_copies,
     judge_stable_offsets,
 )
-from ottla.sim.trace import Trace
+from simulation.trace import Trace
 
 GAP_S = 1.0
 """A time without any acknowledgement that is this long counts as a window in which the topic was not available."""
@@ -284,7 +284,7 @@ class Book:
             )
 
     def judge_stable_offsets(self, partitions: dict[str, Progress], within_s: float) -> None:
-        """Every transaction has ended; see `ottla.sim.history`."""
+        """Every transaction has ended; see `simulation.history`."""
         with self._lock:
             self._checked(judge_stable_offsets, self.findings, partitions, within_s)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from ottla.client.rdkafka import leave_group
+from ottla.client.librdkafka.rdkafka import leave_group
 
 from .book import Book
 

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from simulation.checkers import Violation
+from simulation.epoch_files import check_epoch_files
+from simulation.history import Place as RecordPlace
+from simulation.history import Progress
+
 from ottla.app.disk import RealDisk
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import OttlaError
 from ottla.record.batch import BatchView, iter_batches
-from ottla.sim.checkers import Violation
-from ottla.sim.epoch_files import check_epoch_files
-from ottla.sim.history import Place as RecordPlace
-from ottla.sim.history import Progress
-from ottla.storage.names import CLEAN_SHUTDOWN_FILE
+from ottla.storage.files.names import CLEAN_SHUTDOWN_FILE
 
 from ..cluster.nodes import Node, Nodes, Place
 from ..faults.small_disk import MEGABYTE, SmallDisk

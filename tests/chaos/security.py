@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ottla.client.security import PLAINTEXT, ClientSecurity, read_security
-from ottla.common.config_keys_authorizer import STANDARD_AUTHORIZER
-from ottla.common.properties import format_properties
+from ottla.client.wire.security import PLAINTEXT, ClientSecurity, read_security
+from ottla.common.config.config_keys_authorizer import STANDARD_AUTHORIZER
+from ottla.common.config.properties import format_properties
 from ottla.security.authority import Authority
 from ottla.security.sasl.jaas import SCRAM_MODULE
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.app.ports import HOST
-from ottla.client.cluster import Cluster
-from ottla.client.login import SystemRng
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.login import SystemRng
 from ottla.common.errors import OperatorError
 from ottla.security.sasl.credentials import BY_NAME
 from ottla.security.sasl.scram import ScramClient

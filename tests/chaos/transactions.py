@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from ottla.client.rdkafka import leave_group
+from ottla.client.librdkafka.rdkafka import leave_group
 
 from .book import Book
 from .clients import FLUSH_TIMEOUT_S, Client, Round, value_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.cli.acl import acl
-from ottla.common.acl import ANONYMOUS
+from ottla.common.kafka.acl import ANONYMOUS
 
 CONFIGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

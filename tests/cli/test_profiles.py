@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from ottla.app.main import cli
 from ottla.cli.command import DEFAULT_BOOTSTRAP_SERVER, Command, connection_options, security
-from ottla.common.properties import format_properties
+from ottla.common.config.properties import format_properties
 
 HIDDEN = "h1dden"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.cli.record_format import format_json, make_formatter, unescape
 from ottla.cli.times import Seconds, duration_text, parse_duration, parse_timestamp
-from ottla.client.consumer import ConsumedRecord
+from ottla.client.librdkafka.consumer import ConsumedRecord
 from ottla.common.errors import OperatorError
 
 DATA = st.none() | st.binary()

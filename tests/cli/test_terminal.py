@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ottla.cli.command import CLIENT_ID
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.common.control_chars import escape_control_chars
 from ottla.testing import Broker
 

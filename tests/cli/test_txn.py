@@ -22,7 +22,7 @@ from ottla.cli.consume import consume
 from ottla.cli.produce import produce
 from ottla.cli.topic import topic
 from ottla.cli.txn import txn
-from ottla.client.connection import Connection, parse_bootstrap_servers
+from ottla.client.wire.connection import Connection, parse_bootstrap_servers
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.registry import ApiKey

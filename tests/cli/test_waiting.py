@@ -13,7 +13,7 @@ from typing import IO
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.testing import Broker
 
 WAIT_S = 60

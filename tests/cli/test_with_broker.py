@@ -22,8 +22,8 @@ from ottla.cli.group import group
 from ottla.cli.log import log
 from ottla.cli.produce import produce
 from ottla.cli.topic import topic
-from ottla.client.cluster import Cluster
-from ottla.common.properties import load_properties
+from ottla.client.admin.cluster import Cluster
+from ottla.common.config.properties import load_properties
 from ottla.record.batch import iter_batches
 
 from ..raw_headers import append_raw_headers

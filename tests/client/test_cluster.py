@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from ottla.client import cluster as cluster_module
-from ottla.client import connection as connection_module
-from ottla.client.broker_connections import BrokerConnections
-from ottla.client.cluster import Cluster
-from ottla.client.connection import BrokerUnreachable
-from ottla.client.failure import TopicNotFound, TopicReplaced
-from ottla.client.model import LATEST_TIMESTAMP, NO_OFFSET, ConfigOperation, OffsetInfo, ResourceType
+from ottla.client.admin import cluster as cluster_module
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire import connection as connection_module
+from ottla.client.wire.broker_connections import BrokerConnections
+from ottla.client.wire.connection import BrokerUnreachable
+from ottla.client.wire.failure import TopicNotFound, TopicReplaced
+from ottla.client.wire.model import LATEST_TIMESTAMP, NO_OFFSET, ConfigOperation, OffsetInfo, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from ottla.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
@@ -320,7 +320,7 @@ def test_one_that_was_there_is_waited_for_from_the_first_call_on(shape, scripted
         return connect(connections, known)
 
     monkeypatch.setattr(BrokerConnections, "to_any", at_the_second_time)
-    with Cluster(scripted.address, timeout_s=30, was_there=True) as cluster:
+    with Cluster(scripted.address, timeout_s=30, recently_reachable=True) as cluster:
         assert "t" in cluster.topics()
     assert refused
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from ottla.client.connection import (
+from ottla.client.wire.connection import (
     BrokerUnreachable,
     Connection,
     ConnectionLost,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ottla.client import outage as outage_module
-from ottla.client.consumer import RecordConsumer
-from ottla.client.failure import TopicReplaced
+from ottla.client.librdkafka.consumer import RecordConsumer
+from ottla.client.wire import outage as outage_module
+from ottla.client.wire.failure import TopicReplaced
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.protocol.messages.metadata import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.client.failure import response_error
+from ottla.client.wire.failure import response_error
 from ottla.common.errors import ErrorCode
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.groups import decode_assignment
-from ottla.client.model import CommittedOffset, GroupListing
+from ottla.client.admin.cluster import Cluster
+from ottla.client.admin.groups import decode_assignment
+from ottla.client.wire.model import CommittedOffset, GroupListing
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from ottla.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerGroup

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.failure import TopicNotFound
-from ottla.client.model import BrokerInfo, PartitionInfo, TopicInfo
-from ottla.client.reassignment import evacuation, throttled_replicas, with_replication_factor
+from ottla.client.admin.reassignment import evacuation, throttled_replicas, with_replication_factor
+from ottla.client.wire.failure import TopicNotFound
+from ottla.client.wire.model import BrokerInfo, PartitionInfo, TopicInfo
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import ZERO_UUID
+from ottla.common.kafka.ids import ZERO_UUID
 
 
 def brokers(*racks: str | None) -> list[BrokerInfo]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.failure import TopicNotFound
-from ottla.client.model import TransactionFilters, TransactionListing
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.failure import TopicNotFound
+from ottla.client.wire.model import TransactionFilters, TransactionListing
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_producers import (
     ActiveProducer,

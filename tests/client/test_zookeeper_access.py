@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.zookeeper_access import (
+from ottla.client.zookeeper.zookeeper_access import (
     DIGEST_MODULE,
     DigestLogin,
     ZooKeeperAccess,
     access_of_client,
     zookeeper_access,
 )
-from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
-from ottla.common.files import read_file
+from ottla.common.platform.files import read_file
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.rights import Rights, rights_of
 from ottla.security.authority import Authority

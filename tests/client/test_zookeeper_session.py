@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.client.zookeeper_session import KazooSession
+from ottla.client.zookeeper.zookeeper_session import KazooSession
 from ottla.common.errors import OperatorError
 
 

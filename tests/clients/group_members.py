@@ -14,7 +14,7 @@ from typing import Any
 
 from group_history import Description, History
 
-from ottla.client.rdkafka import leave_group
+from ottla.client.librdkafka.rdkafka import leave_group
 
 JOIN_S = 120.0
 WATCH_S = 0.1

@@ -9,16 +9,17 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from ottla.common.clock import BlockingPool
-from ottla.common.endpoint import Endpoint
+from simulation.loop import Process, SimLoop
+from simulation.rng import SimRng
+from simulation.zookeeper_session import Ensemble, SimSession
+
+from ottla.common.platform.clock import BlockingPool
+from ottla.common.platform.endpoint import Endpoint
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import BrokerRegistration, encode_broker
 from ottla.protocol.znodes.operations import Create, Delete, Operation, SetData
 from ottla.protocol.znodes.session import Done, SessionListener, Watch
 from ottla.protocol.znodes.topics import Assignment, TopicAssignment, encode_topic
-from ottla.sim.loop import Process, SimLoop
-from ottla.sim.rng import SimRng
-from ottla.sim.zookeeper_session import Ensemble, SimSession
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ResourceType
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ResourceType
 
 TIMEOUT_S = 90
 

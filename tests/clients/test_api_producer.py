@@ -22,8 +22,8 @@ from ottla import (
     TransactionAborted,
 )
 from ottla.api import producer as producer_module
-from ottla.client.cluster import Cluster
-from ottla.common.key_hash import hash_partition
+from ottla.client.admin.cluster import Cluster
+from ottla.common.kafka.key_hash import hash_partition
 from ottla.record.batch import iter_batches
 
 NUMBERS = itertools.count(1)

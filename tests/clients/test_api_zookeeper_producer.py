@@ -11,7 +11,7 @@ from simulated_zookeeper import SimulatedZooKeeper
 import ottla.api.broker_watch
 from ottla import Admin, ErrorCode, KafkaError, Producer, SimpleConsumer
 from ottla.api.broker_watch import BrokerWatch
-from ottla.client.zookeeper_session import ANYBODY
+from ottla.client.zookeeper.zookeeper_session import ANYBODY
 from ottla.protocol.znodes import paths
 
 NUMBERS = itertools.count(1)

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from ottla.app.ports import HOST, free_ports
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.record.batch import MAGIC_POSITION, iter_batches
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]

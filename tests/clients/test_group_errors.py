@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection, parse_bootstrap_servers
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.connection import Connection, parse_bootstrap_servers
 from ottla.common.errors import ErrorCode
 from ottla.protocol.codec import write_message
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest

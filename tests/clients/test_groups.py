@@ -27,8 +27,8 @@ from group_members import (
     committed,
 )
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import ConfigOperation, ResourceType
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import ConfigOperation, ResourceType
 from ottla.testing import Broker
 
 CHURN_S = float(os.environ.get("OTTLA_CHURN_SECONDS", "8"))

@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from ottla.client.cluster import Cluster
-from ottla.client.rdkafka import leave_group
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.rdkafka import leave_group
 from ottla.testing import Broker
 
 

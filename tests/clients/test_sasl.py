@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from ottla.app.main import cli
-from ottla.client.cluster import Cluster
-from ottla.client.login import read_login
-from ottla.client.model import ResourceType
-from ottla.client.security import ClientSecurity
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.login import read_login
+from ottla.client.wire.model import ResourceType
+from ottla.client.wire.security import ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.api_versions import ApiVersionsRequest

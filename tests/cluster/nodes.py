@@ -21,7 +21,7 @@ import pytest
 from ottla.app.clock import SystemRng
 from ottla.app.ports import HOST, free_ports
 from ottla.app.scram_users import scram_record
-from ottla.common.ids import new_uuid, uuid_to_string
+from ottla.common.kafka.ids import new_uuid, uuid_to_string
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE
 from ottla.protocol.znodes.configs import encode_config

@@ -9,11 +9,10 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from ottla.app.ports import HOST
-from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
-from ottla.client.model import FeatureUpdate, UpgradeType
-from ottla.common.errors import OttlaError
-from ottla.common.feature_levels import (
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.model import FeatureUpdate, UpgradeType
+from ottla.common.config.feature_levels import (
     CONTROLLER_REGISTRATION,
     HIGHEST_LEVEL,
     LOWEST_LEVEL,
@@ -21,6 +20,7 @@ from ottla.common.feature_levels import (
     METADATA_VERSION,
     release_features,
 )
+from ottla.common.errors import OttlaError
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.registry import ApiKey
 

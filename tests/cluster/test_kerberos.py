@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 
 from ottla.app.main import cli
 from ottla.app.ports import free_ports
-from ottla.client.cluster import Cluster
-from ottla.client.security import read_security
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.security import read_security
+from ottla.common.config.properties import format_properties
 from ottla.common.errors import KafkaError, OperatorError
-from ottla.common.properties import format_properties
 from ottla.security.authority import Authority
 
 from ..kdc import REALM, Kdc, need_of_system

@@ -7,14 +7,14 @@ import urllib.request
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from simulation.epoch_files import check_epoch_files
 
 from ottla.app.disk import RealDisk
 from ottla.app.ports import HOST
-from ottla.client.cluster_admin import PREFERRED, alter_reassignments, elect_leaders, list_reassignments
-from ottla.client.connection import Connection
-from ottla.sim.epoch_files import check_epoch_files
-from ottla.storage.checkpoints import format_epochs, read_epochs
-from ottla.storage.names import LEADER_EPOCH_CHECKPOINT
+from ottla.client.admin.cluster_admin import PREFERRED, alter_reassignments, elect_leaders, list_reassignments
+from ottla.client.wire.connection import Connection
+from ottla.storage.files.checkpoints import format_epochs, read_epochs
+from ottla.storage.files.names import LEADER_EPOCH_CHECKPOINT
 
 from .nodes import Node, Nodes, eventually
 from .test_three_nodes import TIMEOUT_S, admin, consume, in_sync, partitions, produce

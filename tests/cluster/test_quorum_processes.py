@@ -17,9 +17,9 @@ import pytest
 
 from ottla import __version__
 from ottla.app.ports import free_ports
-from ottla.client.connection import Connection
+from ottla.client.wire.connection import Connection
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import uuid_from_string
+from ottla.common.kafka.ids import uuid_from_string
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumPartition,
@@ -28,7 +28,7 @@ from ottla.protocol.messages.describe_quorum import (
     DescribeQuorumTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.storage.names import METADATA_TOPIC
+from ottla.storage.files.names import METADATA_TOPIC
 
 CLUSTER_ID = "2v6DyEs_QqqMYFjaPzw5Ow"
 DIRECTORY_IDS = {1: "JEXY6aqzQY-32P5TStzaFg", 2: "MvDxzVmcRsaTz33bUuRU6A", 3: "07R5amHmR32VDA6jHkGbTA"}

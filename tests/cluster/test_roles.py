@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.app.ports import HOST, free_ports
-from ottla.client.connection import Connection
-from ottla.common.ids import uuid_from_string, uuid_to_string
+from ottla.client.wire.connection import Connection
+from ottla.common.kafka.ids import uuid_from_string, uuid_to_string
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.messages.describe_quorum import (
@@ -29,7 +29,7 @@ from ottla.protocol.messages.describe_quorum import (
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.registry import ApiKey
-from ottla.storage.names import METADATA_TOPIC
+from ottla.storage.files.names import METADATA_TOPIC
 
 from .nodes import SETTINGS, eventually
 

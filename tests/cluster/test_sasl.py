@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from ottla.client.cluster import Cluster
-from ottla.client.delegation_tokens import LEFT_TO_BROKER, Token, create_token, expire_token
-from ottla.client.login import SystemRng
-from ottla.client.security import ClientSecurity
+from ottla.client.admin.cluster import Cluster
+from ottla.client.admin.delegation_tokens import LEFT_TO_BROKER, Token, create_token, expire_token
+from ottla.client.wire.login import SystemRng
+from ottla.client.wire.security import ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.security.sasl.credentials import BY_NAME
 from ottla.security.sasl.scram import ScramClient

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ottla.app.ports import HOST, free_ports
-from ottla.client.connection import Connection
+from ottla.client.wire.connection import Connection
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -18,8 +18,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.app.ports import HOST
 from ottla.app.supervisor import FIRST_PAUSE_S
-from ottla.client.cluster import Cluster
-from ottla.client.model import LATEST_TIMESTAMP
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import LATEST_TIMESTAMP
 
 from .nodes import eventually
 

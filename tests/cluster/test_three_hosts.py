@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 
 from .nodes import ZOOKEEPER, Nodes, eventually, of_the_quorum
 

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.app.ports import HOST
-from ottla.client.cluster_admin import (
+from ottla.client.admin.cluster_admin import (
     PREFERRED,
     alter_reassignments,
     describe_brokers,
@@ -17,7 +17,7 @@ from ottla.client.cluster_admin import (
     list_reassignments,
     unregister_broker,
 )
-from ottla.client.connection import Connection
+from ottla.client.wire.connection import Connection
 
 from .nodes import ZOOKEEPER, Node, Nodes, eventually
 

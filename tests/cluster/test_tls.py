@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 
-from ottla.client.cluster import Cluster
-from ottla.client.producer import RecordProducer
-from ottla.client.security import read_security
-from ottla.common.properties import format_properties
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.producer import RecordProducer
+from ottla.client.wire.security import read_security
+from ottla.common.config.properties import format_properties
 from ottla.security.authority import Authority
 
 

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.app.ports import HOST
-from ottla.client.connection import Connection
+from ottla.client.wire.connection import Connection
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.end_txn import EndTxnRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest

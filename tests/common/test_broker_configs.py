@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.common.broker_configs import BrokerConfig, validate_dynamic
-from ottla.common.config_def import ConfigType
-from ottla.common.config_keys_broker import BROKER_CONFIGS
-from ottla.common.config_keys_inert import INERT_CONFIGS, SECURITY_CONFIGS, STORED_CONFIGS
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.broker_configs import BrokerConfig, validate_dynamic
+from ottla.common.config.config_def import ConfigType
+from ottla.common.config.config_keys_broker import BROKER_CONFIGS
+from ottla.common.config.unsupported_configs import INERT_CONFIGS, SECURITY_CONFIGS, STORED_CONFIGS
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
+from ottla.common.platform.endpoint import Endpoint
 
 MIGRATING = {
     "broker.id": "1",

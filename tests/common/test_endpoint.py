@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.common.endpoint import canonical_host, format_address, peer_host
+from ottla.common.platform.endpoint import canonical_host, format_address, peer_host
 
 
 @pytest.mark.parametrize(

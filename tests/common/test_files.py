@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.common.files import open_regular, read_file, read_start, within
+from ottla.common.platform.files import open_regular, read_file, read_start, within
 
 DATA = b"x" * 100_000
 """More than a pipe holds."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.common.shares import TURN_S, LoopShares
+from ottla.common.platform.shares import TURN_S, LoopShares
 
 
 class Loop:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.config_def import ConfigKey, ConfigSource, ConfigType, ConfigValue, markdown, render
-from ottla.common.config_keys_broker import BROKER_CONFIGS
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.config_def import ConfigKey, ConfigSource, ConfigType, ConfigValue, markdown, render
+from ottla.common.config.config_keys_broker import BROKER_CONFIGS
+from ottla.common.config.topic_configs import TOPIC_CONFIGS, parse_topic_configs, validate_topic_configs
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.topic_configs import TOPIC_CONFIGS, parse_topic_configs, validate_topic_configs
 
 
 def config(**properties: str) -> BrokerConfig:

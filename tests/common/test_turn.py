@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ottla.common.turn import TurnScheduler
+from ottla.common.platform.end_of_tick import EndOfTickScheduler
 
 
 class Loop:
@@ -16,7 +16,7 @@ class Loop:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(lambda loop, context: self.seen.append(str(context["exception"])))
-        self.scheduler = TurnScheduler(self.loop)
+        self.scheduler = EndOfTickScheduler(self.loop)
         self.seen: list[str] = []
 
     def note(self, name: str, then: Callable[[], object] = lambda: None) -> None:

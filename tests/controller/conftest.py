@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.platform.endpoint import Endpoint
 from ottla.controller.cluster import register_broker
 from ottla.controller.features import bootstrap_records
 from ottla.controller.heartbeats import BrokerHeartbeats

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ottla.app.disk import RealDisk
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.config_def import ConfigResourceType
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.machine import Machine
+from ottla.common.platform.endpoint import Endpoint
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.controller.driver import Controller
 from ottla.controller.features import activation_records, handle_update_features
 from ottla.controller.heartbeats import BrokerHeartbeats
@@ -322,7 +322,7 @@ class Life:
 
         rng = Rng()
         quorum = QuorumDriver(
-            machine=Machine(RealDisk(), Clock(), rng, Now(), Now()),
+            machine=NodeRuntime(RealDisk(), Clock(), rng, Now(), Now()),
             local=LocalReplica(config.node_id, b"D" * 16, str(data_dir), metadata_log_config(config)),
             publisher=self.publisher,
             on_failure=lambda error: None,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.configs import (
     altered,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.common.config.feature_levels import CORDONED_DIRECTORIES, release_features
 from ottla.common.errors import ErrorCode
-from ottla.common.feature_levels import CORDONED_DIRECTORIES, release_features
-from ottla.common.ids import LOST_UUID, ZERO_UUID
+from ottla.common.kafka.ids import LOST_UUID, ZERO_UUID
 from ottla.controller.directories import handle_assign_replicas_to_dirs
 from ottla.controller.placement import place_replicas, validate_manual_assignment
 from ottla.metadata.image import NO_LEADER

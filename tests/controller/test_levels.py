@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.feature_levels import METADATA_VERSION, release_features
 from ottla.common.errors import ErrorCode
-from ottla.common.feature_levels import METADATA_VERSION, release_features
-from ottla.common.ids import LOST_UUID, UNASSIGNED_UUID, ZERO_UUID
+from ottla.common.kafka.ids import LOST_UUID, UNASSIGNED_UUID, ZERO_UUID
+from ottla.common.platform.endpoint import Endpoint
 from ottla.controller.cluster import name_directories
 from ottla.controller.directories import handle_assign_replicas_to_dirs
 from ottla.controller.registration import handle_controller_registration, handle_unregister_controller

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode
 from ottla.controller.acls import handle_create_acls
 from ottla.controller.client_quotas import handle_alter_client_quotas

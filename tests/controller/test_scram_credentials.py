@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from ottla.common.config.feature_levels import METADATA_VERSION
 from ottla.common.errors import ErrorCode
-from ottla.common.feature_levels import METADATA_VERSION
-from ottla.common.shares import finish
+from ottla.common.platform.shares import finish
 from ottla.controller.scram_credentials import describe_user_scram_credentials, handle_alter_user_scram_credentials
 from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

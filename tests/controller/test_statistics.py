@@ -7,7 +7,7 @@ from ottla.controller.registration import fence_silent
 from ottla.controller.statistics import ControllerStatistics
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
-from ottla.server.controller_gauges import PartitionTally
+from ottla.server.wiring.controller_gauges import PartitionTally
 
 from .world import SESSION_MS, World
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import ZERO_UUID
+from ottla.common.kafka.ids import ZERO_UUID
 from ottla.controller.result import MAX_RECORDS_PER_USER_OP, ControllerContext
 from ottla.controller.topics import handle_create_partitions, handle_create_topics, handle_delete_topics
 from ottla.metadata.image import MetadataImage

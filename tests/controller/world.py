@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION, NEW_CLUSTER_LEVELS
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION, NEW_CLUSTER_LEVELS
 from ottla.controller.features import bootstrap_records
 from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.controller.reassignments import is_reassigning

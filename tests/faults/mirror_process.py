@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ottla.client import membership
-from ottla.client.batch_producer import BatchProducer
-from ottla.client.connection import BrokerUnreachable
-from ottla.client.security import PLAINTEXT
+from ottla.client.librdkafka import membership
+from ottla.client.librdkafka.batch_producer import BatchProducer
+from ottla.client.wire.connection import BrokerUnreachable
+from ottla.client.wire.security import PLAINTEXT
 from ottla.mirror import driver
 from ottla.mirror.driver import Mirror, Settings
 from ottla.mirror.opening import PROGRESS, Endpoint

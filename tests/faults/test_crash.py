@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.record.batch import BatchView
 from ottla.record.errors import CorruptBatch
 from ottla.testing import Broker

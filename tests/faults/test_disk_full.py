@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.connection import Connection
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -24,8 +24,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import LATEST_TIMESTAMP
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import LATEST_TIMESTAMP
 from ottla.common.errors import OttlaError
 
 from ..cluster.nodes import Nodes, eventually

@@ -22,8 +22,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.app.ports import HOST
-from ottla.client.cluster import Cluster
-from ottla.client.connection import BrokerUnreachable, Connection
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.connection import BrokerUnreachable, Connection
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -18,16 +18,16 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.app.main import cli
-from ottla.client.acls import AclFilter
-from ottla.client.batch_producer import BatchProducer
-from ottla.client.cluster import Cluster
-from ottla.client.consumer import RecordConsumer
-from ottla.client.membership import Membership
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, ResourceType
-from ottla.client.security import PLAINTEXT
-from ottla.common.acl import Acl, AclOperation, PatternType, Permission
+from ottla.client.admin.acls import AclFilter
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.batch_producer import BatchProducer
+from ottla.client.librdkafka.consumer import RecordConsumer
+from ottla.client.librdkafka.membership import Membership
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, ResourceType
+from ottla.client.wire.security import PLAINTEXT
 from ottla.common.errors import KafkaError, OperatorError
-from ottla.common.key_hash import hash_partition
+from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission
+from ottla.common.kafka.key_hash import hash_partition
 from ottla.mirror import driver, opening
 from ottla.mirror.opening import COMPACT, POLICY, PROGRESS, Endpoint, ProgressTopic
 from ottla.mirror.routes import PROGRESS_TOPIC, Route

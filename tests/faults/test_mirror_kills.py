@@ -22,13 +22,13 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.batch_producer import BatchProducer
-from ottla.client.cluster import Cluster
-from ottla.client.connection import BrokerUnreachable
-from ottla.client.consumer import RecordConsumer
-from ottla.client.model import LATEST_TIMESTAMP, Position
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.batch_producer import BatchProducer
+from ottla.client.librdkafka.consumer import RecordConsumer
+from ottla.client.wire.connection import BrokerUnreachable
+from ottla.client.wire.model import LATEST_TIMESTAMP, Position
 from ottla.common.errors import KafkaError
-from ottla.common.key_hash import hash_partition
+from ottla.common.kafka.key_hash import hash_partition
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
 from ottla.testing import Broker

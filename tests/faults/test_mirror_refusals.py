@@ -15,12 +15,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ottla.app.main import cli
-from ottla.client import batch_producer
-from ottla.client.batch_producer import BatchProducer, BatchRefused
-from ottla.client.cluster import Cluster
-from ottla.client.model import LATEST_TIMESTAMP, Position, ResourceType
-from ottla.common.acl import Acl, AclOperation, PatternType, Permission
-from ottla.common.acl import ResourceType as AclResource
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka import batch_producer
+from ottla.client.librdkafka.batch_producer import BatchProducer, BatchRefused
+from ottla.client.wire.model import LATEST_TIMESTAMP, Position, ResourceType
+from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission
+from ottla.common.kafka.acl import ResourceType as AclResource
 from ottla.mirror.refusals import SKIP
 from ottla.mirror.routes import PROGRESS_TOPIC, Route
 from ottla.record.batch import BatchView

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.connection import BrokerUnreachable, Connection
-from ottla.client.security import read_security
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.connection import BrokerUnreachable, Connection
+from ottla.client.wire.security import read_security
 from ottla.common.errors import KafkaError
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.registry import ApiKey

@@ -21,7 +21,7 @@ from ottla.app.disk import RealDisk
 from ottla.app.format import format_cluster
 from ottla.app.local_cluster import LocalCluster, plan_cluster, write_plan
 from ottla.app.supervisor import write_properties
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.testing import Broker
 
 from .refusals import contents, refusal

@@ -11,12 +11,12 @@ from typing import Any
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.pool import ThreadPool
-from ottla.common.acl import ANONYMOUS
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.channel import Part
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import ProtocolError
-from ottla.common.machine import Machine
+from ottla.common.kafka.acl import ANONYMOUS
+from ottla.common.platform.channel import Part
+from ottla.common.platform.endpoint import Endpoint
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.outbound import release_parts
 from ottla.net.sender import BUFFER_TYPES
@@ -131,7 +131,7 @@ async def memory_broker(data_dir: Path, **settings: object) -> AsyncIterator[Mem
     config, _ = BrokerConfig.parse({"log.dirs": str(data_dir), **properties})
     loop = asyncio.get_running_loop()
     pool = ThreadPool(loop)
-    broker = Broker(config, Machine(RealDisk(), SystemClock(), SystemRng(), loop, pool), MetricsRegistry())
+    broker = Broker(config, NodeRuntime(RealDisk(), SystemClock(), SystemRng(), loop, pool), MetricsRegistry())
     await broker.start([LISTENER])
     try:
         yield MemoryBroker(broker)

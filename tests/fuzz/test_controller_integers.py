@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
+from ottla.common.config.feature_levels import METADATA_VERSION
 from ottla.common.errors import OttlaError
-from ottla.common.feature_levels import METADATA_VERSION
-from ottla.common.ids import METADATA_TOPIC_ID, uuid_from_string
+from ottla.common.kafka.ids import METADATA_TOPIC_ID, uuid_from_string
 from ottla.metadata.records import SUPPORTED_FEATURES
 from ottla.protocol.header import encode_request
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -34,11 +34,11 @@ from ottla.protocol.registry import API, ApiKey
 from ottla.protocol.schema import ArrayType, Field, Primitive, schema_of
 from ottla.quorum.replay import batch_content
 from ottla.record.batch import iter_batches
-from ottla.server.api import Api, Listeners
 from ottla.server.handlers.admin.apis import ADMIN_APIS
 from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
 from ottla.server.handlers.quorum.apis import QUORUM_APIS
-from ottla.storage.names import METADATA_TOPIC
+from ottla.server.requests.api import Api, Listeners
+from ottla.storage.files.names import METADATA_TOPIC
 
 from ..cluster.nodes import Node, Nodes, eventually
 from ..cluster.test_three_nodes import admin, consume, create, in_sync, produce

@@ -21,7 +21,7 @@ from typing import Any
 import cramjam
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import ErrorCode
 from ottla.protocol.codec import write_message
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState

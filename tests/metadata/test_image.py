@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import InvariantError, ProtocolError
-from ottla.common.ids import ZERO_UUID
+from ottla.common.kafka.ids import ZERO_UUID
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, ConfigResource, MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion, decode_record, encode_record, versioned

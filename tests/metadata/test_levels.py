@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla.common.config_def import ConfigResourceType
-from ottla.common.errors import InvariantError
-from ottla.common.feature_levels import (
+from ottla.common.config.config_def import ConfigResourceType
+from ottla.common.config.feature_levels import (
     HIGHEST_LEVEL,
     LOWEST_LEVEL,
     METADATA_LEVELS,
@@ -19,6 +18,7 @@ from ottla.common.feature_levels import (
     release_features,
     unmet_need,
 )
+from ottla.common.errors import InvariantError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, ConfigResource, MetadataImage
 from ottla.metadata.records import at_level, decode_record, encode_record, versioned

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.client.acls import AclFilter
-from ottla.client.cluster import Cluster
-from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.client.admin.acls import AclFilter
+from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.mirror.acls import AclMirror, copied_acls
 
 READ = Acl(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:a", "10.0.0.1", AclOperation.READ, Permission.ALLOW)

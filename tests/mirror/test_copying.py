@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.model import AbortedTransaction, FetchResult
+from ottla.client.wire.model import AbortedTransaction, FetchResult
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.key_hash import hash_partition
+from ottla.common.kafka.key_hash import hash_partition
 from ottla.mirror import copying
 from ottla.mirror.copying import PartitionCopy, Step
 from ottla.mirror.progress import Run

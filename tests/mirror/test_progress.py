@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ottla.client.model import ConfigEntry, TopicInfo
+from ottla.client.wire.model import ConfigEntry, TopicInfo
 from ottla.common.errors import OperatorError
 from ottla.mirror.opening import ProgressTopic, require_known
 from ottla.mirror.progress import Journal, Progress, Run, map_record, progress_record

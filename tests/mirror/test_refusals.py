@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from ottla.client.batch_producer import BatchProducer, BatchRefused
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.batch_producer import BatchProducer, BatchRefused
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.mirror.copying import PartitionCopy, Step, Write, size_of
 from ottla.mirror.progress import Run

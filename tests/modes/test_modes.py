@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.connection import Connection
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.registry import ApiKey
 from ottla.record.batch import iter_batches

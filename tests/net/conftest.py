@@ -13,15 +13,15 @@ import pytest
 import uvloop
 
 from ottla.app.pool import ThreadPool
-from ottla.common.channel import Channel, Part
-from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError, ProtocolError
+from ottla.common.platform.channel import Channel, Part
+from ottla.common.platform.endpoint import Endpoint
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net import congestion
 from ottla.net.connection_set import ConnectionLimits, ConnectionSet
 from ottla.net.listener import Listener, bind_socket
 from ottla.net.sender import MAX_JOBS
-from ottla.net.tls import TlsRoom, TlsWire
+from ottla.net.tls import TlsHandshakeLimiter, TlsWire
 from ottla.security.listener_tls import ListenerTls
 
 TIMEOUT_S = 20
@@ -151,7 +151,7 @@ class Harness:
         self.address = listening.getsockname()
         endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", *self.address[:2])
         pacing = congestion.begin_unpaced(listening)
-        self.room = TlsRoom(self.connections.scratch.view, self.connections.metrics.failed_authentications)
+        self.room = TlsHandshakeLimiter(self.connections.scratch.view, self.connections.metrics.failed_authentications)
         make_wire = None if tls is None else partial(TlsWire, tls=tls, room=self.room)
         self.listener = Listener(listening, endpoint, self.connections, pacing=pacing, make_wire=make_wire)
         self.listener.start_accepting()

@@ -16,8 +16,8 @@ from ottla.metrics.registry import Counter
 from ottla.net.connection_state import ConnectionState
 from ottla.net.outbound import LARGE_REGION_BYTES, MAX_BYTES_PER_TURN, Outbound, Scratch
 from ottla.net.wire import PlainWire
-from ottla.storage.descriptors import Descriptors, Folder
-from ottla.storage.segment import Segment, SegmentRegion
+from ottla.storage.files.descriptors import Descriptors, Folder
+from ottla.storage.segment.segment import Segment, SegmentRegion
 
 DATA = random.Random(11).randbytes(6 << 20)
 

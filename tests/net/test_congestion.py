@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.app.process import bind_listeners
-from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.net import congestion
 from ottla.net.listener import bind_socket
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from ottla.common.shares import TURN_S, LoopShares
+from ottla.common.platform.shares import TURN_S, LoopShares
 from ottla.net import connection as connection_module
 from ottla.net.connection import MAX_REQUESTS_PER_TURN
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionLimits

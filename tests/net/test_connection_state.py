@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import InvariantError, ProtocolError
+from ottla.common.platform.endpoint import ListenerInfo
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net import connection_state as states
 from ottla.net.connection import CLOSING_GRACE_S, Connection

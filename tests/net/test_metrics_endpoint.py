@@ -13,12 +13,12 @@ import pytest
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net import metrics_endpoint as endpoint_module
 from ottla.net.listener import bind_socket
 from ottla.net.metrics_endpoint import MetricsEndpoint
-from ottla.net.tls import TlsRoom, TlsTransport
+from ottla.net.tls import TlsHandshakeLimiter, TlsTransport
 from ottla.security.authority import Authority
 from ottla.security.listener_tls import ListenerTls
 
@@ -208,7 +208,7 @@ def test_over_tls_the_certificate_says_who_asks(serve, tmp_path):
     assert config.metrics_listener.encrypts
     tls = ListenerTls("METRICS", config, lambda path, limit: Path(path).read_bytes()[:limit], listens=True)
     failed = MetricsRegistry().counter("failed_total", "F")
-    room = TlsRoom(memoryview(bytearray(65536)), failed)
+    room = TlsHandshakeLimiter(memoryview(bytearray(65536)), failed)
 
     async def body(server):
         context = ssl.create_default_context(cafile=str(paths["ca"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.common.peer import Address
+from ottla.common.platform.peer import Address
 from ottla.net.peer_link import PeerLink
 
 HERE = ("a", 1)

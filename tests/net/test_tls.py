@@ -17,13 +17,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ottla.common.acl import ANONYMOUS
-from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
+from ottla.common.kafka.acl import ANONYMOUS
 from ottla.metrics.registry import Counter as Metric
 from ottla.net import tls as tls_module
 from ottla.net.connection_set import ConnectionLimits
-from ottla.net.wire import MAX_HANDSHAKES_PER_TURN, Served
+from ottla.net.wire import MAX_HANDSHAKES_PER_TURN, ConnectionHandler
 from ottla.security.authority import Authority
 from ottla.security.listener_tls import ListenerTls
 
@@ -232,7 +232,7 @@ class PlainTransport(asyncio.Transport):
         self.reads = True
 
 
-class SlowReader(Served):
+class SlowReader(ConnectionHandler):
     """Wants a large frame, takes so many bytes at a time, and then no more until it is told to."""
 
     def __init__(self, size: int) -> None:
@@ -258,7 +258,7 @@ class SlowReader(Served):
 
 def test_what_waits_while_reading_is_paused_is_kept_from_others(keys):
     """One read brings more of a large frame than its connection takes; the next read may be another connection's."""
-    room = tls_module.TlsRoom(memoryview(bytearray(1 << 16)), Metric())
+    room = tls_module.TlsHandshakeLimiter(memoryview(bytearray(1 << 16)), Metric())
     data = DATA[:1_000_000]
 
     async def body():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.common.channel import FileRegion
+from ottla.common.platform.channel import FileRegion
 from ottla.net import listener as listener_module
 from ottla.net.sender import MAX_COPIED_BYTES, Outcome, SendJob
 from ottla.net.wire import PlainWire

@@ -24,11 +24,11 @@ from tests.pipeline import worker_deaths
 from tests.pipeline.worker_deaths import Killer
 
 from ottla.app import main as command_line
-from ottla.client.cluster import Cluster
-from ottla.pipeline import load as loading
-from ottla.pipeline.session import open_session
+from ottla.client.admin.cluster import Cluster
+from ottla.pipeline.load import driver as loading
 from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter
 from ottla.pipeline.sinks.table import DataFile
+from ottla.pipeline.spark.session import open_session
 from ottla.pipeline.stream import rows as streaming
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.session import EXTRA_MODULES, open_session
-from ottla.pipeline.topic_views import DATABASE, DATABASE_SETTING
+from ottla.pipeline.spark.session import EXTRA_MODULES, open_session
+from ottla.pipeline.sql.topic_views import DATABASE, DATABASE_SETTING
 from ottla.testing import Broker
 
 from .s3_server import ACCESS, BUCKET, S3Server

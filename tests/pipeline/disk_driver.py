@@ -20,12 +20,12 @@ from tests.pipeline.memory_cluster import MemoryCluster
 from tests.pipeline.sinks.loads import TOPIC, commit, load, make_cluster, plan_load
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.compact import compact
-from ottla.pipeline.land import LandSettings, land_task
+from ottla.pipeline.load.compact import compact
+from ottla.pipeline.load.land import LandSettings, land_task
+from ottla.pipeline.operations.status import find_tables, row_counts
+from ottla.pipeline.operations.vacuum import vacuum
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.sinks.table import Table, files_from_json
-from ottla.pipeline.status import find_tables, row_counts
-from ottla.pipeline.vacuum import vacuum
 
 KINDS = ("delta", "iceberg", "parquet")
 ROWS = 50

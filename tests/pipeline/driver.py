@@ -30,10 +30,10 @@ from tests.pipeline.deaths import LOGS, Deaths
 from tests.pipeline.stream.stream_driver import wrap
 
 from ottla.app.main import cli
-from ottla.client.cluster import Cluster
-from ottla.pipeline import load as loading
-from ottla.pipeline.land import Counters, Landed
-from ottla.pipeline.plan import LoadPlan
+from ottla.client.admin.cluster import Cluster
+from ottla.pipeline.load import driver as loading
+from ottla.pipeline.load.land import Counters, WrittenRange
+from ottla.pipeline.model.plan import LoadPlan
 from ottla.pipeline.sinks.epochs import EpochTask, write_epoch
 from ottla.pipeline.sinks.open_table import found_format
 from ottla.pipeline.sinks.topic import TopicTarget
@@ -82,7 +82,7 @@ def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
         def landing(self, plan: LoadPlan, counters: Counters | None) -> None:
             reach("landing")
 
-        def landed(self, rows: Sequence[Landed]) -> None:
+        def landed(self, rows: Sequence[WrittenRange]) -> None:
             reach("landed")
 
         def merging(self, buckets: int, counters: Counters | None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Producer
 
-from ottla.client.producer import SILENT
+from ottla.client.librdkafka.producer import SILENT
 
 ABORTED = 0.2
 """How many of the transactions are."""

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ottla.client.cluster import Cluster
-from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY
+from ottla.client.admin.cluster import Cluster
+from ottla.pipeline.load.leases import EXPIRY_S, LEASE_DIRECTORY
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.snapshot.staging import STAGED_DIRECTORY
 from ottla.testing import Broker

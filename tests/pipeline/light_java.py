@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pyspark
 
-from ottla.pipeline.session import LIGHT_JAVA, find_java
+from ottla.pipeline.spark.session import LIGHT_JAVA, find_java
 
 CACHE = Path(__file__).parents[2] / ".cache" / "spark-tests"
 
@@ -35,7 +35,7 @@ _JAVA = """#!/bin/sh
 exec {java} {options} -Xlog:disable -Xlog:all=error:stderr $OTTLA_TESTS_ARCHIVE "$@"
 """
 _TRAINING = """
-from ottla.pipeline.session import open_session
+from ottla.pipeline.spark.session import open_session
 
 with open_session("local[2]", "class archive", {"spark.sql.shuffle.partitions": "1"}) as spark:
     rows = spark.range(0, 9, 1, 2).mapInArrow(lambda batches: batches, "id bigint")

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ottla.client.failure import TopicNotFound, TopicReplaced
-from ottla.client.model import (
+from ottla.client.wire.failure import TopicNotFound, TopicReplaced
+from ottla.client.wire.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     NO_OFFSET,
@@ -20,7 +20,7 @@ from ottla.client.model import (
     TopicInfo,
 )
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
 
@@ -88,7 +88,7 @@ class MemoryCluster:
             self.partitions[name, index] = MemoryPartition()
 
     @contextmanager
-    def open(self, *, was_there: bool = False) -> Iterator[MemoryCluster]:
+    def open(self, *, recently_reachable: bool = False) -> Iterator[MemoryCluster]:
         """As `Cluster` takes it: this one is always there."""
         yield self
 

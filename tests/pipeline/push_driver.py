@@ -10,9 +10,9 @@ import signal
 import sys
 from typing import Any
 
-from ottla.client.transactional_producer import TransactionalProducer
-from ottla.pipeline import push
+from ottla.client.librdkafka.transactional_producer import TransactionalProducer
 from ottla.pipeline.cli import pipeline
+from ottla.pipeline.operations import push
 
 if __name__ == "__main__":
     transaction, step, *arguments = sys.argv[1:]

@@ -25,9 +25,9 @@ from tests.pipeline import deaths
 from tests.pipeline.deaths import Deaths
 
 import ottla.spark
-from ottla.client.transactional_producer import TransactionalProducer
+from ottla.client.librdkafka.transactional_producer import TransactionalProducer
 from ottla.pipeline.datasource.sink import TopicStreamWriter, stream_writer
-from ottla.pipeline.session import open_session
+from ottla.pipeline.spark.session import open_session
 
 TRIGGER_OFFSETS = 1_000
 

@@ -7,9 +7,9 @@ import io
 import pytest
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline import access_log
-from ottla.pipeline.access_log import EXAMPLE, AccessLog
-from ottla.pipeline.events import page_views
+from ottla.pipeline.model import access_log
+from ottla.pipeline.model.access_log import EXAMPLE, AccessLog
+from ottla.pipeline.model.events import page_views
 
 GOOD = EXAMPLE.encode()
 

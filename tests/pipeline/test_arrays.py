@@ -11,7 +11,7 @@ import pytest
 np = pytest.importorskip("numpy", reason="needs the extra `pipeline`")
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.arrays import binaries, flags, numbers, repeated, texts  # noqa: E402
+from ottla.pipeline.model.arrays import binaries, flags, numbers, repeated, texts  # noqa: E402
 
 READ = """
 import sys
@@ -20,12 +20,12 @@ sys.path.insert(0, sys.argv[1])
 
 from tests.pipeline.memory_cluster import MemoryCluster
 
-from ottla.common.ids import uuid_to_string
+from ottla.common.kafka.ids import uuid_to_string
 from ottla.pipeline.datasource.rows import RangePartition, RowReader
-from ottla.pipeline.land import LandSettings, land_task
-from ottla.pipeline.plan import OffsetRange
+from ottla.pipeline.load.land import LandSettings, land_task
+from ottla.pipeline.model.plan import OffsetRange
 from ottla.pipeline.sinks.table import FileLayout
-from ottla.pipeline.tasks import as_arrow
+from ottla.pipeline.load.tasks import as_arrow
 from ottla.record.builder import RecordData, build_batch
 
 cluster = MemoryCluster()

@@ -19,15 +19,15 @@ pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
 from ottla.app import main
-from ottla.client.cluster import Cluster
-from ottla.client.model import FetchResult
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import FetchResult
 from ottla.common.errors import OperatorError
-from ottla.pipeline.load import LoadSummary, Observer, load
-from ottla.pipeline.plan import LoadPlan, PlanSettings
+from ottla.pipeline.load.driver import LoadSummary, Observer, load
+from ottla.pipeline.load.shape import Shape
+from ottla.pipeline.model.plan import LoadPlan, PlanSettings
+from ottla.pipeline.operations.status import row_counts
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.snapshot.run import Run, SnapshotObserver, SnapshotSummary, snapshot_plan_settings
-from ottla.pipeline.snapshot.shape import Shape
-from ottla.pipeline.status import row_counts
 from ottla.testing import Broker
 
 from ..cluster.nodes import eventually
@@ -117,7 +117,7 @@ def test_tasks_that_begin_while_it_is_away(
                 (begun / f"{partition}-{os.getpid()}").touch()
             return super().fetch(topic, partition, offset, **named)
 
-    monkeypatch.setattr("ottla.pipeline.load.Cluster", partial(Away, timeout_s=60.0 if comes_back else 1.0))
+    monkeypatch.setattr("ottla.pipeline.load.driver.Cluster", partial(Away, timeout_s=60.0 if comes_back else 1.0))
 
     def run() -> LoadSummary:
         return load([topic], open_table(table), servers, lambda: nullcontext(spark), PlanSettings(), Killing(broker))

@@ -18,15 +18,15 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 
 import pyarrow as pa  # noqa: E402
 
-from ottla.client.cluster import Cluster  # noqa: E402
-from ottla.client.failure import TopicNotFound  # noqa: E402
+from ottla.client.admin.cluster import Cluster  # noqa: E402
+from ottla.client.wire.failure import TopicNotFound  # noqa: E402
 from ottla.common.errors import OperatorError, OttlaError  # noqa: E402
-from ottla.pipeline.decode import SCHEMA  # noqa: E402
-from ottla.pipeline.load import LoadSummary, Observer, load  # noqa: E402
-from ottla.pipeline.plan import Boundary, DataLossError, LoadPlan, PlanSettings  # noqa: E402
+from ottla.pipeline.load.driver import LoadSummary, Observer, load  # noqa: E402
+from ottla.pipeline.load.shape import Shape  # noqa: E402
+from ottla.pipeline.model.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.model.plan import Boundary, DataLossError, LoadPlan, PlanSettings  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import FileLayout  # noqa: E402
-from ottla.pipeline.snapshot.shape import Shape  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
 from ..cluster.nodes import eventually  # noqa: E402

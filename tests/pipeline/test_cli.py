@@ -19,14 +19,15 @@ import pyarrow as pa
 from ottla.app import main
 from ottla.cli.command import Command
 from ottla.common.errors import OperatorError
-from ottla.pipeline import cli, session
+from ottla.pipeline import cli
 from ottla.pipeline.cli.load import summary_text
-from ottla.pipeline.load import LoadSummary
-from ottla.pipeline.plan import LoadPlan, OffsetRange
-from ottla.pipeline.progress import ProgressLine, progress_text
-from ottla.pipeline.query import view_name, view_names
-from ottla.pipeline.results import ResultFile, as_records, printable
+from ottla.pipeline.load.driver import LoadSummary
+from ottla.pipeline.model.plan import LoadPlan, OffsetRange
+from ottla.pipeline.model.results import ResultFile, as_records, printable
+from ottla.pipeline.operations.progress import ProgressLine, progress_text
 from ottla.pipeline.sinks.delta import DeltaTarget
+from ottla.pipeline.spark import session
+from ottla.pipeline.sql.query import view_name, view_names
 
 
 @pytest.mark.parametrize("command", ["load", "snapshot", "sql", "demo", "doctor", "compact", "vacuum", "package"])

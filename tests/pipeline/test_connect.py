@@ -19,7 +19,7 @@ pytest.importorskip("grpc", reason="needs the extra `connect`")
 
 import pyspark
 
-from ottla.pipeline.session import find_java, launch_home
+from ottla.pipeline.spark.session import find_java, launch_home
 
 from ..cluster.nodes import eventually
 from .committed import read_committed

@@ -12,11 +12,11 @@ import pytest
 confluent_kafka = pytest.importorskip("confluent_kafka")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.client.cluster import Cluster  # noqa: E402
-from ottla.pipeline import load as loading  # noqa: E402
-from ottla.pipeline.decode import SCHEMA  # noqa: E402
-from ottla.pipeline.land import LandSettings, land_task  # noqa: E402
-from ottla.pipeline.plan import DataLossError, PlanSettings, make_plan  # noqa: E402
+from ottla.client.admin.cluster import Cluster  # noqa: E402
+from ottla.pipeline.load import driver as loading  # noqa: E402
+from ottla.pipeline.load.land import LandSettings, land_task  # noqa: E402
+from ottla.pipeline.model.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.model.plan import DataLossError, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.record.batch import iter_batches  # noqa: E402
 from ottla.testing import Broker  # noqa: E402

@@ -11,10 +11,10 @@ from ottla.common.errors import OperatorError
 
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.pipeline import load as loading  # noqa: E402
-from ottla.pipeline.decode import MAX_TIMESTAMP_MS, SCHEMA  # noqa: E402
-from ottla.pipeline.land import Landed, LandSettings, land_task  # noqa: E402
-from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
+from ottla.pipeline.load import driver as loading  # noqa: E402
+from ottla.pipeline.load.land import LandSettings, WrittenRange, land_task  # noqa: E402
+from ottla.pipeline.model.decode import MAX_TIMESTAMP_MS, SCHEMA  # noqa: E402
+from ottla.pipeline.model.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import Committed, StaleCommitError  # noqa: E402
 from ottla.pipeline.sinks.writer import discard_load, new_load_id  # noqa: E402
@@ -52,12 +52,12 @@ class Load:
             letters_held=self.plan.letters.held,
         )
 
-    def land(self) -> list[Landed]:
+    def land(self) -> list[WrittenRange]:
         rows = [land_task(number, task, self.settings) for number, task in enumerate(self.plan.tasks)]
         assert not any(row.error for row in rows)
         return rows
 
-    def run(self) -> list[Landed]:
+    def run(self) -> list[WrittenRange]:
         rows = self.land()
         loading._commit(self.plan, self.target, rows, self.settings.load_id)
         return rows

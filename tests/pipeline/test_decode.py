@@ -17,7 +17,7 @@ from ottla.record.control import end_transaction_marker
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, MAX_TIMESTAMP_MS, SCHEMA, Decoded, DecodeError, decode  # noqa: E402
+from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, MAX_TIMESTAMP_MS, SCHEMA, Decoded, DecodeError, decode  # noqa: E402
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

@@ -15,9 +15,9 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.common.errors import OperatorError  # noqa: E402
-from ottla.pipeline.access_log import EXAMPLE  # noqa: E402
-from ottla.pipeline.demo import _print_pages, run_demo  # noqa: E402
-from ottla.pipeline.events import page_views  # noqa: E402
+from ottla.pipeline.model.access_log import EXAMPLE  # noqa: E402
+from ottla.pipeline.model.events import page_views  # noqa: E402
+from ottla.pipeline.operations.demo import _print_pages, run_demo  # noqa: E402
 
 from .limits import RUN_S  # noqa: E402
 

@@ -15,15 +15,15 @@ import pytest
 
 import ottla
 from ottla.app.ports import free_ports
-from ottla.client.cluster import Cluster
-from ottla.client.failure import response_error
-from ottla.client.model import FetchResult
-from ottla.client.security import read_security
-from ottla.common.acl import ANONYMOUS, Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.failure import response_error
+from ottla.client.wire.model import FetchResult
+from ottla.client.wire.security import read_security
 from ottla.common.errors import ErrorCode, OperatorError
-from ottla.pipeline import doctor
-from ottla.pipeline.leases import LEASE_DIRECTORY
-from ottla.pipeline.session import EXTRA_MODULES, memory_bytes
+from ottla.common.kafka.acl import ANONYMOUS, Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.pipeline.load.leases import LEASE_DIRECTORY
+from ottla.pipeline.operations import doctor
+from ottla.pipeline.spark.session import EXTRA_MODULES, memory_bytes
 from ottla.testing import Broker
 
 from .limits import RUN_S

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import OperatorError
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
@@ -25,15 +25,15 @@ pytest.importorskip("duckdb", reason="needs the extra `duckdb`")
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.app import main  # noqa: E402
-from ottla.pipeline import duckdb_query  # noqa: E402
 from ottla.pipeline.datasource.bounds import GREATEST, LEAST, UNBOUNDED, Bounds  # noqa: E402
 from ottla.pipeline.datasource.records import read_records  # noqa: E402
-from ottla.pipeline.duckdb_query import open_query  # noqa: E402
-from ottla.pipeline.engines import ENGINES  # noqa: E402
-from ottla.pipeline.load import load  # noqa: E402
-from ottla.pipeline.plan import PlanSettings  # noqa: E402
+from ottla.pipeline.load.driver import load  # noqa: E402
+from ottla.pipeline.model.plan import PlanSettings  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
-from ottla.pipeline.topic_dataset import bounds_of  # noqa: E402
+from ottla.pipeline.spark.engines import ENGINES  # noqa: E402
+from ottla.pipeline.sql import duckdb_query  # noqa: E402
+from ottla.pipeline.sql.duckdb_query import open_query  # noqa: E402
+from ottla.pipeline.sql.topic_dataset import bounds_of  # noqa: E402
 from ottla.pipeline.transform.decode_options import DecodeOptions  # noqa: E402
 from ottla.pipeline.transform.open_format import open_format  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
@@ -161,7 +161,7 @@ def test_a_filter_bounds_what_is_fetched(bootstrap: str, monkeypatch: pytest.Mon
         read.append((whole.partition, whole.start_offset, whole.end_offset))
         return read_records(cluster, whole, *rest)
 
-    monkeypatch.setattr("ottla.pipeline.topic_dataset.read_records", spy)
+    monkeypatch.setattr("ottla.pipeline.sql.topic_dataset.read_records", spy)
     with open_query() as query:
         query.register_topics([TOPIC], bootstrap)
         name = f'topic."{TOPIC}"'
@@ -312,7 +312,7 @@ def ottla_sql(statement: str, bootstrap: str, *arguments: str) -> subprocess.Pop
 def test_it_needs_no_java_and_imports_no_spark(bootstrap: str) -> None:
     process = ottla_sql(f'select count(*) n from topic."{TOPIC}"', bootstrap, "--json")
     assert process.communicate(timeout=RUN_S) == (b'[\n  {\n    "n": 20\n  }\n]\n', b"")
-    imports = "import sys, ottla.pipeline.duckdb_query; print('pyspark' in sys.modules)"
+    imports = "import sys, ottla.pipeline.sql.duckdb_query; print('pyspark' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", imports]) == b"False\n"
 
 

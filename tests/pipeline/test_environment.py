@@ -18,8 +18,8 @@ from click.testing import CliRunner
 
 from ottla.app import main
 from ottla.common.errors import OperatorError
-from ottla.pipeline import environment
-from ottla.pipeline.session import EXTRA_MODULES
+from ottla.pipeline.spark import environment
+from ottla.pipeline.spark.session import EXTRA_MODULES
 
 for name in EXTRA_MODULES:
     pytest.importorskip(name, reason="needs the extra `pipeline`")
@@ -48,7 +48,9 @@ def test_a_python_without_packages_runs_what_a_task_imports(tmp_path: Path) -> N
     with tarfile.open(path) as archive:
         archive.extractall(tmp_path / "its environment", filter="data")
     venv.create(bare, symlinks=True)
-    script = "import cramjam, pyarrow, re2, ottla.pipeline.land as land; print(land.__file__); print(pyarrow.__file__)"
+    script = (
+        "import cramjam, pyarrow, re2, ottla.pipeline.load.land as land; print(land.__file__); print(pyarrow.__file__)"
+    )
     run = subprocess.run(
         [tmp_path / "its environment" / "bin" / "python", "-c", script],
         env={"PATH": f"{bare / 'bin'}:/usr/bin:/bin", "PYTHONPATH": "/nowhere"},

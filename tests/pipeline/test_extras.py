@@ -14,8 +14,8 @@ from ottla.common.errors import OperatorError
 pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.duckdb_query import require_duckdb
 from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.sql.duckdb_query import require_duckdb
 from ottla.pipeline.stores.object_store import open_object_store
 
 from .limits import RUN_S

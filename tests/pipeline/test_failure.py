@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from ottla.common.errors import OperatorError, OttlaError
-from ottla.pipeline.failure import JAVA_DIED, TOO_DEEP, os_reason, refusal, spark_reason
+from ottla.pipeline.model.failure import JAVA_DIED, TOO_DEEP, os_reason, refusal, spark_reason
 
 JAVA_STACK = """
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:1136)
@@ -135,11 +135,11 @@ def raised(line: str) -> str:
 @pytest.mark.parametrize(
     ("error", "kind", "sentence"),
     [
-        (RuntimeError(raised("ottla.client.connection.BrokerUnreachable: no way")), OperatorError, "no way"),
+        (RuntimeError(raised("ottla.client.wire.connection.BrokerUnreachable: no way")), OperatorError, "no way"),
         (RuntimeError(raised("ottla.common.errors.OperatorError: name another")), OperatorError, "name another"),
         (RuntimeError(raised("ottla.common.errors.KafkaError: late")), OttlaError, "the copy failed: late"),
-        (RuntimeError(raised("ottla.pipeline.plan.DataLossError: gone")), OttlaError, "the copy failed: gone"),
-        (RuntimeError(raised("ottla.client.failure.TopicReplaced: gone")), OttlaError, "the copy failed: gone"),
+        (RuntimeError(raised("ottla.pipeline.model.plan.DataLossError: gone")), OttlaError, "the copy failed: gone"),
+        (RuntimeError(raised("ottla.client.wire.failure.TopicReplaced: gone")), OttlaError, "the copy failed: gone"),
         (RuntimeError(raised("ValueError: odd")), OttlaError, "the copy failed: ValueError: odd"),
         (
             RuntimeError(raised("PermissionError: [Errno 13] Permission denied: '/lake/x'")),
@@ -168,7 +168,7 @@ def raised(line: str) -> str:
 def test_a_task_that_failed_is_whose_fault_it_was(error: Exception, kind: type[Exception], sentence: str) -> None:
     """What an operator mends ends with exit code 2, wherever it was met."""
     pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
-    from ottla.pipeline.tasks import task_failure
+    from ottla.pipeline.load.tasks import task_failure
 
     found = task_failure("the copy failed", error, "the lake")
     assert type(found) is kind

@@ -82,7 +82,7 @@ def test_no_room_for_what_a_query_shuffles(tmp_path: Path) -> None:
     """One sentence, none of Spark's own, and nothing stays; with room the same command gives its rows."""
     pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
     table = tmp_path / "table"
-    from ottla.pipeline.decode import SCHEMA
+    from ottla.pipeline.model.decode import SCHEMA
     from ottla.pipeline.sinks.delta import DeltaTarget
 
     DeltaTarget(table).ensure(SCHEMA)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ottla.pipeline.kept import Kept
+from ottla.pipeline.model.lru_pool import LruPool
 
 
 def test_what_is_taken_is_nobody_elses() -> None:
-    kept: Kept[str] = Kept(2)
+    kept: LruPool[str] = LruPool(2)
     kept.keep("a", "one")
     assert kept.take("b") is None
     assert kept.take("a") == "one"
@@ -15,7 +15,7 @@ def test_what_is_taken_is_nobody_elses() -> None:
 
 def test_the_oldest_go() -> None:
     gone: list[str] = []
-    kept = Kept(2, gone.append)
+    kept = LruPool(2, gone.append)
     for key in ("a", "b", "c"):
         kept.keep(key, f"client {key}")
     assert gone == ["client a"]

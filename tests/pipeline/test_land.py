@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from ottla.client.model import AbortedTransaction, FetchResult
+from ottla.client.wire.model import AbortedTransaction, FetchResult
 from ottla.common.errors import OperatorError
-from ottla.common.ids import uuid_to_string
+from ottla.common.kafka.ids import uuid_to_string
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.control import end_transaction_marker
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.land import Landed, LandSettings, land_task  # noqa: E402
-from ottla.pipeline.plan import OffsetRange, OnDataLoss  # noqa: E402
+from ottla.pipeline.load.land import LandSettings, WrittenRange, land_task  # noqa: E402
+from ottla.pipeline.model.plan import OffsetRange, OnDataLoss  # noqa: E402
 from ottla.pipeline.sinks import writer  # noqa: E402
 from ottla.pipeline.sinks.partitioned_writer import unplaceable  # noqa: E402
 from ottla.pipeline.sinks.partitioning import require_partition_columns  # noqa: E402
@@ -48,19 +48,19 @@ def land(
     *,
     columns: tuple[str, ...] = (),
     on_data_loss: OnDataLoss = "fail",
-) -> Landed:
+) -> WrittenRange:
     layout = FileLayout(str(table), partition_columns=columns)
     settings = LandSettings(cluster.open, layout, FileLayout(str(table)), "load1", on_data_loss=on_data_loss)
     topic_id = uuid_to_string(cluster.topic_ids["clicks"])
     return land_task(4, OffsetRange("clicks", topic_id, 0, start, end, 0, 0), settings)
 
 
-def file_of(row: Landed) -> DataFile:
+def file_of(row: WrittenRange) -> DataFile:
     (file,) = files_from_json(row.files)
     return file
 
 
-def values(table: Path, row: Landed) -> list[Any]:
+def values(table: Path, row: WrittenRange) -> list[Any]:
     found: list[Any] = pq.read_table(table / file_of(row).path).column("value").to_pylist()
     return found
 

@@ -20,19 +20,19 @@ admin = pytest.importorskip("confluent_kafka.admin")
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
-from ottla.client.cluster import Cluster  # noqa: E402
-from ottla.client.connection import BrokerUnreachable  # noqa: E402
-from ottla.client.model import ConfigOperation, FetchResult, ResourceType  # noqa: E402
+from ottla.client.admin.cluster import Cluster  # noqa: E402
+from ottla.client.wire.connection import BrokerUnreachable  # noqa: E402
+from ottla.client.wire.model import ConfigOperation, FetchResult, ResourceType  # noqa: E402
 from ottla.common.errors import OttlaError  # noqa: E402
 from ottla.pipeline import cli  # noqa: E402
-from ottla.pipeline.decode import SCHEMA  # noqa: E402
-from ottla.pipeline.land import Landed, LandSettings, land  # noqa: E402
-from ottla.pipeline.load import LoadSummary, Observer, load  # noqa: E402
-from ottla.pipeline.plan import DataLossError, LoadPlan, PlanSettings, make_plan  # noqa: E402
-from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
-from ottla.pipeline.session import LOCAL_ATTEMPTS  # noqa: E402
+from ottla.pipeline.load.driver import LoadSummary, Observer, load  # noqa: E402
+from ottla.pipeline.load.land import LandSettings, WrittenRange, land  # noqa: E402
+from ottla.pipeline.model.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.model.plan import DataLossError, LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import StaleCommitError, files_from_json  # noqa: E402
+from ottla.pipeline.spark.session import LOCAL_ATTEMPTS  # noqa: E402
+from ottla.pipeline.sql.query import register_tables, run_sql  # noqa: E402
 
 from .deaths import make_folder  # noqa: E402
 from .limits import RUN_S  # noqa: E402
@@ -140,7 +140,7 @@ def test_the_second_of_two_racing_loads_is_refused(
     produce(bootstrap, topic, keyed(0, 1_000))
 
     class Overtaken(Observer):
-        def landed(self, rows: Sequence[Landed]) -> None:
+        def landed(self, rows: Sequence[WrittenRange]) -> None:
             assert load_topic().rows == 1_000
 
     with pytest.raises(StaleCommitError, match="nothing of this load was committed"):
@@ -180,7 +180,7 @@ def test_files_that_are_not_where_the_table_is_are_not_committed(
     produce(bootstrap, topic, keyed(0, 1_000))
 
     class Elsewhere(Observer):
-        def landed(self, rows: Sequence[Landed]) -> None:
+        def landed(self, rows: Sequence[WrittenRange]) -> None:
             (table / files_from_json(rows[0].files)[0].path).unlink()
 
     with pytest.raises(OttlaError, match="nothing was committed: 1 files that Spark's workers wrote are not in"):

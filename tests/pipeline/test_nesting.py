@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.nesting import MAX_NESTING, require_shallow
+from ottla.pipeline.model.nesting import MAX_NESTING, require_shallow
 
 
 @pytest.mark.parametrize(

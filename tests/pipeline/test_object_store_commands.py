@@ -13,7 +13,8 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline import cli, doctor
+from ottla.pipeline import cli
+from ottla.pipeline.operations import doctor
 from ottla.pipeline.stores.object_store import ObjectStore
 
 from .committed import read_committed

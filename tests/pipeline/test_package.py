@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import ottla
-from ottla.pipeline.package import write_package
+from ottla.pipeline.spark.package import write_package
 from ottla.record.walk import IMPLEMENTATION
 
 TELL = (
-    "import ottla, ottla.client.cluster, ottla.record.batch; from ottla.record import walk;"
+    "import ottla, ottla.client.admin.cluster, ottla.record.batch; from ottla.record import walk;"
     "print(ottla.__file__, ottla.__version__, walk.IMPLEMENTATION)"
 )
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.failure import TopicNotFound
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchResult, OffsetInfo
+from ottla.client.wire.failure import TopicNotFound
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchResult, OffsetInfo
 from ottla.common.errors import OperatorError
-from ottla.common.ids import uuid_to_string
-from ottla.pipeline.plan import (
+from ottla.common.kafka.ids import uuid_to_string
+from ottla.pipeline.model.plan import (
     Boundary,
     DataLossError,
     KnownTopics,

@@ -20,12 +20,12 @@ pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pq = pytest.importorskip("pyarrow.parquet")
 deltalake = pytest.importorskip("deltalake")
 
-from ottla.client.cluster import Cluster  # noqa: E402
-from ottla.client.transaction_calls import ProducerHung  # noqa: E402
-from ottla.client.transactional_producer import TransactionalProducer  # noqa: E402
+from ottla.client.admin.cluster import Cluster  # noqa: E402
+from ottla.client.librdkafka.transaction_calls import ProducerHung  # noqa: E402
+from ottla.client.librdkafka.transactional_producer import TransactionalProducer  # noqa: E402
 from ottla.common.errors import OperatorError, OttlaError  # noqa: E402
 from ottla.pipeline.cli import pipeline  # noqa: E402
-from ottla.pipeline.push import Observe  # noqa: E402
+from ottla.pipeline.operations.push import Observe  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter  # noqa: E402
 from ottla.pipeline.sinks.table import Table, TableCommit  # noqa: E402
@@ -224,7 +224,7 @@ def test_what_was_pushed_before_a_malformed_line_is_told(
     bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]
 ) -> None:
     """Also by a second run, which goes on behind it."""
-    monkeypatch.setattr("ottla.pipeline.push.TRANSACTION_ROWS", 10_000)
+    monkeypatch.setattr("ottla.pipeline.operations.push.TRANSACTION_ROWS", 10_000)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{row}\n" for row in range(25_000)) + "{")
     for _ in range(2):
@@ -276,7 +276,7 @@ def test_a_producer_that_the_library_loses(
     bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]
 ) -> None:
     """As it does where a broker was away for a moment: the next one fences it and goes on behind what is committed."""
-    monkeypatch.setattr("ottla.pipeline.push.TRANSACTION_ROWS", 1_000)
+    monkeypatch.setattr("ottla.pipeline.operations.push.TRANSACTION_ROWS", 1_000)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{row}\n" for row in range(5_000)))
     send_offsets, hung = TransactionalProducer.send_offsets, iter([False, True])
@@ -299,7 +299,7 @@ def test_a_topic_that_goes_while_rows_go_into_it(
     bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result], again: bool
 ) -> None:
     """A topic of the name gets all rows or none: no run goes on in it behind what went with the other."""
-    monkeypatch.setattr("ottla.pipeline.push.TRANSACTION_ROWS", 1_000)
+    monkeypatch.setattr("ottla.pipeline.operations.push.TRANSACTION_ROWS", 1_000)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{row}\n" for row in range(3_000)))
     first = iter([True])
@@ -330,7 +330,7 @@ def test_a_topic_that_goes_while_rows_go_into_it(
 
 
 def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.pipeline.push.TRANSACTION_ROWS", 1_000)
+    monkeypatch.setattr("ottla.pipeline.operations.push.TRANSACTION_ROWS", 1_000)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{row}\n" for row in range(4_000)))
     with Broker() as broker:

@@ -12,7 +12,7 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.app import main  # noqa: E402
-from ottla.pipeline import doctor  # noqa: E402
+from ottla.pipeline.operations import doctor  # noqa: E402
 
 from .topics import produce  # noqa: E402
 

@@ -13,8 +13,8 @@ from ottla.common.errors import OperatorError
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
+from ottla.pipeline.sql.query import register_tables, run_sql  # noqa: E402
 
 from .memory_cluster import MemoryCluster  # noqa: E402
 from .sinks.test_delta import ODD_NAMES, load  # noqa: E402

@@ -20,7 +20,7 @@ pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 import pyarrow.parquet as pq
 
 from ottla.pipeline.cli import pipeline
-from ottla.pipeline.land import land
+from ottla.pipeline.load.land import land
 from ottla.pipeline.sinks.open_table import open_table
 
 from .limits import RUN_S
@@ -163,11 +163,11 @@ def test_two_replays_at_once_do_not_mix(run: Run, topic: str, tmp_path: Path, mo
     table = tmp_path / "table"
 
     def overtaken(*given: Any) -> Any:
-        monkeypatch.setattr("ottla.pipeline.load.land", land)
+        monkeypatch.setattr("ottla.pipeline.load.driver.land", land)
         assert run("replay", "--topic", topic, "--to", "20", "--to-table", table).exit_code == 0
         return land(*given)
 
-    monkeypatch.setattr("ottla.pipeline.load.land", overtaken)
+    monkeypatch.setattr("ottla.pipeline.load.driver.land", overtaken)
     result = run("replay", "--topic", topic, "--to", "30", "--to-table", table)
     assert "in the meantime; nothing of this load was committed" in str(result.exception)
     assert len(rows(table)) == 60

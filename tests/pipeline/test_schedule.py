@@ -18,9 +18,9 @@ pytest.importorskip("cronsim", reason="needs the extra `pipeline`")
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.app.streams import STANDARD_OUTPUT
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import OperatorError, OttlaError
-from ottla.pipeline.schedule import parse_schedule, repeat
+from ottla.pipeline.spark.schedule import parse_schedule, repeat
 from ottla.testing import Broker
 
 from .limits import RUN_S

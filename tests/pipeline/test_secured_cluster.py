@@ -14,9 +14,9 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.app import main
-from ottla.client.cluster import Cluster
-from ottla.client.security import PLAINTEXT, read_security
-from ottla.common.properties import format_properties, load_properties
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.security import PLAINTEXT, read_security
+from ottla.common.config.properties import format_properties, load_properties
 from ottla.spark import register
 from ottla.testing import Broker
 

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline import session
-from ottla.pipeline.failure import JAVA_DIED
-from ottla.pipeline.session import JavaRuntime, find_java, java_version, launch_home, quick_python, require_extra
-from ottla.pipeline.spark_probe import why_no_spark
+from ottla.pipeline.model.failure import JAVA_DIED
+from ottla.pipeline.spark import session
+from ottla.pipeline.spark.session import JavaRuntime, find_java, java_version, launch_home, quick_python, require_extra
+from ottla.pipeline.spark.spark_probe import probe_spark_master
 
 from .limits import RUN_S
 
@@ -210,7 +210,7 @@ def answering(answer: bytes) -> type[socketserver.BaseRequestHandler]:
 @pytest.mark.parametrize("scheme", ["spark", "sc"])
 def test_what_listens_there_never_answers(scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        reason = why_no_spark(scheme, "127.0.0.1", server.getsockname()[1], answer_timeout_s=0.1)
+        reason = probe_spark_master(scheme, "127.0.0.1", server.getsockname()[1], answer_timeout_s=0.1)
     assert reason == "what listens there gives no answer within 0.1 s"
 
 
@@ -311,7 +311,7 @@ def test_spark_runs_on_the_supplied_java_and_says_nothing(tmp_path: Path) -> Non
     for name in session.EXTRA_MODULES:
         pytest.importorskip(name, reason="needs the extra `pipeline`")
     script = (
-        "from ottla.pipeline.session import open_session\n"
+        "from ottla.pipeline.spark.session import open_session\n"
         "with open_session('local[1]') as spark:\n"
         "    java = spark._jvm.System.getProperty('java.home')\n"
         "    frame = spark.range(3).mapInArrow(lambda batches: batches, 'id bigint')\n"
@@ -341,16 +341,16 @@ def test_spark_runs_on_the_supplied_java_and_says_nothing(tmp_path: Path) -> Non
 
 
 def test_java_options_of_somebody_are_left_alone() -> None:
-    assert session.with_light_java({"a": "b"}) == {session.DEFAULT_JAVA_SETTING: session.LIGHT_JAVA, "a": "b"}
+    assert session.with_small_jvm({"a": "b"}) == {session.DEFAULT_JAVA_SETTING: session.LIGHT_JAVA, "a": "b"}
     for name in ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"):
         chosen = {name: "-XX:+UseZGC"}
-        assert session.with_light_java(chosen) == chosen
+        assert session.with_small_jvm(chosen) == chosen
 
 
 JAVA_DIES = """
 import os
 from ottla.common.errors import OttlaError
-from ottla.pipeline.session import open_session
+from ottla.pipeline.spark.session import open_session
 
 for deadly in (True, False):
     try:
@@ -411,7 +411,7 @@ def test_a_session_after_one_whose_java_died() -> None:
 
 PLANS = """
 from ottla.pipeline.datasource.provider import OttlaDataSource
-from ottla.pipeline.session import ENVIRONMENT_PYTHON, PYTHON_SETTING, open_session
+from ottla.pipeline.spark.session import ENVIRONMENT_PYTHON, PYTHON_SETTING, open_session
 
 with open_session("local[1]", "plans", {PYTHON_SETTING: ENVIRONMENT_PYTHON}) as spark:
     spark.dataSource.register(OttlaDataSource)

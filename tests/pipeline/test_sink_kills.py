@@ -24,7 +24,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.testing import Broker
 
 from ..cluster.nodes import eventually

@@ -27,10 +27,10 @@ pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from ottla import record  # noqa: E402
-from ottla.client.cluster import Cluster  # noqa: E402
-from ottla.pipeline.session import find_java, launch_home  # noqa: E402
+from ottla.client.admin.cluster import Cluster  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
-from ottla.pipeline.topic_views import DATABASE, DATABASE_SETTING  # noqa: E402
+from ottla.pipeline.spark.session import find_java, launch_home  # noqa: E402
+from ottla.pipeline.sql.topic_views import DATABASE, DATABASE_SETTING  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
 from .committed import read_committed  # noqa: E402

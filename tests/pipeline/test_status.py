@@ -18,11 +18,11 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 pytest.importorskip("cronsim", reason="needs the extra `pipeline`")
 
 from ottla.app import main  # noqa: E402
-from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.client.admin.cluster import Cluster  # noqa: E402
 from ottla.common.errors import OperatorError  # noqa: E402
+from ottla.pipeline.operations.status import find_tables, row_counts, table_status  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.table import Table  # noqa: E402
-from ottla.pipeline.status import find_tables, row_counts, table_status  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
 from .limits import RUN_S  # noqa: E402

@@ -14,11 +14,11 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.client.cluster import Cluster  # noqa: E402
-from ottla.client.transactional_producer import ProducerFenced, TransactionalProducer  # noqa: E402
+from ottla.client.admin.cluster import Cluster  # noqa: E402
+from ottla.client.librdkafka.transactional_producer import ProducerFenced, TransactionalProducer  # noqa: E402
 from ottla.common.errors import KafkaError, OperatorError  # noqa: E402
-from ottla.pipeline.decode import HEADERS_TYPE  # noqa: E402
-from ottla.pipeline.kept import Kept  # noqa: E402
+from ottla.pipeline.model.decode import HEADERS_TYPE  # noqa: E402
+from ottla.pipeline.model.lru_pool import LruPool  # noqa: E402
 from ottla.pipeline.sinks import epochs  # noqa: E402
 from ottla.pipeline.sinks.epochs import EpochTask, write_epoch  # noqa: E402
 from ottla.pipeline.sinks.topic import Fingerprint, RowWriter, TopicTarget  # noqa: E402
@@ -187,7 +187,7 @@ class Workers:
         self._kept: dict[str, Any] = {}
 
     def be(self, name: str) -> None:
-        self._monkeypatch.setattr(epochs, "_KEPT", self._kept.setdefault(name, Kept(4)))
+        self._monkeypatch.setattr(epochs, "_KEPT", self._kept.setdefault(name, LruPool(4)))
 
 
 @pytest.fixture(autouse=True)

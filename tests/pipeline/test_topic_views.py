@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import OperatorError
 
 pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra `pipeline`")
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.app import main  # noqa: E402
-from ottla.pipeline.load import load  # noqa: E402
-from ottla.pipeline.plan import PlanSettings  # noqa: E402
-from ottla.pipeline.query import run_sql  # noqa: E402
+from ottla.pipeline.load.driver import load  # noqa: E402
+from ottla.pipeline.model.plan import PlanSettings  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
-from ottla.pipeline.topic_views import (  # noqa: E402
+from ottla.pipeline.sql.query import run_sql  # noqa: E402
+from ottla.pipeline.sql.topic_views import (  # noqa: E402
     DATABASE,
     DATABASE_SETTING,
     PUSHDOWN_SETTING,

@@ -14,10 +14,10 @@ pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
 import pyarrow.parquet as pq  # noqa: E402
 
-from ottla.pipeline.results import as_records, write_csv  # noqa: E402
+from ottla.pipeline.model.results import as_records, write_csv  # noqa: E402
+from ottla.pipeline.model.years import END_DAY, FIRST_DAY, outside_years  # noqa: E402
 from ottla.pipeline.sources.rows import FileRows, Shape  # noqa: E402
 from ottla.pipeline.stores.local_store import LocalStore  # noqa: E402
-from ottla.pipeline.years import END_DAY, FIRST_DAY, outside_years  # noqa: E402
 
 DAYS = pa.array([FIRST_DAY, FIRST_DAY - 1, None, END_DAY - 1, END_DAY], pa.int32()).cast(pa.date32())
 OUTSIDE = [False, True, False, False, True]

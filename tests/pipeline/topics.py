@@ -10,7 +10,7 @@ import pytest
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
-from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.client.admin.cluster import Cluster  # noqa: E402
 
 FLUSH_S = 90.0
 _numbers = itertools.count()

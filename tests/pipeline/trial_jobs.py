@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.pipeline.sinks.open_table import open_table
 
 from .committed import read_committed

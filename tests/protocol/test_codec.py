@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
-from ottla.common.ids import ZERO_UUID
+from ottla.common.kafka.ids import ZERO_UUID
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from ottla.protocol.messages.create_topics import (

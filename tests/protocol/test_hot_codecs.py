@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.common.errors import ProtocolError
-from ottla.common.ids import ZERO_UUID
+from ottla.common.kafka.ids import ZERO_UUID
 from ottla.protocol.codec import write_message
 from ottla.protocol.fetch import (
     UNKNOWN_HIGH_WATERMARK,

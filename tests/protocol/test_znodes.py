@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
-from ottla.common.delegation_token import DelegationToken
-from ottla.common.endpoint import Endpoint
 from ottla.common.errors import KafkaError, ProtocolError
+from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.common.kafka.delegation_token import DelegationToken
+from ottla.common.platform.endpoint import Endpoint
 from ottla.protocol.znodes import acls, brokers, configs, consumers, paths, tokens, topics
 from ottla.protocol.znodes.fields import MAX_ZNODE_BYTES, Fields
 

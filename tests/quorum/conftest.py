@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ottla.app.disk import RealDisk
-from ottla.common.endpoint import Endpoint
-from ottla.common.machine import Machine
+from ottla.common.platform.endpoint import Endpoint
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.quorum.config import LocalReplica
 from ottla.quorum.driver import QuorumDriver
@@ -121,7 +121,7 @@ class Setup:
     def driver(self, node_id: int = 1, directory_id: bytes = DIRECTORY_ID) -> QuorumDriver:
         self.publisher = MetadataPublisher()
         return QuorumDriver(
-            machine=Machine(self.disk, self.clock, self.rng, self.scheduler, self.pool),
+            machine=NodeRuntime(self.disk, self.clock, self.rng, self.scheduler, self.pool),
             local=LocalReplica(node_id, directory_id, str(self.data_dir), self.config),
             publisher=self.publisher,
             on_failure=self.failures.append,

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.common.channel import Channel, Part
-from ottla.common.endpoint import Endpoint, ListenerInfo
+from simulation.disk import Mount, SimDisk
+from simulation.loop import Process, SimClock, SimLoop
+from simulation.network import Listening, Network
+from simulation.peer import SimPeerNetwork
+from simulation.rng import SimRng
+from simulation.trace import Trace
+
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.common.ids import ZERO_UUID
-from ottla.common.machine import Machine
+from ottla.common.kafka.ids import ZERO_UUID
+from ottla.common.platform.channel import Channel, Part
+from ottla.common.platform.endpoint import Endpoint, ListenerInfo
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.log import LeaderAndEpoch
@@ -23,12 +30,6 @@ from ottla.quorum.driver import QuorumDriver
 from ottla.quorum.format import format_directory
 from ottla.quorum.metadata_log import MetadataLogConfig
 from ottla.quorum.raft_types import Voter
-from ottla.sim.disk import Mount, SimDisk
-from ottla.sim.loop import Process, SimClock, SimLoop
-from ottla.sim.network import Listening, Network
-from ottla.sim.peer import SimPeerNetwork
-from ottla.sim.rng import SimRng
-from ottla.sim.trace import Trace
 
 PORT = 9093
 DATA_DIR = "/data"
@@ -143,7 +144,7 @@ class Node:
         self.publisher.register(self._published)
         self.image = self.publisher.image
         driver = QuorumDriver(
-            machine=Machine(self.mount, self.clock, self.rng, process, process),
+            machine=NodeRuntime(self.mount, self.clock, self.rng, process, process),
             local=LocalReplica(self.node_id, self.voter.directory_id, DATA_DIR, LOG_CONFIG),
             publisher=self.publisher,
             on_failure=self._failed,

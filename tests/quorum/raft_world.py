@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from simulation.rng import SimRng
+
 from ottla.common.errors import ErrorCode
 from ottla.quorum.raft import Follower, Raft, Unattached
 from ottla.quorum.raft_types import (
@@ -25,7 +27,6 @@ from ottla.quorum.raft_types import (
     Voter,
 )
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
-from ottla.sim.rng import SimRng
 
 TIMEOUTS = Timeouts()
 

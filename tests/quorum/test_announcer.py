@@ -7,15 +7,15 @@ import re
 from typing import Any
 
 import pytest
+from simulation.network import Listening
 
 from ottla.app.logging import BURST, RateLimiter
-from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import uuid_to_string
+from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.platform.endpoint import ListenerInfo
 from ottla.protocol.messages.vote import VotePartition, VoteRequest, VoteTopic
 from ottla.quorum.driver import QuorumDriver
-from ottla.sim.network import Listening
-from ottla.storage.names import METADATA_TOPIC
+from ottla.storage.files.names import METADATA_TOPIC
 
 from .driver_world import CLUSTER_ID, PORT, ServiceDispatcher, World, voter_of
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
-from ottla.common.ids import ZERO_UUID, uuid_to_string
+from ottla.common.kafka.ids import ZERO_UUID, uuid_to_string
+from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion, decode_record, versioned
 from ottla.protocol.messages.metadata_records import (

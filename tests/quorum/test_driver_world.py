@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from simulation.disk import Mount
+from simulation.loop import Process
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -28,9 +30,7 @@ from ottla.quorum.raft_types import Voter
 from ottla.quorum.replay import batch_content
 from ottla.quorum.rpc import fetch_request
 from ottla.quorum.snapshot_file import SnapshotId
-from ottla.sim.disk import Mount
-from ottla.sim.loop import Process
-from ottla.storage.names import METADATA_TOPIC
+from ottla.storage.files.names import METADATA_TOPIC
 
 from .driver_world import CLUSTER_ID, DATA_DIR, PORT, Node, World, topic_records, voter_of
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulation.rng import SimRng
 
 from ottla.common.errors import ErrorCode, InvariantError
-from ottla.common.ids import ZERO_UUID
+from ottla.common.kafka.ids import ZERO_UUID
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.quorum.election_file import decode_configured_voters, decode_election_state, encode_election_state
 from ottla.quorum.raft import Candidate, Follower, Prospective, Raft, Resigned, Unattached
@@ -29,7 +30,6 @@ from ottla.quorum.raft_types import (
     Voter,
 )
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
-from ottla.sim.rng import SimRng
 
 from .raft_world import Entry, MemoryLog
 

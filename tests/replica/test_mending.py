@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode
-from ottla.common.ids import LOST_UUID
+from ottla.common.kafka.ids import LOST_UUID
 from ottla.record.batch import iter_batches
 from ottla.record.control import EndMarker
-from ottla.storage.checkpoints import read_offsets
-from ottla.storage.damage import Damage
+from ottla.storage.files.checkpoints import read_offsets
+from ottla.storage.files.damage import Damage
 
 from .test_transactions import end, state, write
 from .world import TOPIC, Node, World
@@ -68,7 +68,7 @@ def damage(node: Node, offset: int) -> None:
 
 def tell(node: Node, offset: int) -> None:
     segment = node.partition().log.segments.holding(offset)[0]
-    node.replicas.found_damage(Damage((TOPIC, 0), segment.base_offset, offset, offset, "the CRC does not match"))
+    node.replicas.report_damage(Damage((TOPIC, 0), segment.base_offset, offset, offset, "the CRC does not match"))
 
 
 def whole(world: World, node_id: int) -> bool:

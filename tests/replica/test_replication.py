@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode
+from ottla.common.platform.channel import Part
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from ottla.record.builder import RecordData, build_batch
 from ottla.replica.manager import ReplicationSettings
 from ottla.replica.partition import EpochEnd, Partition
 from ottla.replica.read_replica import select_by_rack
-from ottla.storage.segment import SegmentRegion
+from ottla.storage.segment.segment import SegmentRegion
 
 from .world import TOPIC, TOPIC_ID, World, join
 

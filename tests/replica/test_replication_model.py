@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ottla.replica.leadership import IsrChange, Leadership
 from ottla.replica.truncation import first_fetch_offset, truncation_offset
-from ottla.storage.epochs import LeaderEpochCache
+from ottla.storage.files.epochs import LeaderEpochCache
 
 IDS = (1, 2, 3)
 MIN_ISR = 2

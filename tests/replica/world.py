@@ -13,14 +13,14 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from ottla.common.acl import ANONYMOUS
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.channel import Part
-from ottla.common.config_def import ConfigResourceType
-from ottla.common.endpoint import Endpoint, ListenerInfo
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, InvariantError, ProtocolError
-from ottla.common.ids import LOST_UUID, ZERO_UUID
-from ottla.common.turn import TurnScheduler
+from ottla.common.kafka.acl import ANONYMOUS
+from ottla.common.kafka.ids import LOST_UUID, ZERO_UUID
+from ottla.common.platform.channel import Part
+from ottla.common.platform.end_of_tick import EndOfTickScheduler
+from ottla.common.platform.endpoint import Endpoint, ListenerInfo
 from ottla.metadata.delta import MetadataChanges, all_changes
 from ottla.metadata.image import BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
@@ -59,9 +59,6 @@ from ottla.replica.membership import Membership, alone
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.statistics import ReplicationStatistics
-from ottla.server.api import Listeners, served_on
-from ottla.server.dispatch import DispatcherContext, RequestDispatcher
-from ottla.server.failures import Failures
 from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.delete_records import DELETE_RECORDS
@@ -69,14 +66,17 @@ from ottla.server.handlers.data.fetch import FETCH
 from ottla.server.handlers.data.list_offsets import LIST_OFFSETS
 from ottla.server.handlers.data.produce import PRODUCE
 from ottla.server.handlers.data.produce_transactions import TransactionGate
-from ottla.server.in_flight import InFlight
-from ottla.server.metadata_cache import MetadataCache
-from ottla.server.off_loop_work import OffLoopWork
-from ottla.server.pool_share import PoolShare
-from ottla.server.request_limits import RequestLimits
-from ottla.server.statistics import BrokerStatistics
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_manager import LogManager
+from ottla.server.metadata.metadata_cache import MetadataCache
+from ottla.server.requests.api import Listeners, served_on
+from ottla.server.requests.dispatch import DispatcherContext, RequestDispatcher
+from ottla.server.requests.failures import Failures
+from ottla.server.requests.in_flight import InFlight
+from ottla.server.requests.off_loop_work import OffLoopWork
+from ottla.server.requests.pool_share import PoolShare
+from ottla.server.requests.request_limits import RequestLimits
+from ottla.server.requests.statistics import BrokerStatistics
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.log_config import LogConfig
 
 TOPIC, TOPIC_ID = "events", bytes(range(1, 17))
 LISTENER = "PLAINTEXT"
@@ -334,7 +334,7 @@ class Node:
             clock=loop,
             statistics=statistics,
             failures=self.failures,
-            transactions=TransactionGate(unused, self.replicas, clock=loop, scheduler=TurnScheduler(loop)),
+            transactions=TransactionGate(unused, self.replicas, clock=loop, scheduler=EndOfTickScheduler(loop)),
         )
         self.context.consumer_fetch = ConsumerFetch
         self.context.use_config(config)

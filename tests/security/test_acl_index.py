@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
-from ottla.common.endpoint import canonical_host
+from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.common.platform.endpoint import canonical_host
 from ottla.security.acl_index import AclIndex
 
 ALICE, BOB = "User:alice", "User:bob"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla.common.acl import Acl, AclOperation, ResourceType
-from ottla.common.ids import Uuid
+from ottla.common.kafka.acl import Acl, AclOperation, ResourceType
+from ottla.common.kafka.ids import Uuid
 from ottla.common.logs import AUDIT_LOGGER
 from ottla.security import authorizer
 from ottla.security.authorizer import StandardAuthorizer, log_changes
@@ -88,7 +88,7 @@ def test_refusals_and_changes_are_told(caplog: pytest.LogCaptureFixture) -> None
         "Principal = User:bob is Denied operation = READ from host = 10.1.2.3 on resource = Topic:LITERAL:t for "
         "request = Fetch based on rule DefaultDeny"
     ]
-    assert not reads(asked, BOB, told=False)
+    assert not reads(asked, BOB, audit=False)
     assert reads(asked)
     assert told(caplog) == []
     assert asked.allows(ALICE, HOST, AclOperation.CREATE, ResourceType.TOPIC, "t", request="CreateTopics")

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from ottla.common.config_keys_tls import TLS_CONFIGS
+from ottla.common.config.config_keys_tls import TLS_CONFIGS
 from ottla.common.errors import OperatorError
 from ottla.security.authority import Authority
 from ottla.security.contexts import TlsSettings, client_context, read_material, server_context

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.common.clock import Clock
+from ottla.common.platform.clock import Clock
 from ottla.coordinator.runtime import runtime
 
 from .harness import ANSWER_TIMEOUT_S, Connection, Server

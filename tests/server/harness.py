@@ -10,13 +10,13 @@ from typing import Any
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.pool import ThreadPool
-from ottla.common.acl import ANONYMOUS
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.channel import Dispatcher, Part
-from ottla.common.clock import Clock
-from ottla.common.endpoint import Endpoint, ListenerInfo
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import ProtocolError
-from ottla.common.machine import Machine
+from ottla.common.kafka.acl import ANONYMOUS
+from ottla.common.platform.channel import Dispatcher, Part
+from ottla.common.platform.clock import Clock
+from ottla.common.platform.endpoint import Endpoint, ListenerInfo
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -249,7 +249,7 @@ class Server:
         config, _ = BrokerConfig.parse(self.settings)
         self.registry = MetricsRegistry()
         self.pool = ThreadPool(self.loop)
-        machine = Machine(self.disk, self.clock, SystemRng(), self.loop, self.pool)
+        machine = NodeRuntime(self.disk, self.clock, SystemRng(), self.loop, self.pool)
         self.broker = Broker(config, machine, self.registry)
         self.loop.run_until_complete(self.broker.start([Endpoint(LISTENER, "PLAINTEXT", "127.0.0.1", 9092)]))
         self._next_channel = 1

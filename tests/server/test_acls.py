@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla.common.acl import AclOperation, PatternType, Permission, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, PatternType, Permission, ResourceType
 from ottla.common.logs import AUDIT_LOGGER
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -27,7 +27,7 @@ from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentit
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.protocol.registry import ApiKey
-from ottla.server.principals import pack_principal
+from ottla.server.requests.principals import pack_principal
 
 from .harness import Connection, Server, fetch_request, fetched, produce_request
 from .test_envelope import ControllerClient, request

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import ottla.server.handlers
-from ottla.common.acl import ANONYMOUS, AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import ANONYMOUS, AclOperation, ResourceType
 from ottla.protocol.error_codes import compile_error_codes
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -24,16 +24,16 @@ from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.registry import API
 from ottla.protocol.schema import ArrayType, Primitive, schema_of
-from ottla.server.api import Api, Listeners
-from ottla.server.apis import broker_apis
-from ottla.server.authorization import Need
-from ottla.server.dispatch import RequestDispatcher
 from ottla.server.handlers.admin.apis import ADMIN_APIS
 from ottla.server.handlers.data.apis import DATA_APIS
 from ottla.server.handlers.groups.apis import GROUP_APIS
 from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
 from ottla.server.handlers.quorum.apis import QUORUM_APIS
 from ottla.server.handlers.transactions.apis import TRANSACTION_APIS
+from ottla.server.requests.api import Api, Listeners
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.dispatch import RequestDispatcher
+from ottla.server.wiring.apis import broker_apis
 
 from .harness import Connection, Server
 
@@ -141,7 +141,7 @@ def told(row: Api[Any]) -> str:
     return " | ".join((API[row.key].name, where + ("" if row.throttled else "*"), needs, items))
 
 
-def words(need: Need) -> str:
+def words(need: RequiredPermission) -> str:
     return f"{need.operation.name} {need.resource_type.name} {need.attribute}".strip()
 
 
@@ -264,7 +264,7 @@ class Allowing:
         name: str,
         *,
         request: str,
-        told: bool = True,
+        audit: bool = True,
     ) -> bool:
         self.asked.append((principal, client_host, operation, resource_type, name))
         return (operation, resource_type, name) in self.allowed

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla.common.channel import Channel, Part
-from ottla.common.endpoint import ListenerInfo
+from ottla.common.platform.channel import Channel, Part
+from ottla.common.platform.endpoint import ListenerInfo
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -16,7 +16,7 @@ from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.registry import ApiKey
 from ottla.security.sasl.plain import PlainClient, PlainServer
 from ottla.security.sasl.session import MechanismOffer
-from ottla.server.authentication import AuthenticationMetrics, ListenerAuthentication
+from ottla.server.requests.authentication import AuthenticationMetrics, ListenerAuthentication
 
 ANN, WRONG = PlainClient("ann", "secret").first(), PlainClient("ann", "wrong").first()
 

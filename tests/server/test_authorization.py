@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -78,10 +78,10 @@ from ottla.protocol.messages.txn_offset_commit import (
 from ottla.protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from ottla.protocol.registry import API
 from ottla.protocol.schema import ArrayType, Primitive, schema_of
-from ottla.server.api import DeclaredApi, Listeners
-from ottla.server.apis import broker_apis, controller_apis
-from ottla.server.authorization import DENIED, NOT_REQUESTED
-from ottla.server.dispatch import RequestDispatcher
+from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.authorization import DENIED, NOT_REQUESTED
+from ottla.server.requests.dispatch import RequestDispatcher
+from ottla.server.wiring.apis import broker_apis, controller_apis
 
 from .harness import Connection, Server, fetch_request, fetched, produce_request
 from .test_apis import Allowing, rows
@@ -425,7 +425,7 @@ def test_every_api_with_rights_of_single_things_has_a_line() -> None:
     lined = {name_of(each.request(bytes(16))) for each in TABLE} | FILTERED
     assert {API[row.key].name for row in rows() if row.item_needs} == lined
     unguarded = [
-        API[row.key].name for row in rows() if row.item_needs and isinstance(row, DeclaredApi) and row.guard is None
+        API[row.key].name for row in rows() if row.item_needs and isinstance(row, SchemaApi) and row.guard is None
     ]
     # These ask in their handlers, since only those know what is named.
     in_handlers = {"AddPartitionsToTxn", "DescribeTopicPartitions", "Metadata", "WriteTxnMarkers"}

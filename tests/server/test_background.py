@@ -10,8 +10,8 @@ import pytest
 from ottla.app.clock import SystemClock
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.coordinator.runtime.slices import SlicedWork
-from ottla.server.background import MIN_INTERVAL_MS, PeriodicSteps
-from ottla.server.failures import Failures
+from ottla.server.lifecycle.background import MIN_INTERVAL_MS, PeriodicSteps
+from ottla.server.requests.failures import Failures
 
 
 class Timers:

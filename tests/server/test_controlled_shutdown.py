@@ -6,7 +6,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
-from ottla.server.controlled_shutdown import SILENCE_S, TIMEOUT_S, ControlledShutdown
+from ottla.server.lifecycle.controlled_shutdown import SILENCE_S, TIMEOUT_S, ControlledShutdown
 
 from .virtual_time import VirtualTime
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.feature_levels import CONTROLLER_REGISTRATION, METADATA_VERSION, METADATA_VERSION_LEVEL
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.feature_levels import CONTROLLER_REGISTRATION, METADATA_VERSION, METADATA_VERSION_LEVEL
+from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import EMPTY_IMAGE, ControllerImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.protocol.messages.controller_registration import ControllerRegistrationResponse
-from ottla.server.controller_lifecycle import LAST_RETRY_S, ControllerLifecycle
+from ottla.server.lifecycle.controller_lifecycle import LAST_RETRY_S, ControllerLifecycle
 
 from .virtual_time import VirtualTime
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla.common.acl import ANONYMOUS, AclOperation, ResourceType, TokenPrincipal
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import ANONYMOUS, AclOperation, ResourceType, TokenPrincipal
 from ottla.protocol.messages.create_acls import CreateAclsRequest
 from ottla.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from ottla.protocol.messages.describe_delegation_token import (
@@ -18,7 +18,7 @@ from ottla.protocol.messages.describe_delegation_token import (
 )
 from ottla.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
-from ottla.server.principals import pack_principal, unpack_principal
+from ottla.server.requests.principals import pack_principal, unpack_principal
 
 from .harness import Connection, Server
 from .test_acls import STANDARD, creation

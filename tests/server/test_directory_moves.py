@@ -28,7 +28,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
 )
 from ottla.record.batch import iter_batches
 from ottla.replica.partition import Partition
-from ottla.storage import names
+from ottla.storage.files import names
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 

@@ -15,10 +15,10 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.registry import ApiKey
-from ottla.server import request_limits, response_cache
-from ottla.server.apis import broker_apis
 from ottla.server.handlers.admin import metadata
-from ottla.server.metadata_cache import MetadataCache
+from ottla.server.metadata.metadata_cache import MetadataCache
+from ottla.server.requests import request_limits, response_cache
+from ottla.server.wiring.apis import broker_apis
 
 from .harness import Connection, Server, fetch_request, produce_request
 

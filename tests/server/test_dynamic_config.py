@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.metadata.image import ConfigResource, MetadataImage
-from ottla.server.dynamic_config import DynamicBrokerConfig
+from ottla.server.metadata.dynamic_config import DynamicBrokerConfig
 
 
 def test_setting_without_effect_warns_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:

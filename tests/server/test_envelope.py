@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ottla.common.acl import ANONYMOUS, AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import ANONYMOUS, AclOperation, ResourceType
 from ottla.metadata.log import LeaderAndEpoch
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -16,9 +16,9 @@ from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
 from ottla.protocol.messages.envelope import EnvelopeRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.registry import ApiKey
-from ottla.server.apis import controller_apis
-from ottla.server.dispatch import RequestDispatcher
-from ottla.server.principals import pack_principal
+from ottla.server.requests.dispatch import RequestDispatcher
+from ottla.server.requests.principals import pack_principal
+from ottla.server.wiring.apis import controller_apis
 
 from .harness import MemoryChannel, Server, join
 
@@ -96,7 +96,7 @@ class Noting:
         name: str,
         *,
         request: str,
-        told: bool = True,
+        audit: bool = True,
     ) -> bool:
         self.asked.append((principal, client_host, operation))
         return True

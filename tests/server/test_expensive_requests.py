@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode
-from ottla.common.shares import LoopShares
+from ottla.common.platform.shares import LoopShares
 from ottla.protocol.header import encode_request
 from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -32,10 +32,10 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from ottla.protocol.registry import API, ApiKey
-from ottla.server.api import HotApi
-from ottla.server.apis import broker_apis
-from ottla.server.dispatch import LARGE_BODY_BYTES
-from ottla.server.stepped import SteppedAnswer, Steps
+from ottla.server.requests.api import RawApi
+from ottla.server.requests.dispatch import LARGE_BODY_BYTES
+from ottla.server.requests.stepped import SteppedAnswer, Steps
+from ottla.server.wiring.apis import broker_apis
 
 from .harness import Connection, Server
 
@@ -99,7 +99,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         def __init__(self, steps: Steps, *others: Any) -> None:
             super().__init__(counted(steps), *others)
 
-    monkeypatch.setattr("ottla.server.dispatch.SteppedAnswer", CountedAnswer)
+    monkeypatch.setattr("ottla.server.requests.dispatch.SteppedAnswer", CountedAnswer)
     return seen
 
 
@@ -137,7 +137,7 @@ def test_a_large_request_is_served_in_steps(
     stepped: Server, turns: list[int], calls: list[int], expensive: Expensive
 ) -> None:
     """Of a new API too, since the requests are made from the table."""
-    served = {each.api.key for each in broker_apis(stepped.broker.contexts) if not isinstance(each.api, HotApi)}
+    served = {each.api.key for each in broker_apis(stepped.broker.contexts) if not isinstance(each.api, RawApi)}
     client = stepped.connect()
     is_sent_at_once = client.send_bytes(frame_of(expensive))
     if expensive.api_key not in served:

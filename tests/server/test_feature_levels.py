@@ -10,9 +10,8 @@ from tests.app.apache_layout import ApacheDirectory, features, registration
 from ottla.app.adoption.metadata import read_metadata
 from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
-from ottla.common.errors import OperatorError
-from ottla.common.feature_choice import first_levels
-from ottla.common.feature_levels import (
+from ottla.common.config.feature_choice import first_levels
+from ottla.common.config.feature_levels import (
     DIRECTORY_ASSIGNMENT,
     HIGHEST_LEVEL,
     KRAFT_VERSION,
@@ -21,6 +20,7 @@ from ottla.common.feature_levels import (
     METADATA_VERSION,
     release_features,
 )
+from ottla.common.errors import OperatorError
 from ottla.controller.features import bootstrap_records
 from ottla.metadata.records import ApiMessageAndVersion, decode_record
 from ottla.metadata.snapshot import delegation_token_record

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from ottla.app.disk import RealDisk
-from ottla.common.disk import File
-from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
+from ottla.common.platform.disk import File
+from ottla.common.platform.disk_refusal import disk_refusal
 from ottla.quorum.election_file import encode_catching_up
 from ottla.record.batch import iter_batches
-from ottla.storage import names
-from ottla.storage.checkpoints import Running, format_running
+from ottla.storage.files import names
+from ottla.storage.files.checkpoints import Running, format_running
 
 from .harness import Server, fetch_request
 from .test_read_committed import end, only, values, write

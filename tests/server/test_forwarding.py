@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.platform.endpoint import Endpoint
 from ottla.controller.result import ControllerResult
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.header import encode_response, parse_request_header
@@ -22,8 +22,8 @@ from ottla.protocol.messages.create_topics import (
 )
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.registry import API
-from ottla.server.forwarding import CREATE_TOPICS, FORWARD_TIMEOUT_S, Asker, ControllerChannel
-from ottla.server.principals import unpack_principal
+from ottla.server.requests.forwarding import CREATE_TOPICS, FORWARD_TIMEOUT_S, ControllerChannel, RequestOrigin
+from ottla.server.requests.principals import unpack_principal
 
 from .virtual_time import VirtualTime
 
@@ -193,7 +193,7 @@ def test_creation_is_tried_until_a_controller_decides(world: World) -> None:
 
 def test_topics_are_made_in_the_name_of_the_client_that_asked_for_them(world: World) -> None:
     asked = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
-    world.channel.create_for(Asker("User:alice", "app", "10.0.0.7"), asked, world.done)
+    world.channel.create_for(RequestOrigin("User:alice", "app", "10.0.0.7"), asked, world.done)
     world.connections[0].answer(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
     world.time.run(0.1)
     key, version = CREATE_TOPICS.key, CREATE_TOPICS.max_version

@@ -161,7 +161,7 @@ def test_a_replication_factor_that_is_set_is_enforced(make_server: Callable[...,
     ],
 )
 def test_settings_that_contradict_each_other(settings: dict[str, str], named: str) -> None:
-    from ottla.common.broker_configs import BrokerConfig
+    from ottla.common.config.broker_configs import BrokerConfig
 
     with pytest.raises(OperatorError, match=named):
         BrokerConfig.parse(settings)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.common.acl import ANONYMOUS, CLUSTER_NAME, Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.common.kafka.acl import ANONYMOUS, CLUSTER_NAME, Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.security.authorizer import StandardAuthorizer
-from ottla.server.http_access import TOKEN_USER, HttpAccess
+from ottla.server.requests.http_access import TOKEN_USER, HttpAccess
 
 TOKEN = "0123456789abcdef"
 HOST = "10.0.0.1"

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.feature_levels import DIRECTORY_ASSIGNMENT, METADATA_VERSION
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT, METADATA_VERSION
+from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import EMPTY_IMAGE, BrokerImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from ottla.server.controlled_shutdown import SILENCE_S
-from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle
+from ottla.server.lifecycle.controlled_shutdown import SILENCE_S
+from ottla.server.lifecycle.lifecycle import BrokerIdentity, BrokerLifecycle
 
 from .virtual_time import VirtualTime
 

@@ -6,20 +6,25 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from simulation.file_system import FileSystem, MemoryDisk
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.machine import Machine
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metrics.exposition import render
 from ottla.metrics.registry import MetricsRegistry
-from ottla.server.background import PeriodicSteps
-from ottla.server.cleaner_gauges import register_cleaner_gauges
-from ottla.server.failures import Failures
-from ottla.server.in_flight import CountedPool, InFlight
-from ottla.server.log_cleaning import LEAST_BUFFER_BYTES, LEAST_BYTES_PER_SECOND, LogCleaning, cleaner_settings
-from ottla.sim.file_system import FileSystem, MemoryDisk
-from ottla.storage.cleaner.log_cleaner import PassReport, Uncleanable
-from ottla.storage.cleaner.report import parse_report
-from ottla.storage.log_config import LogConfig
+from ottla.server.lifecycle.background import PeriodicSteps
+from ottla.server.lifecycle.log_cleaning import (
+    LEAST_BUFFER_BYTES,
+    LEAST_BYTES_PER_SECOND,
+    LogCleaning,
+    cleaner_settings,
+)
+from ottla.server.requests.failures import Failures
+from ottla.server.requests.in_flight import InFlight, TrackedPool
+from ottla.server.wiring.cleaner_gauges import register_cleaner_gauges
+from ottla.storage.directory.cleaner_report import parse_report
+from ottla.storage.directory.log_cleaner import PassReport, Uncleanable
+from ottla.storage.files.log_config import LogConfig
 
 
 class Scheduler:
@@ -95,7 +100,7 @@ def new_cleaning(scheduler, disk):
         get_log=lambda *key: bad,
     )
     nothing: Any = None
-    machine = Machine(disk, Clock(), nothing, scheduler, InlinePool())
+    machine = NodeRuntime(disk, Clock(), nothing, scheduler, InlinePool())
     steps = PeriodicSteps(scheduler, Failures(Clock()))
     return LogCleaning(parse(), cast("Any", logs), machine, lambda: nothing, in_flight=InFlight(), steps=steps)
 
@@ -157,7 +162,7 @@ def test_gauges(cleaning):
 
 def test_work_in_the_pool_is_in_flight_until_what_follows_is_done():
     in_flight, submitted, seen = InFlight(), [], []
-    pool = CountedPool(SimpleNamespace(submit=lambda work, done: submitted.append((work, done))), in_flight)
+    pool = TrackedPool(SimpleNamespace(submit=lambda work, done: submitted.append((work, done))), in_flight)
     pool.submit(lambda: 7, lambda result, error: seen.append((result, in_flight.count)))
     assert in_flight.count == 1
     [(work, done)] = submitted

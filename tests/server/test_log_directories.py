@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.server.harness import Connection, Server
 
+from ottla.common.config.feature_levels import CORDONED_DIRECTORIES
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.feature_levels import CORDONED_DIRECTORIES
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.protocol.messages.incremental_alter_configs import (

@@ -5,15 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.machine import Machine
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metrics.exposition import render
 from ottla.metrics.registry import MetricsRegistry
-from ottla.server.background import PeriodicSteps
-from ottla.server.failures import Failures
-from ottla.server.in_flight import InFlight
-from ottla.server.log_scrubbing import LogScrubbing
-from ottla.storage.log_scrubber import STEP_MS, Finding
+from ottla.server.lifecycle.background import PeriodicSteps
+from ottla.server.lifecycle.log_scrubbing import LogScrubbing
+from ottla.server.requests.failures import Failures
+from ottla.server.requests.in_flight import InFlight
+from ottla.storage.repair.log_scrubber import STEP_MS, Finding
 
 
 class Clock:
@@ -31,7 +31,7 @@ def test_it_follows_its_setting_and_tells_what_it_found():
     registry = MetricsRegistry()
     scrubbing = LogScrubbing(
         cast("Any", SimpleNamespace(logs=lambda: iter(()))),
-        Machine(nothing, Clock(), nothing, scheduler, nothing),
+        NodeRuntime(nothing, Clock(), nothing, scheduler, nothing),
         lambda damage: None,
         in_flight=InFlight(),
         steps=PeriodicSteps(scheduler, Failures(Clock())),

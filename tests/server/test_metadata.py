@@ -18,7 +18,7 @@ from ottla.protocol.messages.describe_topic_partitions import (
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
-from ottla.server.topic_creation import MAX_ON_DEMAND
+from ottla.server.metadata.topic_creation import MAX_ON_DEMAND
 
 from .harness import Connection, Server
 

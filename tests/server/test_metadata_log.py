@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.delta import MetadataDelta, all_changes
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.log import LeaderAndEpoch, LeadershipListener, MetadataLog, SubmitDone

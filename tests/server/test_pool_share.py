@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ottla.server.pool_share import COMPUTE_THREADS, PoolShare
+from ottla.server.requests.pool_share import COMPUTE_THREADS, PoolShare
 
 
 class ManualPool:

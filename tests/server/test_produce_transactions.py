@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
-from ottla.common.topic_partition import TopicPartition
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.header import encode_request
 from ottla.protocol.messages.end_txn import EndTxnRequest
 from ottla.protocol.messages.incremental_alter_configs import (
@@ -20,7 +20,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.registry import ApiKey
 from ottla.record.batch import iter_batches
-from ottla.server.transaction_partitions import PartitionErrors, PartitionsDone
+from ottla.server.transactions.transaction_partitions import PartitionErrors, PartitionsDone
 
 from .harness import Connection, Server, batch_of, fetch_request, fetched
 from .transactional import TransactionalProducer, completed, find_coordinator, latest, read
@@ -487,7 +487,7 @@ class Denies:
         name: str,
         *,
         request: str,
-        told: bool = True,
+        audit: bool = True,
     ) -> bool:
         return resource_type is not ResourceType.TRANSACTIONAL_ID
 

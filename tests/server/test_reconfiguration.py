@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import ErrorCode, OperatorError
 from ottla.protocol.messages import alter_configs
 from ottla.protocol.messages.incremental_alter_configs import (
@@ -14,8 +14,8 @@ from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from ottla.server.apis import broker_apis
-from ottla.server.dispatch import RequestDispatcher
+from ottla.server.requests.dispatch import RequestDispatcher
+from ottla.server.wiring.apis import broker_apis
 
 from .harness import MemoryChannel, join
 

@@ -8,8 +8,8 @@ from typing import Any
 from ottla.metrics.exposition import render
 from ottla.metrics.registry import MetricsRegistry
 from ottla.record.batch import TRANSACTIONAL_MASK
-from ottla.server.replication_gauges import TALLY_LIFETIME_S, ReplicaTally, register_replication_gauges
-from ottla.storage.producer_state import LATE_TRANSACTION_BUFFER_MS, ProducerState
+from ottla.server.wiring.replication_gauges import TALLY_LIFETIME_S, ReplicaTally, register_replication_gauges
+from ottla.storage.log.producer_state import LATE_TRANSACTION_BUFFER_MS, ProducerState
 
 
 class Clock:

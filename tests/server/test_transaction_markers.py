@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode
-from ottla.common.peer import PeerDone
-from ottla.common.topic_partition import TopicPartition
-from ottla.common.turn import TurnScheduler
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.disk import Buffer
+from ottla.common.platform.end_of_tick import EndOfTickScheduler
+from ottla.common.platform.peer import PeerDone
 from ottla.coordinator.transaction.markers import TxnMarker
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.codec import read_message, write_message
@@ -23,9 +23,9 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.record.control import EndMarker
-from ottla.server.failures import Failures
-from ottla.server.marker_writer import MarkerDone
-from ottla.server.transaction_markers import (
+from ottla.server.requests.failures import Failures
+from ottla.server.transactions.marker_writer import MarkerDone
+from ottla.server.transactions.transaction_markers import (
     LONGEST_PAUSE,
     MARKERS_PER_WRITE,
     PARTITIONS_PER_REQUEST,
@@ -122,7 +122,7 @@ class World:
             self,
             image=self.image,
             address_of=self.addresses.get,
-            scheduler=TurnScheduler(self.time),
+            scheduler=EndOfTickScheduler(self.time),
             failures=Failures(self.time),
         )
 

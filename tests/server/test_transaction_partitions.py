@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode
-from ottla.common.peer import PeerConnection, PeerDone
-from ottla.common.topic_partition import TopicPartition
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.disk import Buffer
+from ottla.common.platform.peer import PeerConnection, PeerDone
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.messages.add_partitions_to_txn import (
@@ -20,7 +20,7 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from ottla.server.transaction_partitions import (
+from ottla.server.transactions.transaction_partitions import (
     PARTITIONS_PER_REQUEST,
     PartitionErrors,
     PartitionsDone,

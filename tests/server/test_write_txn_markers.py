@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,

@@ -14,8 +14,8 @@ from unittest import mock
 import pytest
 
 from ottla.coordinator.group.classic.group import ClassicGroup
-from ottla.coordinator.group.consumer.group import ConsumerGroup
-from ottla.coordinator.group.consumer.reconciliation import Reconciliation
+from ottla.coordinator.group.modern.consumer.group import ConsumerGroup
+from ottla.coordinator.group.modern.consumer.reconciliation import Reconciliation
 from ottla.coordinator.group.offsets.offsets import Offsets
 from ottla.coordinator.runtime.context import CoordinatorContext
 from ottla.coordinator.runtime.timer import CoordinatorTimer

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from simulation.damage import _KINDS, damage_files
+from simulation.disk import SimDisk
+from simulation.file_system import Inode
+from simulation.loop import SimClock, SimLoop
+from simulation.rng import SimRng
+
 from ottla.quorum.metadata_log import QUORUM_STATE
 from ottla.record.builder import RecordData, build_batch
-from ottla.sim.damage import _KINDS, damage_files
-from ottla.sim.disk import SimDisk
-from ottla.sim.file_system import Inode
-from ottla.sim.loop import SimClock, SimLoop
-from ottla.sim.rng import SimRng
 
 BATCH = bytes(build_batch([RecordData(1_700_000_000_000, b"k", b"v")]))
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")

@@ -6,11 +6,12 @@ import posixpath
 from collections.abc import Mapping
 from functools import partial
 
+from simulation.node import DATA_DIR, SimNode
+from simulation.replication import TOPIC, ClusterOptions, ReplicationSimulation
+
 from ottla.common.errors import InvariantError
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
 from ottla.metadata.image import PartitionImage
-from ottla.sim.node import DATA_DIR, SimNode
-from ottla.sim.replication import TOPIC, ClusterOptions, ReplicationSimulation
 
 MORE = "/more"
 STEADY_S = 20.0

@@ -6,11 +6,10 @@ import logging
 from types import SimpleNamespace
 
 import pytest
+from simulation.__main__ import main
+from simulation.group_protocols import PROTOCOLS
+from simulation.groups import GroupSimulation, Options, Outcome
 from tests.sim.seeds import seeds_of_the_day
-
-from ottla.sim.__main__ import main
-from ottla.sim.group_protocols import PROTOCOLS
-from ottla.sim.groups import GroupSimulation, Options, Outcome
 
 SEEDS = range(1, 21)
 """`make sim-many` has more."""
@@ -105,4 +104,4 @@ def test_a_failing_seed_explains_itself(planted: SimpleNamespace, capsys: pytest
     assert "FAIL seed" in printed
     assert "is owned by" in printed
     assert "takes" in printed
-    assert "again: python -m ottla.sim --workload groups --seed" in printed
+    assert "again: python -m simulation --workload groups --seed" in printed

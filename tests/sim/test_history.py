@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from ottla.sim.checkers import Violation
-from ottla.sim.history import LogHistory, Losses
-from ottla.sim.loop import SimLoop
-from ottla.sim.trace import Trace
+from simulation.checkers import Violation
+from simulation.history import LogHistory, Losses
+from simulation.loop import SimLoop
+from simulation.trace import Trace
 
 
 @pytest.fixture

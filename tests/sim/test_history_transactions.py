@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from ottla.sim.checkers import Violation
-from ottla.sim.history import (
+from simulation.checkers import Violation
+from simulation.history import (
     Findings,
     LogHistory,
     Progress,
@@ -13,8 +12,8 @@ from ottla.sim.history import (
     judge_copies,
     judge_stable_offsets,
 )
-from ottla.sim.loop import SimLoop
-from ottla.sim.trace import Trace
+from simulation.loop import SimLoop
+from simulation.trace import Trace
 
 ALL = {0: {0: "p:0", 1: "p:1", 3: "p:2", 5: "p:3"}}
 """`t1` wrote p:0 and p:1, `t2` p:2, `t3` p:3; each has its marker behind it."""

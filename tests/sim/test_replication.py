@@ -12,6 +12,12 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from simulation.__main__ import main
+from simulation.client import Client
+from simulation.cluster_simulation import TOPIC_CONFIGS
+from simulation.disk import Mount
+from simulation.node import DATA_DIR, SimNode
+from simulation.replication import TOPIC, ClusterOptions, ClusterOutcome, ReplicationSimulation
 from tests.sim.seeds import seeds_of_the_day
 
 from ottla.common.errors import ErrorCode
@@ -22,23 +28,17 @@ from ottla.protocol.registry import ApiKey
 from ottla.replica import fetcher
 from ottla.replica.leadership import FollowerProgress, Leadership
 from ottla.replica.partition import Partition
-from ottla.sim.__main__ import main
-from ottla.sim.client import Client
-from ottla.sim.cluster_simulation import TOPIC_CONFIGS
-from ottla.sim.disk import Mount
-from ottla.sim.node import DATA_DIR, SimNode
-from ottla.sim.replication import TOPIC, ClusterOptions, ClusterOutcome, ReplicationSimulation
-from ottla.storage import loader
-from ottla.storage.checkpoints import Running, parse_running
-from ottla.storage.cleaner.log_cleaning import LogCleaning
-from ottla.storage.cleaner.offset_map import OffsetMap
-from ottla.storage.epochs import LeaderEpochCache
-from ottla.storage.log_config import MAX_LONG
-from ottla.storage.log_directory import LogDirectory
-from ottla.storage.log_writer import LogWriter
-from ottla.storage.names import RUNNING_FILE
-from ottla.storage.results import AppendResult
-from ottla.storage.segment import Segment
+from ottla.storage.compaction.offset_map import OffsetMap
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.files.checkpoints import Running, parse_running
+from ottla.storage.files.epochs import LeaderEpochCache
+from ottla.storage.files.log_config import MAX_LONG
+from ottla.storage.files.names import RUNNING_FILE
+from ottla.storage.log.log_cleaning import LogCleaning
+from ottla.storage.log.log_writer import LogWriter
+from ottla.storage.recovery import loader
+from ottla.storage.segment.results import AppendResult
+from ottla.storage.segment.segment import Segment
 
 SEEDS = [1, *seeds_of_the_day(3)]
 """`make sim-many WORKLOAD=cluster` has more, and longer ones."""
@@ -327,7 +327,7 @@ def test_several_processes_print_what_one_prints(capsys: pytest.CaptureFixture[s
     command = ["--workload", "cluster", "--seed", "2", "--many", "3", "--faults-s", "5"]
     assert main(command) == 0
     of_one = capsys.readouterr().out.splitlines()[:-1]
-    several = [sys.executable, "-m", "ottla.sim", *command, "--jobs", "2"]
+    several = [sys.executable, "-m", "simulation", *command, "--jobs", "2"]
     of_two = subprocess.run(several, capture_output=True, text=True, check=True, timeout=200).stdout.splitlines()[:-1]
     assert of_one == of_two
     assert sum(line.startswith("ok   seed") for line in of_one) == 3
@@ -342,7 +342,7 @@ def test_the_others_run_on_after_a_seed_that_fails(
     *lines, last = capsys.readouterr().out.splitlines()
     assert sum(line.startswith(("FAIL seed", "ok   seed")) for line in lines) == 2
     failed = [line for line in lines if line.startswith("failed: ")]
-    assert failed[0].startswith("failed: python -m ottla.sim --workload cluster --seed ")
+    assert failed[0].startswith("failed: python -m simulation --workload cluster --seed ")
     assert " --faults-s 120  # Violation: " in failed[0]
     assert f"{2 - len(failed)} of 2 seeds held" in last
 

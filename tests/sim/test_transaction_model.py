@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from ottla.sim.__main__ import main
-from ottla.sim.transaction_explorer import describe, explore
-from ottla.sim.transaction_model import BOUNDS, Bounds, Rules
+from simulation.__main__ import main
+from simulation.transaction_explorer import describe, explore
+from simulation.transaction_model import BOUNDS, Bounds, Rules
 
 ONE_PRODUCER = Bounds(transactions=(2, 0), batches=(1,), moves=0, timeouts=0)
 DEPTH_OF_A_LATE_MARKER = 13

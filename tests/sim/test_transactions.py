@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from simulation import proxy
+from simulation.__main__ import main
+from simulation.transactions import TransactionOptions, TransactionOutcome, TransactionSimulation
 from tests.sim.seeds import seeds_of_the_day
 
 from ottla.coordinator.group.offsets.offsets import Offsets
 from ottla.record.batch import NO_PRODUCER_ID
-from ottla.sim import proxy
-from ottla.sim.__main__ import main
-from ottla.sim.transactions import TransactionOptions, TransactionOutcome, TransactionSimulation
-from ottla.storage.log import Log
-from ottla.storage.producer_state import ProducerState
+from ottla.storage.log.log import Log
+from ottla.storage.log.producer_state import ProducerState
 from ottla.timeline import SnapshotRegistry
 
 SEEDS = [1, *seeds_of_the_day(2)]

@@ -7,15 +7,15 @@ import subprocess
 import sys
 
 import pytest
+from simulation.disk import Mount, SimDisk
+from simulation.loop import Livelock, Process, ProcessKilled, SimClock, SimLoop
+from simulation.network import Listening, Network
+from simulation.rng import SimRng
+from simulation.trace import Trace
 
-from ottla.common.channel import Channel, Part
-from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import ProtocolError
-from ottla.sim.disk import Mount, SimDisk
-from ottla.sim.loop import Livelock, Process, ProcessKilled, SimClock, SimLoop
-from ottla.sim.network import Listening, Network
-from ottla.sim.rng import SimRng
-from ottla.sim.trace import Trace
+from ottla.common.platform.channel import Channel, Part
+from ottla.common.platform.endpoint import ListenerInfo
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_a_seed_gives_the_same_run_in_any_process(seed: int) -> None:
     """Also where strings hash differently: nothing may depend on the order of a set."""
     lines = []
     for hash_seed in ("1", "2"):
-        command = [sys.executable, "-m", "ottla.sim", "--seed", str(seed)]
+        command = [sys.executable, "-m", "simulation", "--seed", str(seed)]
         environment = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)}
         run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True)
         lines.append(run.stdout.splitlines()[0])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulation.zookeeper import SimZooKeeper
 
 from ottla.protocol.znodes.operations import Check, Create, Delete, Operation, SetData
 from ottla.protocol.znodes.session import Code, Event, EventType, ZooKeeperError
-from ottla.sim.zookeeper import SimZooKeeper
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Fakes that storage is tested on: a clock that stands still, and a disk in memory that can crash, fill up and fail.
 
-The disk is the simulator's (`ottla.sim.file_system`). Test modules get the classes by the session fixture `fakes`.
+The disk is the simulator's (`simulation.file_system`). Test modules get the classes by the session fixture `fakes`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
+from simulation.file_system import CAPACITY_BYTES, FileSystem, Inode, MemoryDisk
 
 from ottla.record.builder import RecordData, build_batch
-from ottla.sim.file_system import CAPACITY_BYTES, FileSystem, Inode, MemoryDisk
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_manager import LogManager
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.log_config import LogConfig
 
 
 class FakeClock:

@@ -9,7 +9,7 @@ import pytest
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
-from ottla.storage.log_config import LogConfig
+from ottla.storage.files.log_config import LogConfig
 
 
 @pytest.fixture

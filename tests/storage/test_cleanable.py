@@ -8,10 +8,10 @@ import logging
 import pytest
 
 from ottla.record.control import end_transaction_marker
-from ottla.storage.checkpoints import NO_GAPS_ABOVE, format_offsets, read_offsets
-from ottla.storage.cleaner.checkpoint import CleanedOffsets, CleanerCheckpoint
-from ottla.storage.cleaner.cleanable import cleanable_range, first_dirty_offset, roll_overdue, sources_before
-from ottla.storage.log_config import LogConfig
+from ottla.storage.directory.cleanable import cleanable_range, first_dirty_offset, roll_overdue, sources_before
+from ottla.storage.files.checkpoints import NO_GAPS_ABOVE, format_offsets, read_offsets
+from ottla.storage.files.cleaner_checkpoint import CleanedOffsets, CleanerCheckpoint
+from ottla.storage.files.log_config import LogConfig
 
 HOUR = 3_600_000
 CONFIG = LogConfig(segment_bytes=210, retention_ms=-1, cleanup_policy=frozenset({"compact"}))

@@ -9,6 +9,7 @@ from array import array
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulation.file_system import MemoryFile
 
 from ottla.common.errors import InvariantError, KafkaError
 from ottla.record.batch import BatchView, iter_batches
@@ -18,15 +19,14 @@ from ottla.record.control import end_transaction_marker
 from ottla.record.keys import ENTRY_BYTES, SECRET_BYTES
 from ottla.record.legacy.message_set import Message, append_message_set, messages_of
 from ottla.record.legacy.stored import MessageView, iter_views
-from ottla.sim.file_system import MemoryFile
-from ottla.storage.cleaner.cleaning import Cleaning, Round
-from ottla.storage.cleaner.offset_map import OffsetMap
-from ottla.storage.cleaner.retention import LastRecord
-from ottla.storage.cleaner.rewriting import Output
-from ottla.storage.cleaner.sources import Source, group
-from ottla.storage.descriptors import Descriptors, Folder
-from ottla.storage.index import IndexCorruption
-from ottla.storage.log_config import MAX_INT, LogConfig
+from ottla.storage.compaction.cleaning import Cleaning, Round
+from ottla.storage.compaction.offset_map import OffsetMap
+from ottla.storage.compaction.retention import LastRecord
+from ottla.storage.compaction.rewriting import Output
+from ottla.storage.compaction.sources import Source, group
+from ottla.storage.files.descriptors import Descriptors, Folder
+from ottla.storage.files.log_config import MAX_INT, LogConfig
+from ottla.storage.segment.index import IndexCorruption
 
 from .turns import Death
 

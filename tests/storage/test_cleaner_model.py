@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
+from simulation.step_cleaner import StepWorker
 
 from ottla.record.batch import BatchView, Record
 from ottla.record.builder import RecordData, build_batch
@@ -23,17 +24,16 @@ from ottla.record.keys import ENTRY_BYTES
 from ottla.record.legacy.message_set import Message, append_message_set
 from ottla.record.legacy.stored import MessageView, batch_of_messages, iter_views
 from ottla.record.transactions import AbortedAt, TransactionFilter
-from ottla.sim.step_cleaner import StepWorker
-from ottla.storage.cleaner import retention
-from ottla.storage.cleaner.cleaning import Cleaning
-from ottla.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
-from ottla.storage.cleaner.log_cleaning import LogCleaning
-from ottla.storage.cleaner.offset_map import OffsetMap
-from ottla.storage.cleaner.retention import BatchFilter, rewritten_batch
-from ottla.storage.cleaner.transactions import CleanedTransactions
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.scrub_reading import SegmentReading
+from ottla.storage.compaction import retention
+from ottla.storage.compaction.cleaning import Cleaning
+from ottla.storage.compaction.offset_map import OffsetMap
+from ottla.storage.compaction.retention import BatchFilter, rewritten_batch
+from ottla.storage.compaction.transactions import CleanedTransactions
+from ottla.storage.directory.log_cleaner import CleanerSettings, LogCleaner
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_cleaning import LogCleaning
+from ottla.storage.repair.scrub_reading import SegmentReading
 
 from .turns import Death, Turns
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from ottla.storage.log_config import LogConfig
-from ottla.storage.segment import UNLOADED
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.segment.segment import UNLOADED
 
 CONFIG = LogConfig(segment_bytes=4096, index_interval_bytes=200)
 BATCHES = 60

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from ottla.storage.log_config import LogConfig
+from ottla.storage.files.log_config import LogConfig
 
 FILE = "/data/t-0/leader-epoch-checkpoint"
 

@@ -7,9 +7,9 @@ import errno
 import pytest
 
 from ottla.common.errors import OperatorError
-from ottla.storage import names
-from ottla.storage.log import Log
-from ottla.storage.log_manager import LogManager
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files import names
+from ottla.storage.log.log import Log
 
 DIRS = "/a,/b"
 KEY = ("t", 0)
@@ -226,7 +226,7 @@ def test_a_name_that_is_not_durable_is_appended_to_by_nobody(fakes, disk, clock,
 
 def test_a_wish_is_for_one_creation_and_not_for_ever(fakes, disk, clock):
     manager = fakes.open_manager(disk, clock, directory=DIRS)
-    manager.futures.wish(KEY, "/b")
+    manager.futures.set_target_dir(KEY, "/b")
     manager.create_log(*KEY)
     assert where(manager) == ["/b"]
     manager.delete_log(*KEY)

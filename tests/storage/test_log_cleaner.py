@@ -8,14 +8,14 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulation.step_cleaner import StepWorker
 
 from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.keys import ENTRY_BYTES
-from ottla.sim.step_cleaner import StepWorker
-from ottla.storage.checkpoints import format_offsets
-from ottla.storage.cleaner.log_cleaner import RETRY_MS, CleanerSettings, LogCleaner
-from ottla.storage.log_config import LogConfig
+from ottla.storage.directory.log_cleaner import RETRY_MS, CleanerSettings, LogCleaner
+from ottla.storage.files.checkpoints import format_offsets
+from ottla.storage.files.log_config import LogConfig
 
 from .turns import Death, Turns
 

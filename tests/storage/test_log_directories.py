@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.storage.checkpoints import NO_GAPS_ABOVE, format_offsets, read_offsets
-from ottla.storage.log_manager import LogManager
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.checkpoints import NO_GAPS_ABOVE, format_offsets, read_offsets
 
 DIRS = "/a,/b"
 

@@ -8,10 +8,10 @@ import logging
 import pytest
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
-from ottla.common.ids import uuid_from_string, uuid_to_string
-from ottla.storage.checkpoints import read_epochs, read_offsets
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_manager import LogManager
+from ottla.common.kafka.ids import uuid_from_string, uuid_to_string
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.checkpoints import read_epochs, read_offsets
+from ottla.storage.files.log_config import LogConfig
 
 TOPIC_ID = bytes(range(16))
 

@@ -10,12 +10,12 @@ import pytest
 from ottla.metrics.registry import Counter
 from ottla.record.batch import BatchView
 from ottla.record.control import end_transaction_marker
-from ottla.storage.checkpoints import read_offsets
-from ottla.storage.cleaner.retention import empty_batch
-from ottla.storage.damage import Damage
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_scrubber import LEAST_ROUND_S, STEP_MS, LogScrubber
-from ottla.storage.transaction_index import ENTRY
+from ottla.storage.compaction.retention import empty_batch
+from ottla.storage.files.checkpoints import read_offsets
+from ottla.storage.files.damage import Damage
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.repair.log_scrubber import LEAST_ROUND_S, STEP_MS, LogScrubber
+from ottla.storage.segment.transaction_index import ENTRY
 
 SEGMENT_BYTES = 2000
 BATCHES = 40

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.common.errors import InvariantError
-from ottla.storage.descriptors import Descriptors, Folder
-from ottla.storage.log_segments import NO_HIGH_WATERMARK, LogOffsets, LogSegments
-from ottla.storage.segment import Segment
+from ottla.storage.files.descriptors import Descriptors, Folder
+from ottla.storage.log.log_segments import NO_HIGH_WATERMARK, LogOffsets, LogSegments
+from ottla.storage.segment.segment import Segment
 
 OFFSET = st.integers(0, 20)
 
@@ -28,7 +28,7 @@ def test_the_high_watermark_stays_between_start_and_end(replicated, moves):
         elif move == "commit" and replicated:
             offsets.high_watermark = max(offsets.high_watermark, min(offset, offsets.log_end_offset))
         elif move == "delete records" and offsets.log_start_offset < offset <= offsets.log_end_offset:
-            offsets.raise_start(offset)
+            offsets.advance_log_start_offset(offset)
         elif move == "cut" and offset <= offsets.log_end_offset:
             offsets.cut(offset)
         elif move == "start anew":

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.storage.log_config import LogConfig
+from ottla.storage.files.log_config import LogConfig
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=150, retention_bytes=6000, retention_ms=-1)
 
@@ -236,7 +236,7 @@ class Machine:
 def test_log_equals_list(fakes, worth_leaving, operations) -> None:
     machine = Machine(fakes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ottla.storage.segment.WORTH_LEAVING_BYTES", worth_leaving)
+        patch.setattr("ottla.storage.segment.segment.WORTH_LEAVING_BYTES", worth_leaving)
         for operation in operations:
             machine.run(operation)
             machine.check()

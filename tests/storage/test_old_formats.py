@@ -7,7 +7,7 @@ import pytest
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.compression import GZIP, NONE
 from ottla.record.legacy.message_set import Message, append_message_set
-from ottla.storage.log_config import LogConfig
+from ottla.storage.files.log_config import LogConfig
 
 T = 1_500_000_000_000
 CONFIG = LogConfig(index_interval_bytes=100)

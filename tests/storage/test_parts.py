@@ -13,14 +13,19 @@ from hypothesis import strategies as st
 from ottla.record.batch import BATCH_HEADER
 from ottla.record.checksum import crc32c
 from ottla.record.control import end_transaction_marker
-from ottla.storage import names
-from ottla.storage.checkpoints import CheckpointCorruption, format_epochs, format_offsets, read_epochs, read_offsets
-from ottla.storage.descriptors import Descriptor, Descriptors, Folder
-from ottla.storage.epochs import LeaderEpochCache
-from ottla.storage.index import OffsetIndex, TimeIndex
-from ottla.storage.log_config import LogConfig
-from ottla.storage.producer_state import ProducerState, SnapshotCorruption, decode_snapshot
-from ottla.storage.reader import (
+from ottla.storage.files import names
+from ottla.storage.files.checkpoints import (
+    CheckpointCorruption,
+    format_epochs,
+    format_offsets,
+    read_epochs,
+    read_offsets,
+)
+from ottla.storage.files.descriptors import Descriptor, Descriptors, Folder
+from ottla.storage.files.epochs import LeaderEpochCache
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.log.producer_state import ProducerState, SnapshotCorruption, decode_snapshot
+from ottla.storage.repair.reader import (
     SegmentDamage,
     base_offset_of,
     check_indexes,
@@ -29,6 +34,7 @@ from ottla.storage.reader import (
     read_producer_snapshot,
     read_time_index,
 )
+from ottla.storage.segment.index import OffsetIndex, TimeIndex
 
 
 def folder_on(fakes, limit: int = 10) -> Folder:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.builder import RecordData, build_batch
-from ottla.storage.descriptors import Descriptor
-from ottla.storage.log_config import LogConfig
-from ottla.storage.off_loop import OffLoop, run_off_loop
+from ottla.storage.files.descriptors import Descriptor
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.files.off_loop import WouldBlock, run_off_loop
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
@@ -282,7 +282,7 @@ def without_blocking(fakes, call):
     while True:
         try:
             return call(known), left
-        except OffLoop as needed:
+        except WouldBlock as needed:
             left.append(needed)
             run_off_loop([needed], known, pool, lambda: finished.append(True))
             pool.run_all()
@@ -322,7 +322,7 @@ class TestOffLoop:
         fill(fakes, log, clock, 30)
         disk.cold = True
         known, pool = {}, fakes.Pool()
-        with pytest.raises(OffLoop) as needed:
+        with pytest.raises(WouldBlock) as needed:
             log.read(16, 1, max_offset=60, known=known)
         log.truncate_to(10)
         run_off_loop([needed.value], known, pool, lambda: None)
@@ -336,7 +336,7 @@ class TestOffLoop:
         fill(fakes, log, clock, 30)
         disk.cold = True
         pool, known = fakes.Pool(), {}
-        with pytest.raises(OffLoop) as needed:
+        with pytest.raises(WouldBlock) as needed:
             log.read(16, 1, max_offset=60, known=known)
         run_off_loop([needed.value], known, pool, lambda: None)
         manager.delete_log("gone", 0)

@@ -9,8 +9,8 @@ import pytest
 
 from ottla.app.disk import RealDisk
 from ottla.common.errors import OperatorError
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_manager import LogManager
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.log_config import LogConfig
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.common.errors import KafkaError
 from ottla.record.legacy.message_set import append_message
-from ottla.storage.log_config import LogConfig
+from ottla.storage.files.log_config import LogConfig
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
@@ -183,7 +183,7 @@ def test_an_offset_or_an_epoch_that_was_flipped_is_put_right(store, caplog, flus
                 caplog.clear()
                 log = store.reopen()
                 assert {path: store.disk.read_bytes(path) for path in segments} == contents, (path, batch, at)
-                assert (log.log_end_offset, log.doubts) == (24, [])
+                assert (log.log_end_offset, log.unrepaired_damage) == (24, [])
                 assert log.epochs.entries() == ([(4, 0), (6, 18)] if flushed else [(4, 0)])
                 assert sum("is put right" in message for message in caplog.messages) == 1
 
@@ -265,7 +265,7 @@ def test_an_epoch_that_nobody_knows_stays_and_is_named(store, caplog, number):
     flipped(store, path, position + 12, 0x80)
     damaged = store.disk.read_bytes(path)
     log = store.reopen()
-    (doubt,) = log.doubts
+    (doubt,) = log.unrepaired_damage
     assert (doubt.first_offset, doubt.last_offset) == (2 * number, 2 * number + 1)
     assert sum(path in message and "leader epoch" in message for message in caplog.messages) == 1
     assert store.disk.read_bytes(path) == damaged
@@ -284,7 +284,7 @@ def test_entries_of_epochs_that_the_batches_contradict_are_taken_from_them(store
     store.disk.write_bytes("/data/t-0/leader-epoch-checkpoint", b"0\n" + entries)
     log = store.reopen()
     assert log.epochs.entries() == [(4, 0), (9, 6)]
-    assert log.doubts == []
+    assert log.unrepaired_damage == []
     assert store.disk.read_bytes(path) == whole
 
 
@@ -310,7 +310,7 @@ def test_an_epoch_that_ended_before_its_first_record_is_not_back_after_a_kill(st
     assert log.epochs.entries() == list(
         {before: (before, 0), behind: (behind, 0 if before == behind else end)}.values()
     )
-    assert not log.doubts
+    assert not log.unrepaired_damage
     assert not caplog.records
 
 
@@ -330,7 +330,7 @@ def test_an_epoch_whose_records_were_cut_is_not_back_after_a_kill(store, count):
         log.append_as_follower(batch, 0, len(batch))
     log = store.reopen()
     assert log.epochs.entries() == [(4, 0), (5, 4)]
-    assert not log.doubts
+    assert not log.unrepaired_damage
 
 
 def test_segments_after_the_damage_go(store, caplog):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.storage.cleaner.sources import Source
-from ottla.storage.epochs import LeaderEpochCache
-from ottla.storage.replacement import Replacement
+from ottla.storage.compaction.sources import Source
+from ottla.storage.files.epochs import LeaderEpochCache
+from ottla.storage.repair.replacement import Replacement
 
 PATH = "/data/t-0"
 SOURCES = [Source(0, 10, 0, 0, 0), Source(10, 20, 0, 0, 0)]

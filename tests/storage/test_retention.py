@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.storage.checkpoints import read_offsets
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_directory import SEGMENTS_A_STEP
+from ottla.storage.directory.log_directory import SEGMENTS_A_STEP
+from ottla.storage.files.checkpoints import read_offsets
+from ottla.storage.files.log_config import LogConfig
 
 HOUR = 3_600_000
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from ottla.common.topic_partition import TopicPartition
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.record.builder import RecordData, build_batch
-from ottla.storage.damage import Damage
-from ottla.storage.segment_scrub import MAX_DAMAGES, IndexCheck, SegmentFacts, SegmentScrub
+from ottla.storage.files.damage import Damage
+from ottla.storage.repair.segment_scrub import MAX_DAMAGES, IndexCheck, SegmentFacts, SegmentScrub
 
 TIME = 1_700_000_000_000
 PARTITION: TopicPartition = ("t", 0)

@@ -7,13 +7,13 @@ import errno
 import pytest
 
 from ottla.record.control import EndMarker
-from ottla.storage.checkpoints import aborted_counts, read_offsets
-from ottla.storage.descriptors import Descriptors, Folder
-from ottla.storage.index import IndexCorruption
-from ottla.storage.log_config import LogConfig
-from ottla.storage.off_loop import OffLoop
-from ottla.storage.transaction_index import ENTRY, TransactionIndex
-from ottla.storage.transactions import CompletedTransaction
+from ottla.storage.files.checkpoints import aborted_counts, read_offsets
+from ottla.storage.files.descriptors import Descriptors, Folder
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.files.off_loop import WouldBlock
+from ottla.storage.segment.index import IndexCorruption
+from ottla.storage.segment.transaction_index import ENTRY, TransactionIndex
+from ottla.storage.segment.transactions import CompletedTransaction
 
 CONFIG = LogConfig(segment_bytes=1 << 20, retention_ms=-1, file_delete_delay_ms=0)
 
@@ -248,7 +248,7 @@ class TestReading:
         log.flush()
         found = log.read(0, 100, max_offset=log.log_end_offset)
         disk.cold = True
-        with pytest.raises(OffLoop) as needed:
+        with pytest.raises(WouldBlock) as needed:
             log.aborted.within(0, found, log.log_end_offset, {})
         known = {needed.value.key: needed.value.attempt()}
         assert list(log.aborted.within(0, found, log.log_end_offset, known)) == [(7, 0)]

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.record.control import EndMarker
-from ottla.storage.verification import MAX_VERIFICATIONS, Verifications
+from ottla.storage.log.verification import MAX_VERIFICATIONS, Verifications
 
 PRODUCER = 9
 

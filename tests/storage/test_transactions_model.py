@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from ottla.record.batch import iter_batches
 from ottla.record.control import EndMarker
 from ottla.record.transactions import TransactionFilter
-from ottla.storage.log_config import LogConfig
-from ottla.storage.scrub_reading import SegmentReading
-from ottla.storage.transaction_index import ENTRY
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.repair.scrub_reading import SegmentReading
+from ottla.storage.segment.transaction_index import ENTRY
 
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=150, retention_bytes=4000, retention_ms=-1)
 

@@ -27,6 +27,20 @@ CONTRACTS: dict[str, dict[str, Any]] = {
 LAYERS = "Layers: imports point down only, every package has a place"
 COORDINATORS = "Coordinators know their runtime, not each other"
 ROOMS = "Rooms of handlers know nothing of each other"
+SIMULATION = "The installed package does not know the simulation"
+NESTED = {
+    # A contract over the rooms of a package: that package.
+    COORDINATORS: "coordinator",
+    ROOMS: "server.handlers",
+    "Rooms of storage import down only": "storage",
+    "Rooms of the server import down only": "server",
+    "Rooms of common import down only": "common",
+    "Rooms of the client import down only": "client",
+    "Rooms of the pipeline import down only": "pipeline",
+}
+WITH_LOOSE_MODULES = {"Rooms of common import down only"}
+"""Whose package also contains modules outside of the layers."""
+
 WIRE = "Tools reach a cluster only over the wire"
 PURE = "State machines are pure: no loop, socket, clock, randomness or operating system"
 LIBRARIES = "The broker imports no client library, no Spark and no Arrow"
@@ -48,7 +62,7 @@ def names(contract: str) -> list[str]:
 def tools() -> list[str]:
     """What stands between the process and the broker."""
     found = names(LAYERS)
-    return found[found.index("sim") + 1 : found.index("server")]
+    return found[found.index("app") + 1 : found.index("server")]
 
 
 def pointing_up(contract: str, prefix: str = "") -> Forbidden:
@@ -72,8 +86,8 @@ def broker_in_tools() -> Forbidden:
 
 
 def rim_in_pure_packages() -> Forbidden:
-    """The process, the simulator and the tools are free; of the broker, four packages touch one thing or another."""
-    free = {"app", "sim", "pipeline", "cli", "testing", "api", "client"}
+    """The process and the tools are free; of the broker, four packages touch one thing or another."""
+    free = {"app", "pipeline", "cli", "testing", "api", "client"}
     rim = {("server", "asyncio"), ("server", "socket"), ("storage", "threading")}
     rim |= {
         ("net", "asyncio"),
@@ -98,8 +112,8 @@ def libraries_of_tools() -> Forbidden:
 
 FORBIDDEN = {
     LAYERS: pointing_up(LAYERS),
-    COORDINATORS: pointing_up(COORDINATORS, "coordinator."),
-    ROOMS: pointing_up(ROOMS, "server.handlers."),
+    **{contract: pointing_up(contract, f"{package}.") for contract, package in NESTED.items()},
+    SIMULATION: {("ottla", "simulation")},
     WIRE: broker_in_tools(),
     PURE: rim_in_pure_packages(),
     LIBRARIES: libraries_of_tools(),
@@ -109,7 +123,7 @@ FORBIDDEN = {
 def run_contracts(tree: Path) -> subprocess.CompletedProcess[str]:
     """The contracts of pyproject.toml over the copy at `tree`."""
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"]
-    environment = {"PYTHONPATH": str(tree / "src"), "PATH": "/usr/bin:/bin", "COLUMNS": "1000"}
+    environment = {"PYTHONPATH": f"{tree / 'src'}:{tree}", "PATH": "/usr/bin:/bin", "COLUMNS": "1000"}
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=280, check=False)
 
 
@@ -117,6 +131,7 @@ def copy_tree(folder: Path) -> Path:
     """A copy of the source and the contracts."""
     ignored = shutil.ignore_patterns("*.so", "*.pyx", "*.c", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "src", folder / "src", ignore=ignored)
+    shutil.copytree(ROOT / "simulation", folder / "simulation", ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder
 
@@ -141,16 +156,17 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What lint-imports says of each contract over a tree in which every package imports everything."""
     tree = copy_tree(tmp_path_factory.mktemp("planted"))
     foreign = CONTRACTS[PURE]["forbidden_modules"] + CONTRACTS[LIBRARIES]["forbidden_modules"]
-    nested = ((COORDINATORS, "coordinator.", []), (ROOMS, "server.handlers.", []))
+    nested = ((contract, f"{package}.", []) for contract, package in NESTED.items())
     for contract, prefix, rest in ((LAYERS, "", foreign), *nested):
         packages = [prefix + name for name in names(contract)]
         for package in packages:
             imported = [f"ottla.{other}.planted" for other in packages if other != package] + rest
             plant(tree, package, [f"import {name}" for name in imported])
-    (tree / "src/ottla/homeless.py").write_text('"""Has no place."""\n')
-    (tree / "src/ottla/coordinator/homeless.py").write_text('"""Has no place."""\n')
-    (tree / "src/ottla/server/handlers/homeless.py").write_text('"""Has no place."""\n')
-    (tree / "src/ottla/cli/planted_writer.py").write_text('"""Planted."""\nimport ottla.storage.log\n')
+    for package in ("", *NESTED.values()):
+        folder = tree / "src" / "ottla" / package.replace(".", "/")
+        (folder / "homeless.py").write_text('"""Has no place."""\n')
+    writer = '"""Planted."""\nimport ottla.storage.log.log\nimport simulation.loop\n'
+    (tree / "src/ottla/cli/planted_writer.py").write_text(writer)
     printed = run_contracts(tree).stdout
     sections = re.split(r"\n(.+)\n-{10,}\n", printed[printed.index("Broken contracts") :])
     return dict(zip(sections[1::2], sections[2::2], strict=True))
@@ -183,8 +199,7 @@ def test_a_planted_violation_is_found(planted: dict[str, str], contract: str) ->
     ("contract", "name"),
     [
         (LAYERS, "ottla.homeless"),
-        (COORDINATORS, "ottla.coordinator.homeless"),
-        (ROOMS, "ottla.server.handlers.homeless"),
+        *((name, f"ottla.{package}.homeless") for name, package in NESTED.items() if name not in WITH_LOOSE_MODULES),
     ],
 )
 def test_a_package_without_a_place_is_found(planted: dict[str, str], contract: str, name: str) -> None:
@@ -192,13 +207,13 @@ def test_a_package_without_a_place_is_found(planted: dict[str, str], contract: s
 
 
 def test_of_storage_a_tool_may_only_read_files(planted: dict[str, str]) -> None:
-    assert "ottla.cli.planted_writer -> ottla.storage.log" in planted[WIRE]
-    assert "ottla.storage.reader" not in planted[WIRE]
+    assert "ottla.cli.planted_writer -> ottla.storage.log.log" in planted[WIRE]
+    assert "ottla.storage.repair.reader" not in planted[WIRE]
 
 
 @pytest.mark.parametrize(
     ("contract", "folder"),
-    [(LAYERS, SOURCE), (COORDINATORS, SOURCE / "coordinator"), (ROOMS, SOURCE / "server" / "handlers")],
+    [(LAYERS, SOURCE), *((name, SOURCE / package.replace(".", "/")) for name, package in NESTED.items())],
 )
 def test_a_reserved_place_is_one_that_nobody_has_taken(contract: str, folder: Path) -> None:
     """So that a package, once it is there, can't vanish from its layer unseen."""

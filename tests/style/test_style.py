@@ -26,12 +26,12 @@ HOT_PATH = {
     "server/handlers/data/fetching.py",
     "server/handlers/data/consumer_fetch.py",
     "replica/partition.py",
-    "storage/log.py",
-    "storage/log_reader.py",
-    "storage/log_segments.py",
-    "storage/log_writer.py",
-    "storage/segment.py",
-    "storage/index.py",
+    "storage/log/log.py",
+    "storage/log/log_reader.py",
+    "storage/log/log_segments.py",
+    "storage/log/log_writer.py",
+    "storage/segment/segment.py",
+    "storage/segment/index.py",
 }
 BOOLEANS_BY_POSITION = {
     # Hot: a call by position costs less.
@@ -46,12 +46,12 @@ BOOLEANS_BY_POSITION = {
     "replica/partition.py: read",
     # Both are kept, compared and given on as a pair.
     "controller/driver.py: on_leader_change",
-    "controller/topic_intake.py: on_leader_change",
+    "controller/external_topic_changes.py: on_leader_change",
     "controller/migration.py: on_leader_change",
-    "controller/tree_intake.py: on_leader_change",
+    "controller/znode_requests.py: on_leader_change",
     "metadata/log.py: on_leader_change",
-    "server/control.py: on_leader_change",
-    "server/migrating_life.py: on_leader_change",
+    "server/requests/control.py: on_leader_change",
+    "server/zookeeper/migration_lifecycle.py: on_leader_change",
     "zookeeper/migrating.py: on_leader_change",
     # Spark calls them so.
     "pipeline/datasource/provider.py: streamWriter",

@@ -8,12 +8,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "ottla"
+SIMULATION = ROOT / "simulation"
 
 
 @cache
 def modules() -> tuple[Path, ...]:
-    """Every module of the package, in the order of their paths."""
-    return tuple(sorted(SOURCE.rglob("*.py")))
+    """Every module of the package and of the simulation, in the order of their paths."""
+    return tuple(sorted([*SOURCE.rglob("*.py"), *SIMULATION.rglob("*.py")]))
 
 
 @cache
@@ -24,4 +25,4 @@ def parsed(path: Path) -> ast.Module:
 
 def module_id(path: Path) -> str:
     """A module as the name of a test or in a message."""
-    return str(path.relative_to(SOURCE))
+    return str(path.relative_to(SOURCE if path.is_relative_to(SOURCE) else ROOT))

@@ -13,8 +13,8 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import EARLIEST_TIMESTAMP, ResourceType
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, ResourceType
 from ottla.testing import Broker, BrokerFailure
 
 MOST_TIMES = 20

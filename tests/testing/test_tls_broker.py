@@ -23,12 +23,12 @@ from cryptography.x509 import load_pem_x509_certificate
 from kafka import KafkaConsumer
 
 from ottla.app.main import cli
-from ottla.client.cluster import Cluster
-from ottla.client.connection import BrokerUnreachable
-from ottla.client.model import ConfigOperation, ResourceType
-from ottla.client.security import PLAINTEXT, read_security
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.connection import BrokerUnreachable
+from ottla.client.wire.model import ConfigOperation, ResourceType
+from ottla.client.wire.security import PLAINTEXT, read_security
+from ottla.common.config.properties import format_properties, load_properties
 from ottla.common.errors import OperatorError
-from ottla.common.properties import format_properties, load_properties
 from ottla.security.authority import Authority
 from ottla.testing import Broker
 

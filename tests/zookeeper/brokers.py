@@ -7,23 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from simulation.disk import Mount, SimDisk
+from simulation.loop import Process, ProcessKilled, SimClock, SimLoop
+from simulation.network import Address, Listening, Network
+from simulation.peer import SimPeerNetwork
+from simulation.rng import SimRng
+from simulation.trace import Trace
+from simulation.zookeeper_session import Ensemble, SimSession
 from tests.server.harness import Connection, MemoryChannel
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
-from ottla.common.machine import Machine
-from ottla.common.peer import Peers
+from ottla.common.platform.endpoint import Endpoint
+from ottla.common.platform.peer import Peers
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.znodes.operations import Znode
 from ottla.server.broker import Broker
-from ottla.sim.disk import Mount, SimDisk
-from ottla.sim.loop import Process, ProcessKilled, SimClock, SimLoop
-from ottla.sim.network import Address, Listening, Network
-from ottla.sim.peer import SimPeerNetwork
-from ottla.sim.rng import SimRng
-from ottla.sim.trace import Trace
-from ottla.sim.zookeeper_session import Ensemble, SimSession
 
 TIMEOUT_MS = 2_000
 FOREVER_MS = 10**9
@@ -103,7 +103,7 @@ class Life:
         peers = SimPeerNetwork(world.network, process, host)
         self.broker = Broker(
             config,
-            Machine(Mount(machine.disk, process), SimClock(world.loop), rng.fork("broker"), process, process),
+            NodeRuntime(Mount(machine.disk, process), SimClock(world.loop), rng.fork("broker"), process, process),
             MetricsRegistry(),
             peers=Peers(peers, peers),
             on_fatal=self.fatal.append,

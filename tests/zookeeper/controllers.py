@@ -6,10 +6,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.endpoint import Endpoint
-from ottla.common.machine import Machine
-from ottla.common.peer import Peers
+from simulation.disk import Mount, SimDisk
+from simulation.loop import Process, ProcessKilled, SimClock
+from simulation.network import Listening
+from simulation.peer import SimPeerNetwork
+from simulation.zookeeper_session import SimSession
+
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.platform.endpoint import Endpoint
+from ottla.common.platform.peer import Peers
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.controller.driver import Controller
 from ottla.controller.registration import handle_broker_heartbeat, handle_broker_registration
 from ottla.metadata.image import MetadataImage
@@ -24,11 +30,6 @@ from ottla.protocol.messages.broker_registration import (
 )
 from ottla.quorum.format import format_directory
 from ottla.server.broker import Broker
-from ottla.sim.disk import Mount, SimDisk
-from ottla.sim.loop import Process, ProcessKilled, SimClock
-from ottla.sim.network import Listening
-from ottla.sim.peer import SimPeerNetwork
-from ottla.sim.zookeeper_session import SimSession
 
 from .brokers import TIMEOUT_MS, World
 
@@ -89,7 +90,7 @@ class ControllerLife:
         self.fatal: list[BaseException] = []
         self.broker = Broker(
             config,
-            Machine(Mount(machine.disk, process), SimClock(world.loop), rng.fork("broker"), process, process),
+            NodeRuntime(Mount(machine.disk, process), SimClock(world.loop), rng.fork("broker"), process, process),
             self.registry,
             peers=Peers(peers, peers),
             on_fatal=self.fatal.append,

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.endpoint import Endpoint
-from ottla.common.machine import Machine
+from simulation.disk import Mount, SimDisk
+from simulation.loop import Process, SimClock, SimLoop
+from simulation.rng import SimRng
+from simulation.zookeeper_session import Ensemble, SimSession
+
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.platform.endpoint import Endpoint
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.controller.driver import Controller
+from ottla.controller.external_topic_changes import ExternalTopicChanges
 from ottla.controller.producer_ids import handle_allocate_producer_ids
 from ottla.controller.result import ControllerResult
-from ottla.controller.topic_intake import TopicIntake
 from ottla.controller.topics import handle_create_topics, handle_delete_topics
-from ottla.controller.tree_intake import TreeIntake
+from ottla.controller.znode_requests import ZnodeRequestWatcher
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import BrokerImage, MetadataImage
 from ottla.metadata.log import LeaderAndEpoch
@@ -30,10 +35,6 @@ from ottla.protocol.messages.create_topics import (
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Operation
-from ottla.sim.disk import Mount, SimDisk
-from ottla.sim.loop import Process, SimClock, SimLoop
-from ottla.sim.rng import SimRng
-from ottla.sim.zookeeper_session import Ensemble, SimSession
 from ottla.zookeeper.log import ZooKeeperLog
 from ottla.zookeeper.writing import registration
 
@@ -155,7 +156,7 @@ class Node:
             listener_name="PLAINTEXT",
             peers=world.wire.of(self),
             publisher=publisher,
-            machine=Machine(disk, clock, rng, self.process, self.process),
+            machine=NodeRuntime(disk, clock, rng, self.process, self.process),
             on_failure=world.loop.failures.append,
         )
         self.controller = Controller(
@@ -171,8 +172,8 @@ class Node:
         )
         self.log.listen(self)
         self.log.listen(self.controller)
-        self.log.listen(TreeIntake(self.session, self.log, self.controller))
-        self.log.listen(TopicIntake(self.session, self.log, self.controller))
+        self.log.listen(ZnodeRequestWatcher(self.session, self.log, self.controller))
+        self.log.listen(ExternalTopicChanges(self.session, self.log, self.controller))
         self.log.start([Endpoint("CONTROLLER", "PLAINTEXT", "h", 9090 + node_id)])
 
     def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from copy import deepcopy
 
 import pytest
+from simulation.zookeeper import SimZooKeeper
 
-from ottla.common.acl import Acl
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.kafka.acl import Acl
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Create, Operation, SetData, size_bytes
 from ottla.protocol.znodes.session import Code, ZooKeeperError
-from ottla.sim.zookeeper import SimZooKeeper
 from ottla.zookeeper.batches import MAX_BATCH_BYTES, Group, batches
 from ottla.zookeeper.reading import NO_STATE, acl_id
 

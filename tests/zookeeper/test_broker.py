@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.server.harness import Connection, fetch_request, fetched
 
-from ottla.controller import tree_intake
+from ottla.controller import znode_requests
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import decode_cluster_id
@@ -70,7 +70,7 @@ def test_who_was_killed_is_succeeded_when_its_session_is_over(world: World) -> N
 
 
 def test_no_life_leads_on_in_an_epoch_of_one_before(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_intake, "SLICE", 1)
+    monkeypatch.setattr(znode_requests, "SLICE", 1)
     machine = Machines(world)
     life = machine.up()
     life.connect().create_topic("t", 6)

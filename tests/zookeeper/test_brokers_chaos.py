@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from simulation.loop import ProcessKilled
+from simulation.rng import SimRng
 from tests.server.harness import Connection, fetch_request, fetched, produce_request
 
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Delete
-from ottla.sim.loop import ProcessKilled
-from ottla.sim.rng import SimRng
 
 from .brokers import TIMEOUT_MS, Life, World
 from .test_three_brokers import IDS, Cluster, create

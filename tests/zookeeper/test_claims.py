@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from simulation.zookeeper import SimZooKeeper
 
 from ottla.common.errors import OperatorError, ProtocolError
 from ottla.metadata.log import LeaderAndEpoch
@@ -11,12 +12,11 @@ from ottla.protocol.znodes.brokers import decode_controller
 from ottla.protocol.znodes.migration import encode_migration
 from ottla.protocol.znodes.operations import Check, Create, Operation, SetData, Znode
 from ottla.protocol.znodes.session import Code, ZooKeeperError
-from ottla.sim.zookeeper import SimZooKeeper
-from ottla.zookeeper.claims import (
+from ottla.zookeeper.controller_election import (
     FIRST_EPOCH,
-    Reign,
-    Standing,
-    Takeover,
+    ControllerTerm,
+    QuorumTakeover,
+    ZnodeOwnership,
     check_broker_id,
     claim_controller,
     standing,
@@ -33,7 +33,7 @@ def server() -> SimZooKeeper:
     return server
 
 
-def claims(server: SimZooKeeper, broker_id: int) -> tuple[list[Operation], Reign]:
+def claims(server: SimZooKeeper, broker_id: int) -> tuple[list[Operation], ControllerTerm]:
     return claim_controller(broker_id, 5, server.tree()[paths.CONTROLLER_EPOCH])
 
 
@@ -54,7 +54,7 @@ def test_the_first_controller_has_epoch_1(server: SimZooKeeper) -> None:
     assert reign == (1, 1)
     assert tree[paths.CONTROLLER_EPOCH][:2] == (b"1", reign.epoch_version)
     assert tree[paths.CONTROLLER].data == b'{"version":2,"brokerid":1,"timestamp":"5","kraftControllerEpoch":-1}'
-    assert standing(tree[paths.CONTROLLER], session) is Standing.MINE
+    assert standing(tree[paths.CONTROLLER], session) is ZnodeOwnership.MINE
 
 
 def test_of_two_that_claim_at_once_one_is_the_controller(server: SimZooKeeper) -> None:
@@ -63,7 +63,7 @@ def test_of_two_that_claim_at_once_one_is_the_controller(server: SimZooKeeper) -
     server.multi(first, both[0])
     assert refused(server, second, both[1]) is Code.BAD_VERSION
     assert refused(server, second, claims(server, 2)[0]) is Code.NODE_EXISTS
-    assert standing(server.tree()[paths.CONTROLLER], second) is Standing.TAKEN
+    assert standing(server.tree()[paths.CONTROLLER], second) is ZnodeOwnership.TAKEN
 
 
 def test_who_was_the_controller_writes_nothing_more(server: SimZooKeeper) -> None:
@@ -73,7 +73,7 @@ def test_who_was_the_controller_writes_nothing_more(server: SimZooKeeper) -> Non
     server.multi(old, operations)
     write: list[Operation] = [Check(paths.CONTROLLER_EPOCH, reign.epoch_version), Create("/written", b"")]
     assert old in server.advance(TIMEOUT_MS)
-    assert standing(server.tree().get(paths.CONTROLLER), new) is Standing.FREE
+    assert standing(server.tree().get(paths.CONTROLLER), new) is ZnodeOwnership.FREE
     assert refused(server, old, write) is Code.SESSION_EXPIRED
     operations, following = claims(server, 2)
     server.multi(new, operations)
@@ -85,14 +85,14 @@ def test_the_owner_tells_what_became_of_a_claim(server: SimZooKeeper) -> None:
     """The answer was lost; the broker made the znode, or did not, or in a session before this one."""
     session = server.connect(TIMEOUT_MS)
     operations, _ = claims(server, 1)
-    assert standing(server.tree().get(paths.CONTROLLER), session) is Standing.FREE
+    assert standing(server.tree().get(paths.CONTROLLER), session) is ZnodeOwnership.FREE
     server.multi(session, operations)
     assert refused(server, session, operations) is Code.BAD_VERSION
-    assert standing(server.tree()[paths.CONTROLLER], session) is Standing.MINE
-    assert standing(server.tree()[paths.CONTROLLER], server.connect(TIMEOUT_MS)) is Standing.TAKEN
+    assert standing(server.tree()[paths.CONTROLLER], session) is ZnodeOwnership.MINE
+    assert standing(server.tree()[paths.CONTROLLER], server.connect(TIMEOUT_MS)) is ZnodeOwnership.TAKEN
 
 
-def take(server: SimZooKeeper, node_id: int, quorum_epoch: int) -> tuple[list[Operation], Takeover] | None:
+def take(server: SimZooKeeper, node_id: int, quorum_epoch: int) -> tuple[list[Operation], QuorumTakeover] | None:
     tree = server.tree()
     read = [tree.get(path) for path in (paths.CONTROLLER, paths.MIGRATION)]
     return take_over(LeaderAndEpoch(node_id, quorum_epoch), 5, read[0], tree[paths.CONTROLLER_EPOCH], read[1])
@@ -115,7 +115,7 @@ def test_a_quorum_takes_the_claim_from_whoever_has_it(server: SimZooKeeper) -> N
     second = take(server, 102, 6)
     assert second is not None
     server.multi(session, second[0])
-    assert second[1].reign == Reign(first[1].reign.controller_epoch + 1, first[1].reign.epoch_version + 1)
+    assert second[1].reign == ControllerTerm(first[1].reign.controller_epoch + 1, first[1].reign.epoch_version + 1)
     assert second[1].progress == (102, 6, 9, 4)
     assert server.tree()[paths.MIGRATION].version == second[1].migration_version
 
@@ -143,7 +143,7 @@ def test_a_broker_that_was_killed_waits_for_its_old_session(server: SimZooKeeper
     check_broker_id(1, (owner, owner), TIMEOUT_MS, TIMEOUT_MS)
     server.advance(TIMEOUT_MS)
     server.multi(restarted, [mine])
-    assert standing(server.tree()[paths.broker(1)], restarted) is Standing.MINE
+    assert standing(server.tree()[paths.broker(1)], restarted) is ZnodeOwnership.MINE
 
 
 @pytest.mark.parametrize(("owners", "waited_ms"), [((7, 7), TIMEOUT_MS + 1), ((7, 8), 10)])

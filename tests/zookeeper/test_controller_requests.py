@@ -8,9 +8,9 @@ import pytest
 from tests.server.harness import Connection, MemoryChannel, fetched
 from tests.server.harness import fetch_request as fetch_of_records
 
-from ottla.common.acl import ANONYMOUS
-from ottla.common.endpoint import Endpoint, ListenerInfo
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import ANONYMOUS
+from ottla.common.platform.endpoint import Endpoint, ListenerInfo
 from ottla.metadata.image import BrokerImage, PartitionImage
 from ottla.metadata.records import SUPPORTED_FEATURES
 from ottla.protocol.header import decode_response, encode_request
@@ -32,7 +32,7 @@ from ottla.protocol.znodes import paths
 from ottla.quorum.raft_types import OffsetAndEpoch, ReplicaKey
 from ottla.quorum.rpc import fetch_request, read_fetch, read_snapshot_piece, snapshot_request
 from ottla.quorum.snapshot_file import read_snapshot
-from ottla.server.principals import pack_principal
+from ottla.server.requests.principals import pack_principal
 from ottla.zookeeper.writing import registration
 
 from .brokers import FOREVER_MS, Life, Machines, World, address_of

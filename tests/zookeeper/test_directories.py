@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from simulation.disk import Mount
+from simulation.loop import Process
 
 from ottla.metadata.image import NO_LEADER
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.topics import PartitionState, decode_state
-from ottla.sim.disk import Mount
-from ottla.sim.loop import Process
 
 from .brokers import Life, Machines, World
 from .test_three_brokers import Cluster, create, produce

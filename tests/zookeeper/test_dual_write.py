@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from simulation.zookeeper import SimZooKeeper
 
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import KafkaError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
@@ -14,8 +15,7 @@ from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.migration import decode_migration
 from ottla.protocol.znodes.operations import Operation, SetData
 from ottla.protocol.znodes.session import Code, Done, ZooKeeperError
-from ottla.sim.zookeeper import SimZooKeeper
-from ottla.zookeeper.claims import take_over
+from ottla.zookeeper.controller_election import take_over
 from ottla.zookeeper.dual_write import MAX_WAITING, DualWriter
 from ottla.zookeeper.writing import MAX_STEPS, TreeWriter
 

@@ -24,7 +24,7 @@ from ottla.quorum.rpc import fetch_request
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
-from ottla.zookeeper import reign_log
+from ottla.zookeeper import term_log
 from ottla.zookeeper.log import first_offset
 
 from .nodes import Node, World
@@ -103,7 +103,7 @@ def test_one_that_missed_some_batches_goes_on_with_the_next() -> None:
 
 
 def test_one_that_missed_more_than_is_kept_takes_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reign_log, "MAX_BYTES", 500)
+    monkeypatch.setattr(term_log, "MAX_BYTES", 500)
     world = cluster(1, 2)
     before = snapshots_asked(world, 2)
     made(world, "early")
@@ -268,7 +268,7 @@ class TestWhatIsLost:
 class TestSnapshots:
     def test_one_is_taken_while_the_log_grows(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Piece by piece, and with another one begun every few topics: some are gone before they are whole."""
-        monkeypatch.setattr(reign_log, "MAX_BYTES", 1_000)
+        monkeypatch.setattr(term_log, "MAX_BYTES", 1_000)
         monkeypatch.setattr(fetcher, "MAX_FETCH_BYTES", 700)
         world = World()
         world.start(1)

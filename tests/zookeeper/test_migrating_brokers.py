@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from simulation.disk import Mount, SimDisk
+from simulation.loop import Process, SimClock
+from simulation.network import Listening
+from simulation.peer import SimPeerNetwork
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
-from ottla.common.machine import Machine
-from ottla.common.peer import Peers
+from ottla.common.platform.endpoint import Endpoint
+from ottla.common.platform.peer import Peers
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.controller.result import ControllerResult
 from ottla.metadata.image import ZkMigrationState
 from ottla.metadata.records import versioned
@@ -35,11 +39,7 @@ from ottla.protocol.znodes.operations import Create, Delete, SetData
 from ottla.protocol.znodes.topics import PartitionState, encode_state
 from ottla.quorum.format import format_directory
 from ottla.server.broker import Broker
-from ottla.sim.disk import Mount, SimDisk
-from ottla.sim.loop import Process, SimClock
-from ottla.sim.network import Listening
-from ottla.sim.peer import SimPeerNetwork
-from ottla.storage.names import METADATA_DIR
+from ottla.storage.files.names import METADATA_DIR
 from ottla.zookeeper.reading import read_cluster
 
 from .brokers import World, address_of
@@ -80,7 +80,7 @@ class Quorum:
             }
         )
         peers = SimPeerNetwork(world.network, process, HOST)
-        machine = Machine(mount, SimClock(world.loop), world.rng.fork("controller"), process, process)
+        machine = NodeRuntime(mount, SimClock(world.loop), world.rng.fork("controller"), process, process)
         self.broker = Broker(config, machine, MetricsRegistry(), peers=Peers(peers, peers))
         self.broker.open([endpoint])
         world.network.listen((HOST, PORT), Listening(process, self.broker.controller_dispatcher, endpoint.listener))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from simulation.disk import Mount
 
-from ottla.common.ids import uuid_from_string
+from ottla.common.kafka.ids import uuid_from_string
 from ottla.metadata.image import NO_LEADER, ZkMigrationState
 from ottla.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from ottla.sim.disk import Mount
 
 from .brokers import Life, World
 from .test_directories import BOTH, held

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.controller.migration_copy import COPIED_AT_ONCE, controller_awaited, found_in
 from ottla.controller.result import ControllerResult
 from ottla.metadata.records import versioned
@@ -269,7 +269,7 @@ class TestLargeTrees:
             image = large.quorum.image
             if image.zk_migration_state is PRE:
                 partial.add(image.partition_count())
-                assert not image.has_the_tree
+                assert not image.zk_migration_complete
             return image.zk_migration_state is MIGRATION
 
         large.world.until(is_migrated, 200)

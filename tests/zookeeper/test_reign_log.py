@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from simulation.loop import SimClock, SimLoop
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.metadata.delta import MetadataDelta
@@ -18,11 +19,10 @@ from ottla.quorum.replay import batch_content
 from ottla.quorum.rpc import fetch_request, snapshot_request
 from ottla.quorum.snapshot_file import SnapshotId, read_snapshot
 from ottla.record.batch import iter_batches
-from ottla.sim.loop import SimClock, SimLoop
-from ottla.zookeeper import reign_log
+from ottla.zookeeper import term_log
 from ottla.zookeeper.log import first_offset
-from ottla.zookeeper.reign_log import ReignLog
-from ottla.zookeeper.service import ReignService
+from ottla.zookeeper.term_log import ControllerTermLog
+from ottla.zookeeper.term_server import TermLogServer
 
 EPOCH = 3
 CLUSTER = "c" * 22
@@ -35,9 +35,9 @@ class Reign:
     def __init__(self, settings: int = 1, *, followed: bool = True) -> None:
         self.loop = SimLoop()
         self.image = image_with(EMPTY_IMAGE, [setting(number) for number in range(settings)], first_offset(EPOCH))
-        self.log = ReignLog(self.image, SimClock(self.loop), self.loop)
+        self.log = ControllerTermLog(self.image, SimClock(self.loop), self.loop)
         self.leader = LeaderAndEpoch(1, EPOCH)
-        self.service = ReignService(CLUSTER, lambda: self.leader, self.loop)
+        self.service = TermLogServer(CLUSTER, lambda: self.leader, self.loop)
         self.service.begin(self.log)
         self.answers: list[Any] = []
         if followed:
@@ -219,7 +219,7 @@ class TestGrowth:
         assert reign.fetch(place.end_offset).records
 
     def test_what_is_kept_has_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reign_log, "MAX_BYTES", 1_000)
+        monkeypatch.setattr(term_log, "MAX_BYTES", 1_000)
         reign = Reign()
         for number in range(200):
             reign.write(setting(number % 7, str(number)))
@@ -241,7 +241,7 @@ class TestGrowth:
     def test_the_snapshot_before_the_newest_is_there_for_who_fetches_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         reign = Reign()
         first = OffsetAndEpoch(START, EPOCH)
-        monkeypatch.setattr(reign_log, "MAX_BYTES", 1)
+        monkeypatch.setattr(term_log, "MAX_BYTES", 1)
         reign.write(setting(1))
         assert reign.fetch(0, last=0).snapshot_id.end_offset == START + 1
         assert reign.snapshot(first).error_code == 0

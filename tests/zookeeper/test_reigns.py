@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from simulation.rng import SimRng
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.features import handle_update_features
@@ -23,8 +24,7 @@ from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeat
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Create, Delete, SetData
 from ottla.protocol.znodes.topics import encode_partitions, encode_reassignment
-from ottla.sim.rng import SimRng
-from ottla.zookeeper.claims import claim_controller
+from ottla.zookeeper.controller_election import claim_controller
 from ottla.zookeeper.log import first_offset
 
 from .nodes import TIMEOUT_MS, Node, World

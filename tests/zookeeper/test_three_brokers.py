@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.server.harness import Connection
 
-from ottla.common.internal_topics import TRANSACTION_STATE_TOPIC
+from ottla.common.kafka.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from simulation.zookeeper import SimZooKeeper
 
-from ottla.common.endpoint import Endpoint
 from ottla.common.errors import InvariantError
+from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.image import BrokerImage, MetadataImage, VersionRange
 from ottla.protocol.messages.metadata_records import (
     PartitionChangeRecord,
@@ -20,7 +21,6 @@ from ottla.protocol.messages.metadata_records import (
 )
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import decode_broker
-from ottla.sim.zookeeper import SimZooKeeper
 from ottla.zookeeper.writing import registration
 
 from .world import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import KafkaError
-from ottla.common.peer import Address, PeerDone
+from ottla.common.platform.disk import Buffer
+from ottla.common.platform.peer import Address, PeerDone
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
 from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.registry import API, ApiKey

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from ottla.common.config_def import ConfigResourceType
+from simulation.zookeeper import SimZooKeeper
+
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.messages.metadata_records import (
@@ -23,7 +25,6 @@ from ottla.protocol.messages.metadata_records import (
 )
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Check, Create, Operation, Znode
-from ottla.sim.zookeeper import SimZooKeeper
 from ottla.zookeeper.batches import Group, batches
 from ottla.zookeeper.reading import Cluster, read_cluster
 from ottla.zookeeper.writing import TreeWriter

@@ -11,7 +11,7 @@ from cpython.object cimport PyObject, PyTypeObject, Py_TYPE
 
 from ottla.api._messages_py import failure_of, parts_of, restored, tell, wait_for
 from ottla.api.records import RecordMetadata
-from ottla.client.rdkafka import headers_of
+from ottla.client.librdkafka.rdkafka import headers_of
 from ottla.common.errors import KafkaError
 
 ctypedef object (*Getter)(object message, PyObject* nothing)

@@ -16,8 +16,8 @@ from typing import Any, Generic
 
 from ottla.api.errors import library_error
 from ottla.api.records import RK, RV, RecordMetadata
-from ottla.client.rdkafka import headers_of
-from ottla.client.time_limit import require_seconds
+from ottla.client.librdkafka.rdkafka import headers_of
+from ottla.client.wire.time_limit import require_seconds
 from ottla.common.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)

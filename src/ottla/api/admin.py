@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from ottla.api.settings import Config
 from ottla.api.tool_client import ToolClient
-from ottla.client.model import (
+from ottla.client.wire.model import (
     ClusterInfo,
     CommittedOffset,
     ConfigEntry,

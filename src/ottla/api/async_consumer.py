@@ -23,8 +23,8 @@ from ottla.api.interceptors import ConsumerInterceptor
 from ottla.api.messages import Record
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config
-from ottla.client.model import Position
-from ottla.client.time_limit import require_seconds
+from ottla.client.wire.model import Position
+from ottla.client.wire.time_limit import require_seconds
 
 
 class AsyncConsumer(Generic[RK, RV]):

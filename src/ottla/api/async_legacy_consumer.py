@@ -24,9 +24,9 @@ from ottla.api.legacy_consumer import LegacyConsumer
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config
 from ottla.api.topic_filter import TopicFilter
-from ottla.client.consumer import ConsumedRecord
 from ottla.client.legacy.assignment import ConsumerThread
 from ottla.client.legacy.streams import Stream
+from ottla.client.librdkafka.consumer import ConsumedRecord
 
 
 class AsyncLegacyStream(Generic[RK, RV]):

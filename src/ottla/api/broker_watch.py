@@ -15,10 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from ottla.client.worker import Worker
-from ottla.client.zookeeper_access import ZooKeeperAccess
-from ottla.client.zookeeper_brokers import BrokerSearch
-from ottla.client.zookeeper_session import session_below
+from ottla.client.librdkafka.worker import Worker
+from ottla.client.zookeeper.zookeeper_access import ZooKeeperAccess
+from ottla.client.zookeeper.zookeeper_brokers import BrokerSearch
+from ottla.client.zookeeper.zookeeper_session import session_below
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.session import ZooKeeperError

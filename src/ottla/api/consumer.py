@@ -32,9 +32,9 @@ from ottla.api.messages import Record, records_of
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config, read_settings
 from ottla.api.topic_filter import TopicFilter
-from ottla.client.model import Position
-from ottla.client.rdkafka import leave_group, require_text
-from ottla.client.time_limit import require_seconds
+from ottla.client.librdkafka.rdkafka import leave_group, require_text
+from ottla.client.wire.model import Position
+from ottla.client.wire.time_limit import require_seconds
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)

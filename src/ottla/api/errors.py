@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ottla.client.connection import BrokerUnreachable
-from ottla.client.rdkafka import kafka_error
+from ottla.client.librdkafka.rdkafka import kafka_error
+from ottla.client.wire.connection import BrokerUnreachable
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
 
 _LOCAL = {

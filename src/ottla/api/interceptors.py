@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from ottla.api.messages import Delivery, Record
 from ottla.api.records import ProducerRecord
-from ottla.client.model import Position
+from ottla.client.wire.model import Position
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -22,17 +22,17 @@ from ottla.api.errors import ClientClosed, UndecodableRecord, one_family
 from ottla.api.records import RK, RV, Deserializer
 from ottla.api.settings import Config, as_texts
 from ottla.api.topic_filter import TopicFilter
-from ottla.client.consumer import ConsumedRecord
 from ottla.client.legacy.assignment import ConsumerThread
 from ottla.client.legacy.consumer import Hooks, LegacyReader, ReaderSettings
 from ottla.client.legacy.offsets import offset_places
 from ottla.client.legacy.streams import Stream
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from ottla.client.zookeeper_access import CLIENT_PROPERTIES, access_of_client
-from ottla.client.zookeeper_session import session_below
-from ottla.common.config_keys_zookeeper import SSL_PREFIX
+from ottla.client.librdkafka.consumer import ConsumedRecord
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.client.zookeeper.zookeeper_access import CLIENT_PROPERTIES, access_of_client
+from ottla.client.zookeeper.zookeeper_session import session_below
+from ottla.common.config.config_keys_zookeeper import SSL_PREFIX
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.files import read_file
+from ottla.common.platform.files import read_file
 from ottla.protocol.znodes.consumers import BLACK_LIST, MAX_STREAMS, STATIC, WHITE_LIST
 
 _NUMBERS = {

@@ -1,6 +1,6 @@
 """Who chooses the partition of a record: Kafka's hash of its key, chance, one partition for a while, or a function.
 
-The hash is Apache Kafka's own (`ottla.common.key_hash`), so that all clients agree where a key lives.
+The hash is Apache Kafka's own (`ottla.common.kafka.key_hash`), so that all clients agree where a key lives.
 """
 
 from __future__ import annotations

@@ -36,11 +36,11 @@ from ottla.api.partitioners import BY_NAME, Partitioner, Sticky
 from ottla.api.records import Bytes, Headers, K, ProducerRecord, Serializer, V
 from ottla.api.settings import Config, Settings, ZooKeeperServers, read_servers, read_settings
 from ottla.api.transaction import Transaction, Transactions
-from ottla.client.rdkafka import library_timestamp, require_headers, require_text
-from ottla.client.time_limit import require_seconds
-from ottla.client.zookeeper_access import access_of_client
+from ottla.client.librdkafka.rdkafka import library_timestamp, require_headers, require_text
+from ottla.client.wire.time_limit import require_seconds
+from ottla.client.zookeeper.zookeeper_access import access_of_client
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.files import read_file
+from ottla.common.platform.files import read_file
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ottla.api.errors import one_family
-from ottla.client.connection import library_servers
-from ottla.client.producer import SILENT
-from ottla.client.security import PROPERTIES, ClientSecurity, parse_security
-from ottla.client.zookeeper_access import CLIENT_PROPERTIES
+from ottla.client.librdkafka.producer import SILENT
+from ottla.client.wire.connection import library_servers
+from ottla.client.wire.security import PROPERTIES, ClientSecurity, parse_security
+from ottla.client.zookeeper.zookeeper_access import CLIENT_PROPERTIES
 from ottla.common.errors import ErrorCode, KafkaError
 
 Config = Mapping[str, object]

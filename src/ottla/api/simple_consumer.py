@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from ottla.api.settings import Config
 from ottla.api.tool_client import ToolClient
-from ottla.client.cluster import DEFAULT_FETCH_BYTES
-from ottla.client.consumer import ConsumedRecord, read_batches
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, FetchResult, Position
+from ottla.client.admin.cluster import DEFAULT_FETCH_BYTES
+from ottla.client.librdkafka.consumer import ConsumedRecord, read_batches
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, FetchResult, Position
 from ottla.common.errors import ErrorCode, KafkaError
 
 READ_UNCOMMITTED = "read_uncommitted"

@@ -11,7 +11,7 @@ from typing import Self
 from ottla.api.errors import ClientClosed, one_family
 from ottla.api.forks import ended_in_children
 from ottla.api.settings import Config, read_tool_settings
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 
 
 class ToolClient:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ottla.common.internal_topics import INTERNAL_TOPICS
+from ottla.common.kafka.internal_topics import INTERNAL_TOPICS
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
 from ottla.api.errors import TransactionAborted, library_error
-from ottla.client.model import Position
-from ottla.client.transaction_calls import ProducerHung, TransactionCalls
-from ottla.client.transactional_producer import ProducerFenced
+from ottla.client.librdkafka.transaction_calls import ProducerHung, TransactionCalls
+from ottla.client.librdkafka.transactional_producer import ProducerFenced
+from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
 
 ABORT_LIMIT_S = 5.0

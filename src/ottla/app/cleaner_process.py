@@ -15,9 +15,9 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe
 from typing import Protocol
 
-from ottla.common.clock import BlockingPool
-from ottla.storage.cleaner.cleaning import CleanedGroup
-from ottla.storage.cleaner.worker import CleaningTask, RoundFailure, Told
+from ottla.common.platform.clock import BlockingPool
+from ottla.storage.compaction.cleaning import CleanedGroup
+from ottla.storage.compaction.worker import CleaningTask, RoundFailure, Told
 
 _KILLED = -9
 """By `stop`, or by the kernel, which takes memory back."""
@@ -30,7 +30,7 @@ class _Loop(Protocol):
 
 
 class CleanerProcess:
-    """Implements `ottla.storage.cleaner.worker.Worker`."""
+    """Implements `ottla.storage.compaction.worker.Worker`."""
 
     __slots__ = ("_connection", "_loop", "_pool", "_process", "_stopped", "_tell")
 

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from ottla.app.disk import RealDisk
-from ottla.storage.cleaner.cleaning import CleanedGroup
-from ottla.storage.cleaner.worker import CleaningTask, run_round
+from ottla.storage.compaction.cleaning import CleanedGroup
+from ottla.storage.compaction.worker import CleaningTask, run_round
 
 NICENESS = 10
 """Added to that of the broker."""

@@ -1,7 +1,7 @@
 """The machine's clock and randomness, as the arguments that the rest of the broker takes.
 
-`SystemClock` and `SystemRng` satisfy `ottla.common.clock.Clock` and `Rng`. They keep no state. Timers are not here: an
-asyncio loop is a `Scheduler` as it is.
+`SystemClock` and `SystemRng` satisfy `ottla.common.platform.clock.Clock` and `Rng`. They keep no state. Timers are not
+here: an asyncio loop is a `Scheduler` as it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The real file system behind `ottla.common.disk.Disk`.
+"""The real file system behind `ottla.common.platform.disk.Disk`.
 
 Invariants:
 - A descriptor is opened with O_APPEND, so an append goes to the end even after a truncation by another descriptor;
@@ -20,7 +20,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 
-from ottla.common.disk import Buffer, File, FileLock
+from ottla.common.platform.disk import Buffer, File, FileLock
 
 _IOV_MAX = 1024
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -41,7 +41,7 @@ Fallocate = Callable[[int, int, int, int], int]
 
 
 class RealFile:
-    """One open file. Implements `ottla.common.disk.File`."""
+    """One open file. Implements `ottla.common.platform.disk.File`."""
 
     __slots__ = ("_can_read_nowait", "_disk", "_fd", "_path", "can_send")
 
@@ -192,7 +192,7 @@ class RealFile:
 
 
 class RealFileLock:
-    """A held lock; implements `ottla.common.disk.FileLock`."""
+    """A held lock; implements `ottla.common.platform.disk.FileLock`."""
 
     __slots__ = ("_fd",)
 
@@ -207,7 +207,7 @@ class RealFileLock:
 
 
 class RealDisk:
-    """The machine's file systems. Implements `ottla.common.disk.Disk`."""
+    """The machine's file systems. Implements `ottla.common.platform.disk.Disk`."""
 
     __slots__ = ("_cachestat", "_fallocate", "_fallocate_known")
 

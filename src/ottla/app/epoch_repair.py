@@ -18,17 +18,17 @@ import click
 from ottla.app.disk import RealDisk
 from ottla.cli.cluster import cluster
 from ottla.cli.command import json_option, print_json, print_table
-from ottla.common.disk import Disk
-from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
-from ottla.common.files import open_regular
-from ottla.common.ids import ZERO_UUID, uuid_to_string
+from ottla.common.kafka.ids import ZERO_UUID, uuid_to_string
+from ottla.common.platform.disk import Disk
+from ottla.common.platform.disk_refusal import disk_refusal
+from ottla.common.platform.files import open_regular
 from ottla.metadata.log import NO_NODE
 from ottla.quorum.election_file import decode_election_state, decode_fields, encode_fields
 from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE, list_snapshots
 from ottla.quorum.raft_types import FORGOTTEN_EPOCHS, MAX_LEADER_EPOCH
-from ottla.storage.names import LOCK_FILE, LOG_SUFFIX, META_PROPERTIES, parse_offset
-from ottla.storage.reader import SegmentDamage, iter_segment
+from ottla.storage.files.names import LOCK_FILE, LOG_SUFFIX, META_PROPERTIES, parse_offset
+from ottla.storage.repair.reader import SegmentDamage, iter_segment
 
 
 class EpochRepair(NamedTuple):

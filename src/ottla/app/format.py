@@ -23,22 +23,22 @@ from ottla.app.local_cluster import (
 )
 from ottla.app.scram_users import scram_record
 from ottla.app.settings import read_settings
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.clock import Clock, Rng
-from ottla.common.disk import Disk
-from ottla.common.disk_refusal import disk_refusal
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.feature_choice import first_levels
+from ottla.common.config.feature_levels import METADATA_LEVELS, METADATA_VERSION, SCRAM_CREDENTIALS
 from ottla.common.errors import OperatorError
-from ottla.common.feature_choice import first_levels
-from ottla.common.feature_levels import METADATA_LEVELS, METADATA_VERSION, SCRAM_CREDENTIALS
-from ottla.common.ids import uuid_from_string
+from ottla.common.kafka.ids import uuid_from_string
+from ottla.common.platform.clock import Clock, Rng
+from ottla.common.platform.disk import Disk
+from ottla.common.platform.disk_refusal import disk_refusal
 from ottla.controller.features import bootstrap_records
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.quorum.format import format_directory, parse_initial_controllers, refuse_formatted
 from ottla.quorum.metadata_log import DIRECTORY, QUORUM_STATE
 from ottla.quorum.raft_types import ReplicaKey, Voter
-from ottla.storage.directories import make_durably, require_unused, shown
-from ottla.storage.meta_properties import MetaProperties, load_or_create, random_id, read_meta_properties
-from ottla.storage.names import META_PROPERTIES, STRAY_DIR_SUFFIX, parse_stray_dir
+from ottla.storage.files.directories import make_durably, require_unused, shown
+from ottla.storage.files.meta_properties import MetaProperties, load_or_create, random_id, read_meta_properties
+from ottla.storage.files.names import META_PROPERTIES, STRAY_DIR_SUFFIX, parse_stray_dir
 
 _ID_NAMES = {"cluster_id": "cluster.id", "node_id": "node.id", "directory_id": "directory.id"}
 

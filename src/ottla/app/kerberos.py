@@ -9,8 +9,8 @@ Left out: to say how long a KDC is waited for, which is krb5.conf's (`kdc_timeou
 from __future__ import annotations
 
 from ottla.app.renewal import MIN_PAUSE_S, Backoff, Renewal
-from ottla.client.time_limit import within
-from ottla.common.machine import Machine
+from ottla.client.wire.time_limit import within
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.net.peer import Begun
 from ottla.security.sasl.kerberos import GssapiClient
 from ottla.security.sasl.kerberos_login import KerberosLogin
@@ -25,7 +25,7 @@ FIRST_BACKOFF_MS = 1000
 class NodeTickets:
     """Belongs to the loop."""
 
-    def __init__(self, login: KerberosLogin, initiator: Initiator, window: RefreshWindow, machine: Machine) -> None:
+    def __init__(self, login: KerberosLogin, initiator: Initiator, window: RefreshWindow, machine: NodeRuntime) -> None:
         """`initiator` takes the tickets of `login`, in threads of the machine's pool, which may wait.
 
         Waits for the first one. Raises OperatorError.

@@ -22,13 +22,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.app.ports import HOST, free_ports
-from ottla.common.clock import Rng
-from ottla.common.disk import Disk
 from ottla.common.errors import DAMAGED_JSON, OperatorError
-from ottla.common.ids import uuid_from_string
-from ottla.storage.directories import partition_directories, require_unused, shown
-from ottla.storage.meta_properties import random_id
-from ottla.storage.names import META_PROPERTIES
+from ottla.common.kafka.ids import uuid_from_string
+from ottla.common.platform.clock import Rng
+from ottla.common.platform.disk import Disk
+from ottla.storage.files.directories import partition_directories, require_unused, shown
+from ottla.storage.files.meta_properties import random_id
+from ottla.storage.files.names import META_PROPERTIES
 
 PLAN_FILE = "cluster.json"
 PLAN_VERSION = 1

@@ -1,8 +1,8 @@
 """`ottla log cleaner`: how far the compacted logs of a data directory are cleaned, when that was, and what comes next.
 
-Told by files alone: segments, the cleaner's checkpoint, and what its broker told last (`storage.cleaner.report`), which
-is seconds old while that runs. Dirty and clean bytes are counted by whole segments, as the cleaner counts them, which
-begins behind deleted records; the active segment is neither.
+Told by files alone: segments, the cleaner's checkpoint, and what its broker told last
+(`storage.directory.cleaner_report`), which is seconds old while that runs. Dirty and clean bytes are counted by whole
+segments, as the cleaner counts them, which begins behind deleted records; the active segment is neither.
 
 Left out: compacted logs that were never cleaned of a directory that no broker with a cleaner has served, since only the
 metadata log says that they are compacted.
@@ -20,14 +20,14 @@ from ottla.app.disk import RealDisk
 from ottla.app.log_restore import log
 from ottla.cli.command import json_option, print_json, print_table
 from ottla.cli.record_format import format_time
-from ottla.common.disk import Disk
-from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import OperatorError
-from ottla.storage.checkpoints import CheckpointCorruption, read_offsets
-from ottla.storage.cleaner.log_cleaner import PassReport
-from ottla.storage.cleaner.report import UNCLEANABLE, LogReport, parse_report
-from ottla.storage.directories import partition_directories
-from ottla.storage.names import (
+from ottla.common.platform.disk import Disk
+from ottla.common.platform.disk_refusal import disk_refusal
+from ottla.storage.directory.cleaner_report import UNCLEANABLE, LogReport, parse_report
+from ottla.storage.directory.log_cleaner import PassReport
+from ottla.storage.files.checkpoints import CheckpointCorruption, read_offsets
+from ottla.storage.files.directories import partition_directories
+from ottla.storage.files.names import (
     CLEANER_OFFSET_CHECKPOINT,
     CLEANER_REPORT_FILE,
     LOG_START_OFFSET_CHECKPOINT,

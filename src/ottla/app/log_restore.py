@@ -18,11 +18,11 @@ import click
 from ottla.app.disk import RealDisk
 from ottla.cli.command import json_option, print_json, print_table
 from ottla.cli.log import log as log  # the group, for who adds to it
-from ottla.common.disk import Disk
-from ottla.common.disk_refusal import disk_refusal
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.storage.directories import shown
-from ottla.storage.names import LOCK_FILE, STRAY_DIR_SUFFIX, is_cut_short, parse_stray_dir
+from ottla.common.platform.disk import Disk
+from ottla.common.platform.disk_refusal import disk_refusal
+from ottla.storage.files.directories import shown
+from ottla.storage.files.names import LOCK_FILE, STRAY_DIR_SUFFIX, is_cut_short, parse_stray_dir
 
 
 class Stray(NamedTuple):

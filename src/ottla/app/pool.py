@@ -28,7 +28,8 @@ class _Loop(Protocol):
 
 
 class ThreadPool:
-    """Implements `ottla.common.clock.BlockingPool` for one event loop. `submit` and `close` belong to the loop."""
+    """Implements `ottla.common.platform.clock.BlockingPool` for one event loop. `submit` and `close` belong to the
+    loop."""
 
     __slots__ = ("_closed", "_idle", "_loop", "_max_threads", "_queue", "_threads")
 

@@ -28,15 +28,15 @@ from ottla.app.ending import stopping_signals
 from ottla.app.pool import ThreadPool
 from ottla.app.process_metrics import register_process_metrics
 from ottla.app.tls import tls_of_listeners
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.config_keys_zookeeper import ZOOKEEPER_CONNECT
-from ottla.common.disk_refusal import disk_refusal
-from ottla.common.endpoint import Endpoint, peer_host
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.config_keys_zookeeper import ZOOKEEPER_CONNECT
+from ottla.common.config.ip_overrides import parse_ip_overrides
 from ottla.common.errors import InvariantError, OperatorError
-from ottla.common.files import read_file
-from ottla.common.ip_overrides import parse_ip_overrides
-from ottla.common.machine import Machine
-from ottla.common.peer import Peers
+from ottla.common.platform.disk_refusal import disk_refusal
+from ottla.common.platform.endpoint import Endpoint, peer_host
+from ottla.common.platform.files import read_file
+from ottla.common.platform.peer import Peers
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net import congestion
 from ottla.net.connection_set import ConnectionLimits, ConnectionSet
@@ -45,15 +45,15 @@ from ottla.net.metrics_endpoint import MetricsEndpoint
 from ottla.net.wire import Wire
 from ottla.record.walk import IMPLEMENTATION
 from ottla.server.broker import Broker
-from ottla.storage.cleaner.worker import Worker
-from ottla.storage.log_manager import DEFAULT_OPEN_FILES
+from ottla.storage.compaction.worker import Worker
+from ottla.storage.directory.log_manager import DEFAULT_OPEN_FILES
 
 if TYPE_CHECKING:
     from ottla.app.sasl import SaslOfListeners
-    from ottla.client.zookeeper_session import KazooSession
-    from ottla.common.delegation_token import DelegationToken
-    from ottla.common.ids import Uuid
-    from ottla.net.tls import TlsRoom
+    from ottla.client.zookeeper.zookeeper_session import KazooSession
+    from ottla.common.kafka.delegation_token import DelegationToken
+    from ottla.common.kafka.ids import Uuid
+    from ottla.net.tls import TlsHandshakeLimiter
     from ottla.security.listener_tls import ListenerTls
     from ottla.security.sasl.credentials import ScramCredential, ScramMechanism
 
@@ -145,7 +145,7 @@ class BrokerProcess:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         pool = ThreadPool(loop)
-        machine = Machine(self._disk, SystemClock(), SystemRng(), loop, pool)
+        machine = NodeRuntime(self._disk, SystemClock(), SystemRng(), loop, pool)
         self._tls = tls_of_listeners(self._config, serves_metrics=self._metrics_port is not None)
         self._sasl = self._make_sasl(machine)
         peers = self._peers(loop)
@@ -233,15 +233,17 @@ class BrokerProcess:
     def _zookeeper_session(self, loop: asyncio.AbstractEventLoop, pool: ThreadPool) -> KazooSession | None:
         if not (self._config.on_zookeeper or self._config.leads_migration):
             return None
-        from ottla.client.zookeeper_access import zookeeper_access  # here, since a node with a quorum needs none
-        from ottla.client.zookeeper_session import KazooSession
+        from ottla.client.zookeeper.zookeeper_access import (
+            zookeeper_access,  # here, since a node with a quorum needs none
+        )
+        from ottla.client.zookeeper.zookeeper_session import KazooSession
 
         connect = self._config.get_str(ZOOKEEPER_CONNECT) or ""
         timeout_ms = self._config.get_int("zookeeper.session.timeout.ms")
         access = zookeeper_access(self._config.get, os.environ, read_file)
         return KazooSession(connect, timeout_ms, post=loop.call_soon_threadsafe, pool=pool, access=access)
 
-    def _make_sasl(self, machine: Machine) -> SaslOfListeners | None:
+    def _make_sasl(self, machine: NodeRuntime) -> SaslOfListeners | None:
         if not any(listener.authenticates for listener in self._config.spoken_listeners):
             return None
         from ottla.app.sasl import SaslOfListeners  # here, since most brokers ask nobody who he is
@@ -320,7 +322,7 @@ class BrokerProcess:
         return Bound(listening, Endpoint(info.name, info.security_protocol, host if "%" in host else address, port))
 
     async def _serve_metrics(self, bound: Bound, broker: Broker, connections: ConnectionSet) -> MetricsEndpoint:
-        from ottla.server.http_access import HttpAccess  # here, since most brokers serve none
+        from ottla.server.requests.http_access import HttpAccess  # here, since most brokers serve none
 
         access = HttpAccess(broker.authorizer, self._metrics_token)
         encrypt = None
@@ -366,10 +368,10 @@ class BrokerProcess:
 
         return partial(TlsWire, tls=tls, room=self._tls_room(connections))
 
-    def _tls_room(self, connections: ConnectionSet) -> TlsRoom:
-        from ottla.net.tls import TlsRoom
+    def _tls_room(self, connections: ConnectionSet) -> TlsHandshakeLimiter:
+        from ottla.net.tls import TlsHandshakeLimiter
 
-        return TlsRoom(connections.scratch.view, connections.metrics.failed_authentications)
+        return TlsHandshakeLimiter(connections.scratch.view, connections.metrics.failed_authentications)
 
     def _announce(self, broker: Broker, bound: list[Bound], metrics: Bound | None) -> None:
         """Log that the broker is ready, and write the ready file."""

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from ottla.common.clock import Clock, TimerHandle
 from ottla.common.errors import OperatorError
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.machine import Machine
+from ottla.common.platform.clock import Clock, TimerHandle
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.security.sasl.refresh import RefreshWindow
 from ottla.security.sasl.token_source import ends_of
 
@@ -35,7 +35,7 @@ class Renewal(Generic[T]):
     """Asks for something as long as the node lives."""
 
     def __init__(
-        self, what: str, ask: Callable[[], T], use: Callable[[T], float], backoff: Backoff, machine: Machine
+        self, what: str, ask: Callable[[], T], use: Callable[[T], float], backoff: Backoff, machine: NodeRuntime
     ) -> None:
         """`what` names it in the log; `ask` blocks; `use` takes what came and returns in how many seconds to ask again.
 
@@ -83,7 +83,7 @@ class IssuedToken:
     """The token by which this node says to others who it is, asked for again before it ends."""
 
     def __init__(
-        self, what: str, ask: Callable[[], str], window: RefreshWindow, backoff: Backoff, machine: Machine
+        self, what: str, ask: Callable[[], str], window: RefreshWindow, backoff: Backoff, machine: NodeRuntime
     ) -> None:
         """`ask` is called at once. Raises OperatorError."""
         self._clock: Clock = machine.clock

@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping
 from ssl import SSLContext
 
 from ottla.app.renewal import Backoff, IssuedToken, Renewal
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.channel import Dispatcher
-from ottla.common.clock import BlockingPool
-from ottla.common.config_keys_tokens import token_secret
-from ottla.common.delegation_token import DelegationToken
-from ottla.common.endpoint import ListenerInfo
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.config_keys_tokens import token_secret
+from ottla.common.config.listener_configs import of_listener
 from ottla.common.errors import OperatorError
-from ottla.common.files import read_file
-from ottla.common.listener_configs import of_listener
-from ottla.common.machine import Machine
+from ottla.common.kafka.delegation_token import DelegationToken
+from ottla.common.platform.channel import Dispatcher
+from ottla.common.platform.clock import BlockingPool
+from ottla.common.platform.endpoint import ListenerInfo
+from ottla.common.platform.files import read_file
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.peer import Begun, Login, at_once
 from ottla.security.sasl.credentials import BY_NAME, ScramCredential, ScramMechanism
@@ -32,8 +32,8 @@ from ottla.security.sasl.refresh import RefreshWindow
 from ottla.security.sasl.scram import ScramClient, ScramServer
 from ottla.security.sasl.session import MechanismOffer
 from ottla.security.sasl.tokens import TokenLogins
-from ottla.server.authentication import AuthenticationMetrics, ListenerAuthentication
-from ottla.server.pool_share import PoolShare
+from ottla.server.requests.authentication import AuthenticationMetrics, ListenerAuthentication
+from ottla.server.requests.pool_share import PoolShare
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class SaslOfListeners:
     def __init__(
         self,
         config: BrokerConfig,
-        machine: Machine,
+        machine: NodeRuntime,
         find: FindCredential,
         find_token: Callable[[str], DelegationToken | None],
         salt_key: Callable[[], bytes],
@@ -174,7 +174,7 @@ class SaslOfListeners:
         """What asks an issuer for a token, and blocks."""
         from urllib.request import HTTPSHandler
 
-        from ottla.common.https import fetch, is_private
+        from ottla.common.platform.https import fetch, is_private
         from ottla.security.sasl.token_source import (
             MAX_ANSWER_BYTES,
             credentials,
@@ -333,7 +333,7 @@ def read_key_set(url: str, tls: SSLContext | None = None) -> bytes:
     """What is behind the URL, by whom `tls` trusts, or the system; blocks. Raises OperatorError."""
     from urllib.request import HTTPSHandler
 
-    from ottla.common.https import fetch
+    from ottla.common.platform.https import fetch
     from ottla.security.sasl.token_source import path_of
 
     path = path_of(url)

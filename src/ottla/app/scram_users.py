@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from base64 import b64decode
 
-from ottla.common.clock import Rng
 from ottla.common.errors import OperatorError
+from ottla.common.platform.clock import Rng
 from ottla.metadata.snapshot import scram_credential_record
 from ottla.protocol.messages.metadata_records import UserScramCredentialRecord
 from ottla.security.sasl.credentials import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from ottla.common.config.properties import load_properties
 from ottla.common.errors import OperatorError
-from ottla.common.properties import load_properties
-from ottla.storage.log_manager import EVERY_DIRECTORY
+from ottla.storage.directory.log_manager import EVERY_DIRECTORY
 
 DEFAULT_DATA_DIR = "./ottla-data"
 

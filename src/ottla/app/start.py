@@ -20,13 +20,13 @@ from ottla.app.local_cluster import check_base_settings, plan_cluster, refuse_di
 from ottla.app.logging import configure_logging, write_audit_log
 from ottla.app.process import EXIT_INTERRUPTED, BrokerProcess
 from ottla.app.settings import cluster_directory, read_settings
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.disk_refusal import disk_refusal
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.ignored_settings import read_ignored
+from ottla.common.config.properties import load_properties
 from ottla.common.errors import OperatorError
-from ottla.common.files import read_file
-from ottla.common.ignored_settings import read_ignored
-from ottla.common.properties import load_properties
-from ottla.storage.names import LOCK_FILE
+from ottla.common.platform.disk_refusal import disk_refusal
+from ottla.common.platform.files import read_file
+from ottla.storage.files.names import LOCK_FILE
 
 logger = logging.getLogger(__name__)
 

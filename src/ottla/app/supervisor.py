@@ -26,8 +26,8 @@ from ottla.app.clock import SystemClock
 from ottla.app.disk import RealDisk
 from ottla.app.ending import stopping_signals
 from ottla.app.local_cluster import LocalBroker, LocalCluster
+from ottla.common.config.properties import format_properties
 from ottla.common.errors import OperatorError
-from ottla.common.properties import format_properties
 
 logger = logging.getLogger(__name__)
 

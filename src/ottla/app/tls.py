@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.files import read_file
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.platform.files import read_file
 
 if TYPE_CHECKING:
     from ottla.security.listener_tls import ListenerTls

@@ -24,8 +24,8 @@ from ottla.cli.command import (
     print_json,
     print_table,
 )
-from ottla.client.acls import AclFilter
-from ottla.common.acl import CLUSTER_NAME, WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.client.admin.acls import AclFilter
+from ottla.common.kafka.acl import CLUSTER_NAME, WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
 
 F = TypeVar("F", bound=Callable[..., Any])
 Resource = tuple[ResourceType, str]

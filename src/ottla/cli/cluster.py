@@ -30,14 +30,21 @@ from ottla.cli.command import (
 from ottla.cli.features import features
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.voters import voters
-from ottla.client.cluster import Cluster
-from ottla.client.model import ConfigOperation, PartitionInfo, Position, QuorumInfo, QuorumReplicaInfo, ResourceType
-from ottla.client.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
-from ottla.common.config_def import MAX_LONG
-from ottla.common.endpoint import format_address
+from ottla.client.admin.cluster import Cluster
+from ottla.client.admin.reassignment import Plan, evacuation, throttled_replicas, with_replication_factor
+from ottla.client.wire.model import (
+    ConfigOperation,
+    PartitionInfo,
+    Position,
+    QuorumInfo,
+    QuorumReplicaInfo,
+    ResourceType,
+)
+from ottla.common.config.config_def import MAX_LONG
 from ottla.common.errors import DAMAGED_JSON, KafkaError, OperatorError
-from ottla.common.files import read_file, within
-from ottla.common.ids import uuid_to_string
+from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.platform.endpoint import format_address
+from ottla.common.platform.files import read_file, within
 
 POLL_S = 0.5
 MAX_CAUSES = 20

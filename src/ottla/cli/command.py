@@ -20,14 +20,14 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from ottla.client.cluster import Cluster
-from ottla.client.profiles import DEFAULT, default_profile, profile_names, read_profile
-from ottla.client.security import OPTION, PLAINTEXT, ClientSecurity, parse_security
-from ottla.common.config_def import MAX_INT
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.profiles import DEFAULT, default_profile, profile_names, read_profile
+from ottla.client.wire.security import OPTION, PLAINTEXT, ClientSecurity, parse_security
+from ottla.common.config.config_def import MAX_INT
+from ottla.common.config.properties import load_properties
 from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import OttlaError
-from ottla.common.ids import MIN_NODE_ID
-from ottla.common.properties import load_properties
+from ottla.common.kafka.ids import MIN_NODE_ID
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 CLIENT_ID = "ottla-cli"

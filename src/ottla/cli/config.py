@@ -17,9 +17,9 @@ from ottla.cli.command import (
 )
 from ottla.cli.ignored_settings import write_ignored
 from ottla.cli.settings import known_settings, names_explained
-from ottla.client.model import ConfigOperation, ResourceType
+from ottla.client.wire.model import ConfigOperation, ResourceType
+from ottla.common.config.ignored_settings import read_ignored
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ignored_settings import read_ignored
 from ottla.common.suggestion import did_you_mean
 
 RESOURCE = click.Choice(["topic", "broker", "group"])

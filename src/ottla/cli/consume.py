@@ -23,10 +23,10 @@ from ottla.cli.command import (
 )
 from ottla.cli.record_format import FIELDS, make_formatter
 from ottla.cli.times import Seconds, parse_timestamp
-from ottla.client.cluster import Cluster
-from ottla.client.consumer import RecordConsumer
-from ottla.client.group_consumer import GroupConsumer
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.consumer import RecordConsumer
+from ottla.client.librdkafka.group_consumer import GroupConsumer
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position
 from ottla.common.errors import ErrorCode, KafkaError
 
 

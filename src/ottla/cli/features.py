@@ -20,10 +20,10 @@ from ottla.cli.command import (
     print_table,
     settings_option,
 )
-from ottla.client.model import FeatureUpdate, UpgradeType
+from ottla.client.wire.model import FeatureUpdate, UpgradeType
+from ottla.common.config.feature_choice import metadata_level_named, parse_levels
+from ottla.common.config.feature_levels import FEATURE_LEVELS, METADATA_LEVELS, METADATA_VERSION, release_features
 from ottla.common.errors import OperatorError
-from ottla.common.feature_choice import metadata_level_named, parse_levels
-from ottla.common.feature_levels import FEATURE_LEVELS, METADATA_LEVELS, METADATA_VERSION, release_features
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -22,17 +22,17 @@ from ottla.cli.command import (
 from ottla.cli.offset_reset import OffsetReset, Target
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.times import parse_duration, parse_timestamp
-from ottla.client.cluster import Cluster
-from ottla.client.groups import group_not_found
-from ottla.client.model import (
+from ottla.client.admin.cluster import Cluster
+from ottla.client.admin.groups import group_not_found
+from ottla.client.wire.model import (
     LATEST_TIMESTAMP,
     CommittedOffset,
     GroupDescription,
     GroupMember,
     Position,
 )
-from ottla.common.endpoint import format_address
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.platform.endpoint import format_address
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,14 +1,14 @@
-"""Writes the file of `ottla config recover`, which `common.ignored_settings` reads."""
+"""Writes the file of `ottla config recover`, which `common.config.ignored_settings` reads."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 
-from ottla.common.disk_refusal import disk_refusal
+from ottla.common.config.ignored_settings import IGNORED_FILE
+from ottla.common.config.lockouts import ignorable
 from ottla.common.errors import OperatorError
-from ottla.common.ignored_settings import IGNORED_FILE
-from ottla.common.lockouts import ignorable
+from ottla.common.platform.disk_refusal import disk_refusal
 
 
 def write_ignored(directory: str, names: Iterable[str]) -> frozenset[str]:

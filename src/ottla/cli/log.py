@@ -22,11 +22,11 @@ from ottla.cli.log_scrub import scrub
 from ottla.cli.record_format import format_time, json_bytes
 from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
-from ottla.common.files import open_regular
-from ottla.common.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.common.platform.files import open_regular
 from ottla.record.batch import LOG_APPEND_TIME, MAGIC_V2, BatchView, Record
 from ottla.record.control import control_record_type
-from ottla.storage.reader import (
+from ottla.storage.repair.reader import (
     SegmentDamage,
     StoredBatch,
     base_offset_of,

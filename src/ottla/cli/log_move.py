@@ -22,8 +22,8 @@ from ottla.cli.command import (
     print_table,
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
-from ottla.client.cluster import Cluster
-from ottla.client.model import LogDirectory, Position
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import LogDirectory, Position
 from ottla.common.errors import OperatorError
 
 POLL_S = 0.5

@@ -1,6 +1,6 @@
 """`ottla log scrub`: reads every file of partitions and says what can't be right, alone and against each other.
 
-The rule is the broker's own (`storage.segment_scrub`). Nothing is changed, and no broker is asked.
+The rule is the broker's own (`storage.repair.segment_scrub`). Nothing is changed, and no broker is asked.
 
 Left out: mending.
 """
@@ -18,7 +18,7 @@ import click
 
 from ottla.cli.command import counted
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.storage.reader import (
+from ottla.storage.repair.reader import (
     SegmentDamage,
     base_offset_of,
     open_before,
@@ -30,7 +30,7 @@ from ottla.storage.reader import (
     read_time_index,
     read_transaction_index,
 )
-from ottla.storage.segment_scrub import AbortedCheck, IndexCheck, SegmentFacts, SegmentScrub, unknown_end
+from ottla.storage.repair.segment_scrub import AbortedCheck, IndexCheck, SegmentFacts, SegmentScrub, unknown_end
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position
 from ottla.common.errors import ErrorCode, KafkaError
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import click
 
-from ottla.client.cluster import Cluster
-from ottla.client.failure import TopicNotFound
-from ottla.client.model import Position
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.failure import TopicNotFound
+from ottla.client.wire.model import Position
 
 METAVAR = "TOPIC[:PARTITION,...]"
 MAX_INDEX_DIGITS = 10

@@ -27,9 +27,9 @@ from ottla.cli.command import (
 from ottla.cli.lines import LineReader
 from ottla.cli.record_format import unescape
 from ottla.cli.times import Seconds
-from ottla.client.failure import TopicNotFound
-from ottla.client.producer import RecordProducer
-from ottla.client.transactional_producer import ProducerFenced, TransactionalProducer
+from ottla.client.librdkafka.producer import RecordProducer
+from ottla.client.librdkafka.transactional_producer import ProducerFenced, TransactionalProducer
+from ottla.client.wire.failure import TopicNotFound
 from ottla.common.errors import ErrorCode, KafkaError
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ottla.cli.command import Group, connection_options, json_option, open_cluster, print_json, print_table
-from ottla.client.model import ClientQuota
+from ottla.client.wire.model import ClientQuota
 
 KINDS = ("user", "client-id", "ip")
 LIMITS = {

@@ -15,7 +15,7 @@ import string
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from ottla.client.consumer import ConsumedRecord
+from ottla.client.librdkafka.consumer import ConsumedRecord
 from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import OperatorError
 

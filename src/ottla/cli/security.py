@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from ottla.cli.command import Group, program
-from ottla.common.config_keys_authorizer import STANDARD_AUTHORIZER
-from ottla.common.endpoint import format_address
+from ottla.common.config.config_keys_authorizer import STANDARD_AUTHORIZER
+from ottla.common.config.properties import format_properties
 from ottla.common.errors import OperatorError
-from ottla.common.properties import format_properties
+from ottla.common.platform.endpoint import format_address
 from ottla.security.authority import Authority, key_pem
 
 ADMIN = "admin"

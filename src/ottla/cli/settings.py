@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from ottla.client.model import ResourceType
+from ottla.client.wire.model import ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.suggestion import did_you_mean
 
@@ -13,14 +13,14 @@ from ottla.common.suggestion import did_you_mean
 def known_settings(resource_type: ResourceType) -> Iterable[str]:
     """Every name that this version knows for such a resource."""
     if resource_type is ResourceType.TOPIC:
-        from ottla.common.topic_configs import TOPIC_CONFIGS
+        from ottla.common.config.topic_configs import TOPIC_CONFIGS
 
         return TOPIC_CONFIGS
     if resource_type is ResourceType.GROUP:
-        from ottla.common.group_configs import GROUP_CONFIGS
+        from ottla.common.config.group_configs import GROUP_CONFIGS
 
         return GROUP_CONFIGS
-    from ottla.common.config_keys_broker import BROKER_CONFIGS
+    from ottla.common.config.config_keys_broker import BROKER_CONFIGS
 
     return BROKER_CONFIGS
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ottla.common.config_def import MAX_LONG
+from ottla.common.config.config_def import MAX_LONG
 
 _SHORT = re.compile(
     r"(?:(?P<weeks>\d+)w)?(?:(?P<days>\d+)d)?(?:(?P<hours>\d+)h)?(?:(?P<minutes>\d+)m)?(?:(?P<seconds>\d+)s)?", re.ASCII

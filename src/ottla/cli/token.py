@@ -12,8 +12,8 @@ import click
 
 from ottla.cli.command import Group, connection_options, json_option, open_cluster, print_json, print_table
 from ottla.cli.times import parse_duration
-from ottla.client.cluster import Cluster
-from ottla.client.delegation_tokens import (
+from ottla.client.admin.cluster import Cluster
+from ottla.client.admin.delegation_tokens import (
     LEFT_TO_BROKER,
     NOW,
     Token,
@@ -22,8 +22,8 @@ from ottla.client.delegation_tokens import (
     expire_token,
     renew_token,
 )
-from ottla.common.acl import USER, principal_of
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import USER, principal_of
 
 
 def _principal(text: str) -> str:

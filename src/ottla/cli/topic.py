@@ -22,9 +22,9 @@ from ottla.cli.command import (
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.settings import names_explained
 from ottla.cli.times import parse_timestamp
-from ottla.client.cluster import Cluster
-from ottla.client.failure import TopicNotFound, raise_all
-from ottla.client.model import (
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.failure import TopicNotFound, raise_all
+from ottla.client.wire.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
@@ -35,9 +35,9 @@ from ottla.client.model import (
     ResourceType,
     TopicInfo,
 )
-from ottla.common.config_def import MAX_INT, MAX_LONG, MAX_SHORT
+from ottla.common.config.config_def import MAX_INT, MAX_LONG, MAX_SHORT
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.common.ids import uuid_to_string
+from ottla.common.kafka.ids import uuid_to_string
 
 PARTITION_COUNT = click.IntRange(1, MAX_INT)
 SPECIAL_TIMES = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}

@@ -31,16 +31,16 @@ from ottla.cli.command import (
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.record_format import format_time
 from ottla.cli.times import duration_text, parse_duration
-from ottla.client.cluster import Cluster
-from ottla.client.model import (
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import (
     Position,
     ProducerState,
     TransactionDescription,
     TransactionFilters,
 )
-from ottla.common.config_def import MAX_INT, MAX_LONG, MAX_SHORT
+from ottla.common.config.config_def import MAX_INT, MAX_LONG, MAX_SHORT
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.common.topic_partition import by_topic
+from ottla.common.kafka.topic_partition import by_topic
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
 DEFAULT_MAX_TIMEOUT = "15m"

@@ -10,9 +10,9 @@ import sys
 import click
 
 from ottla.cli.command import Group, connection_options, counted, json_option, open_cluster, print_json, print_table
-from ottla.client.users import ITERATIONS, MECHANISMS
+from ottla.client.admin.users import ITERATIONS, MECHANISMS
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.common.files import read_start, within
+from ottla.common.platform.files import read_start, within
 
 MAX_PASSWORD_BYTES = 4096
 MECHANISM = click.Choice(MECHANISMS, case_sensitive=False)

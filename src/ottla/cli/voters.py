@@ -10,11 +10,11 @@ from collections.abc import Iterable
 import click
 
 from ottla.cli.command import BROKER_ID, Group, connection_options, json_option, open_cluster, print_json
-from ottla.client.model import QuorumReplicaInfo
-from ottla.client.voters import add_voter, remove_voter
+from ottla.client.admin.voters import add_voter, remove_voter
+from ottla.client.wire.model import QuorumReplicaInfo
+from ottla.common.config.listener_configs import parse_endpoints
 from ottla.common.errors import OperatorError
-from ottla.common.ids import uuid_to_string
-from ottla.common.listener_configs import parse_endpoints
+from ottla.common.kafka.ids import uuid_to_string
 
 TIMEOUT_MS = 30_000
 _directory_option = click.option(

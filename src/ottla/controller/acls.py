@@ -10,11 +10,11 @@ from collections.abc import Callable, Generator
 from enum import IntEnum
 from typing import Any
 
-from ottla.common.acl import CLUSTER_NAME, WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
-from ottla.common.config_keys_bounds import MAX_ACLS
+from ottla.common.config.config_keys_bounds import MAX_ACLS
+from ottla.common.config.feature_levels import CIDR_ACLS, METADATA_LEVELS
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.feature_levels import CIDR_ACLS, METADATA_LEVELS
-from ottla.common.shares import finish
+from ottla.common.kafka.acl import CLUSTER_NAME, WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.common.platform.shares import finish
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.bounds import MAX_HOST_BYTES, check_count, check_name, is_too_long
 from ottla.metadata.image import MetadataImage, metadata_level

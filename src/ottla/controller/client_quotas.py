@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 
-from ottla.common.config_keys_bounds import MAX_CLIENT_QUOTAS
+from ottla.common.config.config_keys_bounds import MAX_CLIENT_QUOTAS
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.result import ControllerResult, check_record_count
 from ottla.metadata.bounds import MAX_NAME_BYTES, check_count, is_too_long

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ottla.common.endpoint import Endpoint
-from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT
-from ottla.common.ids import Uuid
+from ottla.common.config.feature_levels import DIRECTORY_ASSIGNMENT
+from ottla.common.kafka.ids import Uuid
+from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.image import NO_LEADER, BrokerImage, MetadataImage, metadata_level
 from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion, versioned
 from ottla.metadata.snapshot import partition_record, register_broker_record

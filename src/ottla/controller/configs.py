@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from ottla.common.broker_configs import BrokerConfig, validate_dynamic
-from ottla.common.config_def import ConfigEntry, ConfigKey, ConfigResourceType, ConfigType, render
-from ottla.common.config_keys_bounds import MAX_GROUP_CONFIGS
-from ottla.common.config_keys_broker import BROKER_CONFIGS
+from ottla.common.config.broker_configs import BrokerConfig, validate_dynamic
+from ottla.common.config.config_def import ConfigEntry, ConfigKey, ConfigResourceType, ConfigType, render
+from ottla.common.config.config_keys_bounds import MAX_GROUP_CONFIGS
+from ottla.common.config.config_keys_broker import BROKER_CONFIGS
+from ottla.common.config.group_configs import GROUP_CONFIGS
+from ottla.common.config.lockouts import check_reachable
+from ottla.common.config.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.group_configs import GROUP_CONFIGS
-from ottla.common.lockouts import check_reachable
-from ottla.common.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ottla.controller.replication import cleared_elr
 from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult, check_record_count, elr_enabled
 from ottla.metadata.bounds import check_count, check_name, check_settings

@@ -2,19 +2,20 @@
 
 Checks, codes and their order are those of Apache Kafka 4.x. A token belongs to its owner, to whoever requested it and
 to its renewers. Stricter than there: an owner is a user, as renewers are, since a token lets in as one; and tokens and
-the names in them are bounded (`metadata.bounds`, `common.config_keys_bounds`), since a user without rights makes them.
+the names in them are bounded (`metadata.bounds`, `common.config.config_keys_bounds`), since a user without rights makes
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ottla.common.acl import USER, parted, principal_of
-from ottla.common.config_keys_bounds import MAX_TOKENS, MAX_TOKENS_PER_OWNER
-from ottla.common.delegation_token import DelegationToken
+from ottla.common.config.config_keys_bounds import MAX_TOKENS, MAX_TOKENS_PER_OWNER
+from ottla.common.config.feature_levels import DELEGATION_TOKENS
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.feature_levels import DELEGATION_TOKENS
-from ottla.common.ids import uuid_to_string
+from ottla.common.kafka.acl import USER, parted, principal_of
+from ottla.common.kafka.delegation_token import DelegationToken
+from ottla.common.kafka.ids import uuid_to_string
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.bounds import MAX_RENEWERS, MAX_RENEWERS_BYTES, is_too_long
 from ottla.metadata.image import MetadataImage, metadata_level

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla.common.config.feature_levels import CORDONED_DIRECTORIES, DIRECTORY_ASSIGNMENT
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.feature_levels import CORDONED_DIRECTORIES, DIRECTORY_ASSIGNMENT
-from ottla.common.ids import LOST_UUID, ZERO_UUID, Uuid
+from ottla.common.kafka.ids import LOST_UUID, ZERO_UUID, Uuid
 from ottla.controller.replication import Slice, active, change_of, check_broker_epoch, isr_without
 from ottla.controller.result import ControllerContext, ControllerResult, check_record_count
 from ottla.metadata.image import BrokerImage, MetadataImage, metadata_level

@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.clock import Clock, Rng, Scheduler, TimerHandle
-from ottla.common.config_keys_tokens import token_secret
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.config_keys_tokens import token_secret
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
-from ottla.common.ids import RESERVED_UUIDS, Uuid, new_uuid
+from ottla.common.kafka.ids import RESERVED_UUIDS, Uuid, new_uuid
+from ottla.common.platform.clock import Clock, Rng, Scheduler, TimerHandle
+from ottla.common.platform.endpoint import Endpoint
 from ottla.controller.cluster import name_directories, raise_leader_epochs, register_broker
 from ottla.controller.delegation_tokens import remove_expired_tokens
 from ottla.controller.directories import cordoned_directories

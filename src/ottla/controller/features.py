@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ottla.common.config_def import ConfigResourceType
-from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.feature_levels import (
+from ottla.common.config.config_def import ConfigResourceType
+from ottla.common.config.feature_levels import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
     METADATA_LEVELS,
@@ -21,6 +20,7 @@ from ottla.common.feature_levels import (
     metadata_changed,
     unmet_need,
 )
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.controller.result import MIN_ISR, ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.image import MetadataImage, VersionRange, ZkMigrationState
 from ottla.metadata.records import REGISTERED_FEATURES, SUPPORTED_FEATURES, ApiMessageAndVersion, versioned

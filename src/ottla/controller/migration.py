@@ -22,13 +22,13 @@ from functools import partial
 from typing import Any
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
-from ottla.common.ids import Uuid, new_uuid
-from ottla.common.machine import Machine
-from ottla.common.rounds import Round
+from ottla.common.kafka.ids import Uuid, new_uuid
+from ottla.common.platform.generation import Generation
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.controller.driver import Controller
 from ottla.controller.migration_copy import (
     COPIED_AT_ONCE,
-    Found,
+    TreeSnapshot,
     brokers_awaited,
     controller_awaited,
     controllers_awaited,
@@ -48,7 +48,7 @@ from ottla.protocol.znodes.brokers import decode_cluster_id, decode_controller
 from ottla.protocol.znodes.fields import MAX_INT32, NONE, decimal
 from ottla.protocol.znodes.operations import Delete, Znode
 from ottla.protocol.znodes.session import Code, ZooKeeperError, ZooKeeperSession
-from ottla.zookeeper.claims import FIRST_EPOCH, Takeover, take_over
+from ottla.zookeeper.controller_election import FIRST_EPOCH, QuorumTakeover, take_over
 from ottla.zookeeper.dual_write import DualWriter
 from ottla.zookeeper.reading import Tree
 from ottla.zookeeper.scan import TreeScan
@@ -94,7 +94,7 @@ class Migration:
         session: ZooKeeperSession,
         controller: Controller,
         publisher: MetadataPublisher,
-        machine: Machine,
+        machine: NodeRuntime,
         cluster_id: str,
         voters: Callable[[], Iterable[int]],
     ) -> None:
@@ -108,7 +108,7 @@ class Migration:
         self._leader = LeaderAndEpoch(NO_NODE, 0)
         self._active = False
         self._connected = False
-        self._round = Round()
+        self._round = Generation()
         """Renewed by whatever makes older answers meaningless."""
         self._writer: DualWriter | None = None
         self._following = False
@@ -296,7 +296,7 @@ class Migration:
     def _look(self, *, is_taken: bool) -> None:
         """The claim fences the controller that the brokers have, so it comes only when the copy will follow."""
 
-        def found(_tree: Tree, found: Found) -> None:
+        def found(_tree: Tree, found: TreeSnapshot) -> None:
             awaited = tree_awaited(self._publisher.image, found)
             if awaited is None and not is_taken:
                 awaited = controller_awaited(found)
@@ -308,7 +308,7 @@ class Migration:
 
         self._scan(found, claimed=is_taken)
 
-    def _scan(self, then: Callable[[Tree, Found], None], *, claimed: bool) -> None:
+    def _scan(self, then: Callable[[Tree, TreeSnapshot], None], *, claimed: bool) -> None:
         """Read the whole tree; a large one is taken apart off the loop."""
 
         def scanned(tree: Tree | None, error: Exception | None) -> None:
@@ -317,7 +317,7 @@ class Migration:
                 return
             id_of = self._ids_of(tree) if claimed else self._new_id
 
-            def read(found: Found | None, error: BaseException | None) -> None:
+            def read(found: TreeSnapshot | None, error: BaseException | None) -> None:
                 if found is None:
                     self._again(error)
                 else:
@@ -369,8 +369,8 @@ class Migration:
             self._session.multi([FIRST_EPOCH], self._round.during(lambda _paths, error: self._again(error)))
             return
         try:
-            has_the_tree = self._publisher.image.zk_migration_state is ZkMigrationState.MIGRATION
-            if has_the_tree and (migration is None or not _is_of_quorum(claim)):
+            zk_migration_complete = self._publisher.image.zk_migration_state is ZkMigrationState.MIGRATION
+            if zk_migration_complete and (migration is None or not _is_of_quorum(claim)):
                 self._wait(
                     f"{paths.CONTROLLER} or {paths.MIGRATION} in ZooKeeper is not this quorum's any more: the cluster "
                     "goes back there, so stop the controllers"
@@ -393,7 +393,7 @@ class Migration:
 
         self._session.multi(operations, self._round.during(claimed))
 
-    def _tree_read(self, takeover: Takeover, tree: Tree, found: Found) -> None:
+    def _tree_read(self, takeover: QuorumTakeover, tree: Tree, found: TreeSnapshot) -> None:
         repairs = found.cluster.repairs
         removed = {each.path for group in repairs for each in group if isinstance(each, Delete)}
         known = set(tree) - removed
@@ -409,7 +409,7 @@ class Migration:
 
     # -- the copy --------------------------------------------------------------------------------------------------
 
-    def _take_up(self, found: Found) -> None:
+    def _take_up(self, found: TreeSnapshot) -> None:
         """The tree is this node's to write, and whole."""
         if self._publisher.image.zk_migration_state is ZkMigrationState.MIGRATION:
             self._follow()
@@ -436,7 +436,7 @@ class Migration:
 
         self._controller.submit(operation, self._round.during(decided))
 
-    def _copy(self, found: Found, position: int, count: int = COPIED_AT_ONCE) -> None:
+    def _copy(self, found: TreeSnapshot, position: int, count: int = COPIED_AT_ONCE) -> None:
         """Copy from that record on, with other work of the loop in between; fewer at once than `count` if too large."""
         part = found.copied[position : position + count]
         if part:

@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.feature_levels import (
+from ottla.common.config.feature_levels import (
     CONTROLLER_REGISTRATION,
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     METADATA_LEVELS,
     METADATA_VERSION,
     MIGRATING_BROKERS,
 )
-from ottla.common.ids import Uuid
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.kafka.ids import Uuid
 from ottla.controller.features import levels_in
 from ottla.controller.migration_records import migration_state
 from ottla.controller.registration import SLICE
@@ -44,7 +44,7 @@ _OWN_LEVELS = frozenset({METADATA_VERSION, ELIGIBLE_LEADER_REPLICAS_VERSION})
 """Features whose level is the quorum's from the beginning."""
 
 
-class Found(NamedTuple):
+class TreeSnapshot(NamedTuple):
     """What a tree says, and what follows from that alone."""
 
     cluster: Cluster
@@ -58,7 +58,7 @@ class Found(NamedTuple):
     """That which ZooKeeper's brokers have finalized."""
 
 
-def found_in(tree: Tree, id_of: Callable[[str], Uuid]) -> Found:
+def found_in(tree: Tree, id_of: Callable[[str], Uuid]) -> TreeSnapshot:
     """What a tree says; of a large one this takes seconds. Raises ProtocolError where it can't be read."""
     cluster = read_cluster(tree, id_of)
     replicas: set[int] = set()
@@ -68,7 +68,7 @@ def found_in(tree: Tree, id_of: Callable[[str], Uuid]) -> Found:
             replicas.update(record.message.replicas)
         if not isinstance(record.message, RegisterBrokerRecord):
             delta.replay(record.message)
-    return Found(
+    return TreeSnapshot(
         cluster,
         delta.apply(EMPTY_IMAGE.offset, EMPTY_IMAGE.epoch)[0],
         [record for record in cluster.records if _is_copied(record)],
@@ -119,7 +119,7 @@ def brokers_awaited(image: MetadataImage, present: Collection[int]) -> str | Non
     return f"Still waiting for ZK brokers {missing} to register with KRaft." if missing else None
 
 
-def tree_awaited(image: MetadataImage, found: Found) -> str | None:
+def tree_awaited(image: MetadataImage, found: TreeSnapshot) -> str | None:
     """What a tree has that the quorum can't take over yet."""
     if found.metadata_level > metadata_level(image):
         names = [METADATA_LEVELS[each].name for each in (metadata_level(image), found.metadata_level)]
@@ -128,7 +128,7 @@ def tree_awaited(image: MetadataImage, found: Found) -> str | None:
     return f"Still waiting for ZK brokers {missing} found in metadata to register with KRaft." if missing else None
 
 
-def controller_awaited(found: Found) -> str | None:
+def controller_awaited(found: TreeSnapshot) -> str | None:
     """What the controller that the brokers have is still to write: nobody does once the claim is taken from it."""
     if found.cluster.newcomers:
         newcomers = sorted(found.cluster.newcomers)

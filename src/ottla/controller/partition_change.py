@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
-from ottla.common.ids import OFFLINE_UUID, ZERO_UUID, Uuid
+from ottla.common.kafka.ids import OFFLINE_UUID, ZERO_UUID, Uuid
 from ottla.metadata.image import NO_LEADER, RECOVERING, PartitionImage
 from ottla.protocol.messages.metadata_records import PartitionChangeRecord
 

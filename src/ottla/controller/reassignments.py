@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.controller.partition_change import Election
 from ottla.controller.placement import place_replicas, validate_manual_assignment
 from ottla.controller.replication import active, change_of

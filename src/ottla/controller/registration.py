@@ -21,15 +21,15 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 
-from ottla.common.endpoint import Endpoint
-from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.feature_levels import (
+from ottla.common.config.feature_levels import (
     CONTROLLER_REGISTRATION,
     CONTROLLER_UNREGISTRATION,
     DIRECTORY_ASSIGNMENT,
     METADATA_LEVELS,
 )
-from ottla.common.ids import MIN_NODE_ID, Uuid
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.kafka.ids import MIN_NODE_ID, Uuid
+from ottla.common.platform.endpoint import Endpoint
 from ottla.controller.directories import cordoned_directories, without_directories
 from ottla.controller.replication import (
     Slice,

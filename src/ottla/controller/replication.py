@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from ottla.common.config.feature_levels import SAME_EPOCH_WHERE_ISR_SHRINKS
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.feature_levels import SAME_EPOCH_WHERE_ISR_SHRINKS
-from ottla.common.ids import OFFLINE_UUID, ZERO_UUID, Uuid
+from ottla.common.kafka.ids import OFFLINE_UUID, ZERO_UUID, Uuid
 from ottla.controller.partition_change import Acceptable, Election, PartitionChange
 from ottla.controller.result import ControllerContext, ControllerResult, elr_enabled
 from ottla.metadata.delta import NO_LEADER_CHANGE, NO_RECOVERY_STATE_CHANGE

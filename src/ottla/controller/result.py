@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
 from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import ApiMessageAndVersion

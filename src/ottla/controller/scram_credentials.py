@@ -11,9 +11,9 @@ from collections.abc import Callable, Generator, Sequence
 from heapq import merge
 from itertools import islice
 
-from ottla.common.config_keys_bounds import MAX_SCRAM_CREDENTIALS
+from ottla.common.config.config_keys_bounds import MAX_SCRAM_CREDENTIALS
+from ottla.common.config.feature_levels import SCRAM_CREDENTIALS
 from ottla.common.errors import ErrorCode, KafkaError, without_frames
-from ottla.common.feature_levels import SCRAM_CREDENTIALS
 from ottla.controller.result import ControllerResult, check_record_count
 from ottla.metadata.bounds import MAX_SALT_BYTES, MAX_SALTED_PASSWORD_BYTES, check_count, check_name
 from ottla.metadata.image import MetadataImage, metadata_level

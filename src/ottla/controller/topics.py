@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.config_def import ConfigResourceType
+from ottla.common.config.topic_configs import validate_topic_configs
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import ZERO_UUID, Uuid
-from ottla.common.topic_configs import validate_topic_configs
+from ottla.common.kafka.ids import ZERO_UUID, Uuid
 from ottla.controller.partition_change import only_directory
 from ottla.controller.placement import place_replicas, validate_manual_assignment
 from ottla.controller.replication import directories_of

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from ottla.common.acl import Acl
-from ottla.common.config_def import ConfigResourceType
-from ottla.common.delegation_token import DelegationToken
-from ottla.common.disk import Buffer
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import InvariantError
-from ottla.common.ids import UNASSIGNED_UUID, ZERO_UUID, Uuid, uuid_to_string
+from ottla.common.kafka.acl import Acl
+from ottla.common.kafka.delegation_token import DelegationToken
+from ottla.common.kafka.ids import UNASSIGNED_UUID, ZERO_UUID, Uuid, uuid_to_string
+from ottla.common.platform.disk import Buffer
+from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.image import (
     BrokerImage,
     ConfigResource,

@@ -13,12 +13,12 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ottla.common.acl import Acl
-from ottla.common.config_def import ConfigResourceType
-from ottla.common.delegation_token import DelegationToken
-from ottla.common.endpoint import Endpoint
-from ottla.common.feature_levels import METADATA_VERSION, METADATA_VERSION_LEVEL, TRANSACTION_VERSION
-from ottla.common.ids import ZERO_UUID, Uuid
+from ottla.common.config.config_def import ConfigResourceType
+from ottla.common.config.feature_levels import METADATA_VERSION, METADATA_VERSION_LEVEL, TRANSACTION_VERSION
+from ottla.common.kafka.acl import Acl
+from ottla.common.kafka.delegation_token import DelegationToken
+from ottla.common.kafka.ids import ZERO_UUID, Uuid
+from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.topic_names import TopicKey
 from ottla.security.sasl.credentials import ScramCredential, ScramMechanism
 
@@ -183,7 +183,7 @@ class MetadataImage:
     """How far a migration from ZooKeeper has come."""
 
     @property
-    def has_the_tree(self) -> bool:
+    def zk_migration_complete(self) -> bool:
         """Whether all that ZooKeeper had is here, in a quorum that keeps the cluster from then on."""
         return self.zk_migration_state in (ZkMigrationState.MIGRATION, ZkMigrationState.POST_MIGRATION)
 

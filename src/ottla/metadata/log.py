@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from ottla.common.endpoint import Endpoint
+from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ottla.common.disk import Buffer
-from ottla.common.errors import KafkaError, ProtocolError
-from ottla.common.feature_levels import (
+from ottla.common.config.feature_levels import (
     CORDONED_DIRECTORIES,
     DIRECTORY_ASSIGNMENT,
     ELIGIBLE_LEADERS,
@@ -23,6 +21,8 @@ from ottla.common.feature_levels import (
     METADATA_VERSION,
     MIGRATING_BROKERS,
 )
+from ottla.common.errors import KafkaError, ProtocolError
+from ottla.common.platform.disk import Buffer
 from ottla.metadata.image import VersionRange
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
 from ottla.protocol.messages.metadata_records import (

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from ottla.common.acl import Acl
-from ottla.common.delegation_token import DelegationToken
-from ottla.common.endpoint import Endpoint
-from ottla.common.feature_levels import METADATA_VERSION
-from ottla.common.ids import Uuid
+from ottla.common.config.feature_levels import METADATA_VERSION
+from ottla.common.kafka.acl import Acl
+from ottla.common.kafka.delegation_token import DelegationToken
+from ottla.common.kafka.ids import Uuid
+from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.delta import SECURITY_PROTOCOL_IDS
 from ottla.metadata.image import (
     BrokerImage,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import Uuid
-from ottla.storage.names import METADATA_TOPIC
+from ottla.common.kafka.ids import Uuid
+from ottla.storage.files.names import METADATA_TOPIC
 
 CLUSTER_METADATA_TOPIC = METADATA_TOPIC
 

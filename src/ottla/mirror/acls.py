@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ottla.client.acls import AclFilter
-from ottla.client.cluster import Cluster
-from ottla.client.outage import Tell
-from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.client.admin.acls import AclFilter
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.outage import Tell
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
 
 OF_TOPICS = AclFilter(resource_type=ResourceType.TOPIC, pattern_type=PatternType.LITERAL)
 NOT_ALLOWED = frozenset({ErrorCode.SECURITY_DISABLED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})

@@ -9,7 +9,7 @@ import click
 
 from ottla.cli.command import Command, json_option, print_json, tell
 from ottla.cli.times import Seconds
-from ottla.client.security import PLAINTEXT, ClientSecurity, read_security
+from ottla.client.wire.security import PLAINTEXT, ClientSecurity, read_security
 from ottla.mirror.driver import Mirror, Settings, Totals
 from ottla.mirror.opening import Endpoint
 from ottla.mirror.refusals import SKIP, STOP

@@ -13,9 +13,9 @@ from array import array
 from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
-from ottla.client.model import FetchResult
+from ottla.client.wire.model import FetchResult
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.key_hash import hash_partition
+from ottla.common.kafka.key_hash import hash_partition
 from ottla.mirror.progress import Run
 from ottla.mirror.routes import Route
 from ottla.record.batch import BatchView, Record

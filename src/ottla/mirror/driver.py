@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.client.batch_producer import TRANSACTION_TIMEOUT_MS, BatchProducer, BatchRefused
-from ottla.client.cluster import Cluster
-from ottla.client.connection import BrokerUnreachable
-from ottla.client.membership import Membership
-from ottla.client.model import LATEST_TIMESTAMP, FetchResult, Position, TopicInfo
-from ottla.client.outage import Outage, Tell
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.batch_producer import TRANSACTION_TIMEOUT_MS, BatchProducer, BatchRefused
+from ottla.client.librdkafka.membership import Membership
+from ottla.client.wire.connection import BrokerUnreachable
+from ottla.client.wire.model import LATEST_TIMESTAMP, FetchResult, Position, TopicInfo
+from ottla.client.wire.outage import OutageReporter, Tell
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
 from ottla.mirror.acls import AclMirror
 from ottla.mirror.copying import PartitionCopy, Step
@@ -150,7 +150,7 @@ class Mirror:
                 self._members.leave()
 
     def _run(self) -> None:
-        outage, pause_s, begun = Outage(self._tell), FIRST_PAUSE_S, False
+        outage, pause_s, begun = OutageReporter(self._tell), FIRST_PAUSE_S, False
         copied = gone = False
         while True:
             source_end, target_end = self._ends

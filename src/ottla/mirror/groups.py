@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import Position
-from ottla.client.outage import Tell
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import Position
+from ottla.client.wire.outage import Tell
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.mirror.routes import Route
 from ottla.mirror.translation import RouteMap, Translation, translate

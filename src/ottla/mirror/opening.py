@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.client.batch_producer import BatchProducer
-from ottla.client.cluster import Cluster
-from ottla.client.consumer import RecordConsumer
-from ottla.client.model import (
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.batch_producer import BatchProducer
+from ottla.client.librdkafka.consumer import RecordConsumer
+from ottla.client.wire.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     ConfigEntry,
@@ -20,10 +20,10 @@ from ottla.client.model import (
     ResourceType,
     TopicInfo,
 )
-from ottla.client.outage import Tell
-from ottla.client.security import ClientSecurity
+from ottla.client.wire.outage import Tell
+from ottla.client.wire.security import ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
 from ottla.mirror.progress import Journal, Progress
 from ottla.mirror.refusals import explained
 from ottla.mirror.routes import (

@@ -15,7 +15,7 @@ import json
 from typing import Any, NamedTuple
 
 from ottla.common.errors import DAMAGED_JSON, OperatorError
-from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
+from ottla.common.kafka.ids import Uuid, uuid_from_string, uuid_to_string
 from ottla.mirror.routes import PROGRESS_TOPIC, Origin, Route
 from ottla.record.builder import RecordData
 

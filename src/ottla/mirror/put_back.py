@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.client.batch_producer import BatchProducer
-from ottla.client.cluster import Cluster
-from ottla.client.model import LATEST_TIMESTAMP
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.batch_producer import BatchProducer
+from ottla.client.wire.model import LATEST_TIMESTAMP
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.mirror.progress import Progress
 from ottla.mirror.routes import PROGRESS_TOPIC, Route

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ottla.client.batch_producer import BatchProducer, BatchRefused, RequestTooLarge
-from ottla.client.cluster import Cluster
-from ottla.client.model import ResourceType
-from ottla.client.outage import Tell
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.batch_producer import BatchProducer, BatchRefused, RequestTooLarge
+from ottla.client.wire.model import ResourceType
+from ottla.client.wire.outage import Tell
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OttlaError
 from ottla.mirror.copying import PartitionCopy, Step, Write, size_of
 from ottla.mirror.routes import (

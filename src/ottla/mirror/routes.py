@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.client.model import ConfigEntry, TopicInfo
+from ottla.client.wire.model import ConfigEntry, TopicInfo
 from ottla.common.errors import OperatorError
 
 PROGRESS_TOPIC = "ottla-mirror-progress"

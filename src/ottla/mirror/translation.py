@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.client.model import Position
+from ottla.client.wire.model import Position
 from ottla.mirror.progress import Journal, Progress, Run
 from ottla.mirror.routes import Route
 

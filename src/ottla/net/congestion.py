@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import socket
 
-from ottla.common.endpoint import peer_host
+from ottla.common.platform.endpoint import peer_host
 
 PACING = b"bbr"
 """How the names of the algorithms begin that pace by themselves."""
@@ -34,7 +34,7 @@ def algorithm(connection: socket.socket) -> bytes:
 def begin_unpaced(listening: socket.socket) -> bytes | None:
     """Connections that this socket will accept begin without pacing.
 
-    Returns the system's algorithm, for `pace_from_elsewhere`; None when that one does not pace or can't be left.
+    Returns the system's algorithm, for `restore_congestion_control`; None when that one does not pace or can't be left.
     """
     pacing = algorithm(listening)
     if not pacing.startswith(PACING):
@@ -51,7 +51,7 @@ def is_local(accepted: socket.socket, host: str) -> bool:
     return host.startswith("127.") or host == "::1" or host == peer_host(accepted.getsockname()[0])
 
 
-def pace_from_elsewhere(accepted: socket.socket, host: str, pacing: bytes) -> None:
+def restore_congestion_control(accepted: socket.socket, host: str, pacing: bytes) -> None:
     """Give an accepted connection the system's `pacing` back, unless its peer is on this machine. Raises OSError."""
     if not is_local(accepted, host):
         accepted.setsockopt(socket.IPPROTO_TCP, _OPTION, pacing)

@@ -26,13 +26,13 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
-from ottla.common.acl import ANONYMOUS
-from ottla.common.channel import Gate, Part
-from ottla.common.clock import TimerHandle
-from ottla.common.endpoint import ListenerInfo
 from ottla.common.errors import InvariantError, ProtocolError
+from ottla.common.kafka.acl import ANONYMOUS
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.shares import TURN_S
+from ottla.common.platform.channel import Gate, Part
+from ottla.common.platform.clock import TimerHandle
+from ottla.common.platform.endpoint import ListenerInfo
+from ottla.common.platform.shares import TURN_S
 from ottla.net.connection_set import RECEIVE_BYTES, ConnectionSet
 from ottla.net.connection_state import (
     ANSWER,
@@ -65,7 +65,7 @@ from ottla.net.connection_state import (
 )
 from ottla.net.outbound import Outbound, release_parts
 from ottla.net.sender import BUFFER_TYPES
-from ottla.net.wire import Served, Wire
+from ottla.net.wire import ConnectionHandler, Wire
 from ottla.protocol.framing import SIZE, frame_length
 
 logger = logging.getLogger(__name__)
@@ -86,8 +86,8 @@ CLOSING_GRACE_S = 30.0
 """How long a peer may take to read what was sent before the close."""
 
 
-class Connection(Served):
-    """One client connection. Implements `ottla.common.channel.Channel`."""
+class Connection(ConnectionHandler):
+    """One client connection. Implements `ottla.common.platform.channel.Channel`."""
 
     __slots__ = (
         "_early_response",
@@ -187,7 +187,7 @@ class Connection(Served):
         owner.add(self)
 
     def identified(self, principal: str) -> None:
-        """See `Served`, for TLS, and `IdentifiedChannel`, for SASL, which has the last word."""
+        """See `ConnectionHandler`, for TLS, and `IdentifiedChannel`, for SASL, which has the last word."""
         self.principal = principal
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from ottla.common.channel import Dispatcher
-from ottla.common.clock import BlockingPool, TimerHandle
-from ottla.common.shares import LoopShares
+from ottla.common.platform.channel import Dispatcher
+from ottla.common.platform.clock import BlockingPool, TimerHandle
+from ottla.common.platform.shares import LoopShares
 from ottla.metrics.registry import MetricsRegistry
 from ottla.net.outbound import Scratch
 from ottla.net.sender import Senders

@@ -16,10 +16,10 @@ import logging
 import socket
 from collections.abc import Callable
 
-from ottla.common.channel import Gate
-from ottla.common.clock import TimerHandle
-from ottla.common.endpoint import Endpoint, canonical_host, peer_host
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.platform.channel import Gate
+from ottla.common.platform.clock import TimerHandle
+from ottla.common.platform.endpoint import Endpoint, canonical_host, peer_host
 from ottla.net import congestion
 from ottla.net.connection import Connection
 from ottla.net.connection_set import ConnectionSet
@@ -258,7 +258,7 @@ class Listener:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._pacing is not None:
-            congestion.pace_from_elsewhere(accepted, host, self._pacing)
+            congestion.restore_congestion_control(accepted, host, self._pacing)
         if self._send_buffer_bytes > 0:
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
         if self._receive_buffer_bytes > 0:

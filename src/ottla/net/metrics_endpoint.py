@@ -1,8 +1,8 @@
 """A small HTTP server on the broker's loop: `GET /metrics` for Prometheus, `GET /healthz` for a load balancer.
 
 The text is rendered slice by slice, the loop serving clients in between, and waits for a scraper that reads slowly.
-Who may ask is not decided here: each request is put before a function that knows (`ottla.server.http_access`), with the
-name in the client's certificate, where the endpoint speaks TLS, and the `Authorization` that it sent.
+Who may ask is not decided here: each request is put before a function that knows (`ottla.server.requests.http_access`),
+with the name in the client's certificate, where the endpoint speaks TLS, and the `Authorization` that it sent.
 
 Invariants: a request is at most `MAX_REQUEST_BYTES`, a connection serves one request and lives at most `MAX_LIFE_S`,
 and at most `MAX_CONNECTIONS` exist: then the oldest that has not asked makes room, or else nobody new is served.
@@ -18,12 +18,12 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import cast
 
-from ottla.common.acl import ANONYMOUS
-from ottla.common.endpoint import peer_host
+from ottla.common.kafka.acl import ANONYMOUS
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.platform.endpoint import peer_host
 from ottla.metrics.exposition import CONTENT_TYPE, render
 from ottla.metrics.registry import MetricsRegistry
-from ottla.net.wire import Served
+from ottla.net.wire import ConnectionHandler
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class MetricsEndpoint:
         is_healthy: Callable[[], bool],
         *,
         refusal: Refusal = _nobody_refused,
-        encrypt: Callable[[Served], asyncio.BaseProtocol] | None = None,
+        encrypt: Callable[[ConnectionHandler], asyncio.BaseProtocol] | None = None,
     ) -> None:
         """`refusal` says who is not served; `encrypt` puts TLS below a connection."""
         self.loop = loop
@@ -96,7 +96,7 @@ class MetricsEndpoint:
         self._connections.pop(connection, None)
 
 
-class _ScrapeConnection(Served):
+class _ScrapeConnection(ConnectionHandler):
     """One request and its response."""
 
     def __init__(self, endpoint: MetricsEndpoint) -> None:

@@ -29,9 +29,9 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
-from ottla.common.channel import Part
-from ottla.common.disk import Buffer
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.platform.channel import Part
+from ottla.common.platform.disk import Buffer
 from ottla.metrics.registry import Counter
 from ottla.net.connection_state import ABANDON, ABANDONED, BACK_UP, DRAIN, DRAINING, FREE, ConnectionState
 from ottla.net.sender import BUFFER_TYPES, MAX_COPIED_BYTES, Outcome, Senders, SendJob, copy_pieces

@@ -1,4 +1,4 @@
-"""Connections to other nodes on sockets: requests out, responses in, in order. Implements `ottla.common.peer`.
+"""Connections to other nodes on sockets: requests out, responses in, in order. Implements `ottla.common.platform.peer`.
 
 Invariants:
 - `done` of every request is called exactly once, and never from inside `request` or `close`.
@@ -21,12 +21,12 @@ from ssl import SSLError
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ottla.common.clock import BlockingPool, TimerHandle
-from ottla.common.disk import Buffer
-from ottla.common.endpoint import format_address
 from ottla.common.errors import ProtocolError
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.peer import PeerDone
+from ottla.common.platform.clock import BlockingPool, TimerHandle
+from ottla.common.platform.disk import Buffer
+from ottla.common.platform.endpoint import format_address
+from ottla.common.platform.peer import PeerDone
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.framing import SIZE_BYTES, frame_length
 from ottla.protocol.header import request_frame, response_body

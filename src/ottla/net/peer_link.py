@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.common.peer import Address, PeerConnection, PeerNetwork
+from ottla.common.platform.peer import Address, PeerConnection, PeerNetwork
 
 
 class PeerLink:

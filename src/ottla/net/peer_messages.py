@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.common.errors import ProtocolError
-from ottla.common.peer import PeerConnection
+from ottla.common.platform.peer import PeerConnection
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message
 from ottla.protocol.registry import spec_of_request
 

@@ -23,9 +23,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ottla.common.channel import Part
-from ottla.common.clock import BlockingPool
-from ottla.common.disk import Buffer
+from ottla.common.platform.channel import Part
+from ottla.common.platform.clock import BlockingPool
+from ottla.common.platform.disk import Buffer
 
 MAX_JOBS = 2
 """Of the pool's threads (`ottla.app.pool.MAX_THREADS`); four took the processor from producers, and sent no more."""

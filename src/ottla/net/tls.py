@@ -28,13 +28,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
-from ottla.common.channel import FileRegion, Part
-from ottla.common.clock import TimerHandle
-from ottla.common.disk import Buffer
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.platform.channel import FileRegion, Part
+from ottla.common.platform.clock import TimerHandle
+from ottla.common.platform.disk import Buffer
 from ottla.metrics.registry import Counter
 from ottla.net.sender import MAX_COPIED_BYTES, ReadJob, SendJob, copy_pieces
-from ottla.net.wire import MAX_HANDSHAKES_PER_TURN, Served
+from ottla.net.wire import MAX_HANDSHAKES_PER_TURN, ConnectionHandler
 from ottla.security.listener_tls import ListenerTls
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ RECORD_BYTES = 16 * 1024
 _NOTHING = memoryview(b"")
 
 
-class TlsRoom:
+class TlsHandshakeLimiter:
     """What the TLS connections of one loop share: buffers, and the list of handshakes that run."""
 
     __slots__ = ("_handshakes", "_left", "_waiting", "failed", "received", "received_at_once", "scratch")
@@ -115,7 +115,7 @@ class TlsRoom:
 class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     """The protocol of a plain transport, and the transport of a connection."""
 
-    def __init__(self, tls: ListenerTls, room: TlsRoom, descriptor: int, served: Served) -> None:
+    def __init__(self, tls: ListenerTls, room: TlsHandshakeLimiter, descriptor: int, served: ConnectionHandler) -> None:
         """`descriptor` is the socket's, written to as long as the plain transport is open and holds nothing.
 
         -1: all goes through the plain transport.
@@ -376,14 +376,14 @@ class TlsWire:
     descriptor = -1
     half_closes = False
 
-    def __init__(self, accepted: socket.socket, tls: ListenerTls, room: TlsRoom) -> None:
+    def __init__(self, accepted: socket.socket, tls: ListenerTls, room: TlsHandshakeLimiter) -> None:
         """`accepted` will belong to the transport."""
         self._socket = accepted
         self._tls = tls
         self._room = room
         self._transport: TlsTransport | None = None
 
-    async def connect(self, loop: asyncio.AbstractEventLoop, protocol: Served) -> None:
+    async def connect(self, loop: asyncio.AbstractEventLoop, protocol: ConnectionHandler) -> None:
         """See `Wire`."""
         transport = self._transport = TlsTransport(self._tls, self._room, self._socket.fileno(), protocol)
         await loop.connect_accepted_socket(lambda: transport, self._socket)

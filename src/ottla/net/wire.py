@@ -15,8 +15,8 @@ import os
 import socket
 from typing import Protocol
 
-from ottla.common.channel import FileRegion, Part
-from ottla.common.disk import Buffer
+from ottla.common.platform.channel import FileRegion, Part
+from ottla.common.platform.disk import Buffer
 from ottla.net.sender import SendJob
 
 MAX_HANDSHAKES_PER_TURN = 8
@@ -24,7 +24,7 @@ MAX_HANDSHAKES_PER_TURN = 8
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
-class Served(asyncio.BufferedProtocol):
+class ConnectionHandler(asyncio.BufferedProtocol):
     """What stands on a wire."""
 
     __slots__ = ()
@@ -46,7 +46,7 @@ class Wire(Protocol):
         """Whether a peer that has ended its input can still be sent to."""
         ...
 
-    async def connect(self, loop: asyncio.AbstractEventLoop, protocol: Served) -> None:
+    async def connect(self, loop: asyncio.AbstractEventLoop, protocol: ConnectionHandler) -> None:
         """Have the loop make a transport for `protocol`. Raises OSError; then `protocol` was told of none."""
         ...
 
@@ -90,7 +90,7 @@ class PlainWire:
         self._socket = accepted
         self.descriptor = accepted.fileno()
 
-    async def connect(self, loop: asyncio.AbstractEventLoop, protocol: Served) -> None:
+    async def connect(self, loop: asyncio.AbstractEventLoop, protocol: ConnectionHandler) -> None:
         """See `Wire`."""
         await loop.connect_accepted_socket(lambda: protocol, self._socket)
 

@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterator
 from struct import error as StructError
 from typing import TypeVar
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.platform.disk import Buffer
 from ottla.protocol.reader import compile_reader, compile_stepped_reader
 from ottla.protocol.schema import Schema, schema_of
 from ottla.protocol.writer import compile_stepped_writer, compile_writer

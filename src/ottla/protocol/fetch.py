@@ -12,9 +12,9 @@ from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
 
-from ottla.common.channel import FileRegion, Part
 from ottla.common.errors import ProtocolError
-from ottla.common.ids import ZERO_UUID
+from ottla.common.kafka.ids import ZERO_UUID
+from ottla.common.platform.channel import FileRegion, Part
 from ottla.protocol.codec import MAX_REQUEST_ELEMENTS
 from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.primitives import NodeEndpoint, Topic, append_count, append_node_endpoints, append_nullable_string

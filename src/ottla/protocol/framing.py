@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from struct import Struct
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ProtocolError
+from ottla.common.platform.disk import Buffer
 
 SIZE_BYTES = 4
 DEFAULT_MAX_FRAME_BYTES = 104_857_600

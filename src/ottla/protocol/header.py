@@ -10,8 +10,8 @@ from collections.abc import Generator
 from struct import Struct
 from typing import Any
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ProtocolError
+from ottla.common.platform.disk import Buffer
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_in_steps, write_message
 from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.registry import API

@@ -3,7 +3,7 @@
 An API is declared in one module, `ottla.protocol.messages.<its key's name in lower case>`: its messages, and below them
 its row, `SPEC = ApiSpec(...)`. Nothing else lists it: `API` looks a key up there when it is first asked for, so that a
 tool loads the messages it speaks and no others. What a node serves, and how, is declared beside the handlers
-(`server.apis`); advertised is exactly what works.
+(`server.wiring.apis`); advertised is exactly what works.
 """
 
 from __future__ import annotations

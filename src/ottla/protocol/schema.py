@@ -24,7 +24,7 @@ from functools import cache
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from ottla.common.errors import InvariantError
-from ottla.common.ids import ZERO_UUID
+from ottla.common.kafka.ids import ZERO_UUID
 
 T = TypeVar("T")
 

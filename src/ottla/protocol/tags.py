@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ProtocolError
+from ottla.common.platform.disk import Buffer
 from ottla.record.varint import read_unsigned_varint
 
 MAX_TAGGED_FIELDS = 16

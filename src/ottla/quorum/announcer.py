@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 
-from ottla.common.endpoint import format_address
 from ottla.common.errors import ErrorCode
-from ottla.common.ids import ZERO_UUID, uuid_to_string
+from ottla.common.kafka.ids import ZERO_UUID, uuid_to_string
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.platform.endpoint import format_address
 from ottla.metadata.log import NO_NODE
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_types import ReplicaKey, Standing, Voter

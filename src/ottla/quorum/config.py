@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.common.ids import Uuid
-from ottla.common.peer import Address
+from ottla.common.kafka.ids import Uuid
+from ottla.common.platform.peer import Address
 from ottla.quorum.metadata_log import MetadataLogConfig
 from ottla.quorum.raft_types import ReplicaKey, Timeouts, Voter
 

@@ -21,11 +21,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.common.disk_refusal import disk_refusal
-from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError, ProtocolError
-from ottla.common.machine import Machine
-from ottla.common.peer import PeerNetwork
+from ottla.common.platform.disk_refusal import disk_refusal
+from ottla.common.platform.endpoint import Endpoint
+from ottla.common.platform.peer import PeerNetwork
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
@@ -99,7 +99,7 @@ class QuorumDriver:
     def __init__(
         self,
         *,
-        machine: Machine,
+        machine: NodeRuntime,
         local: LocalReplica,
         publisher: MetadataPublisher,
         on_failure: Callable[[BaseException], None],

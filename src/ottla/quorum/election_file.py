@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from ottla.common.ids import ZERO_UUID, uuid_from_string, uuid_to_string
+from ottla.common.kafka.ids import ZERO_UUID, uuid_from_string, uuid_to_string
 from ottla.quorum.raft_types import MAX_LEADER_EPOCH, ElectionState, Voter
 from ottla.record.checksum import crc32c
 

@@ -15,12 +15,12 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ottla.common.clock import BlockingPool, TimerHandle
-from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.machine import Machine
-from ottla.common.peer import Address
+from ottla.common.platform.clock import BlockingPool, TimerHandle
+from ottla.common.platform.disk import Buffer
+from ottla.common.platform.peer import Address
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.quorum.config import QuorumConfig
 from ottla.quorum.network import QuorumNetwork
@@ -33,7 +33,7 @@ from ottla.quorum.rpc import (
     snapshot_request,
 )
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId, read_snapshot
-from ottla.storage.flush import FlushDone
+from ottla.storage.log.flush import FlushDone
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class Fetcher:
         log: FollowedLog,
         network: QuorumNetwork,
         *,
-        machine: Machine,
+        machine: NodeRuntime,
         quorum: QuorumConfig,
         bootstrap: Callable[[], list[Address]],
     ) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ottla.common.clock import Clock
-from ottla.common.disk import Buffer
 from ottla.common.errors import ProtocolError
+from ottla.common.platform.clock import Clock
+from ottla.common.platform.disk import Buffer
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.opening import image_of
 from ottla.quorum.raft import Raft

@@ -11,20 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ottla.common.clock import Clock, Rng
-from ottla.common.config_def import MAX_INT
-from ottla.common.disk import Disk
-from ottla.common.disk_refusal import disk_refusal
-from ottla.common.endpoint import BRACKETED_HOST
+from ottla.common.config.config_def import MAX_INT
 from ottla.common.errors import OperatorError
-from ottla.common.ids import uuid_from_string, uuid_to_string
+from ottla.common.kafka.ids import uuid_from_string, uuid_to_string
+from ottla.common.platform.clock import Clock, Rng
+from ottla.common.platform.disk import Disk
+from ottla.common.platform.disk_refusal import disk_refusal
+from ottla.common.platform.endpoint import BRACKETED_HOST
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.quorum.metadata_log import DIRECTORY
 from ottla.quorum.raft_types import Voter
 from ottla.quorum.snapshot_file import BOOTSTRAP, bootstrap_snapshot
-from ottla.storage.directories import make_durably, require_unused
-from ottla.storage.meta_properties import MetaProperties, random_id, write_meta_properties
-from ottla.storage.names import META_PROPERTIES
+from ottla.storage.files.directories import make_durably, require_unused
+from ottla.storage.files.meta_properties import MetaProperties, random_id, write_meta_properties
+from ottla.storage.files.names import META_PROPERTIES
 
 _CONTROLLER = re.compile(rf"([0-9]{{1,10}})@(?:{BRACKETED_HOST}|([^:\[\]/@]+)):([0-9]{{1,5}}):([A-Za-z0-9_-]{{22}})")
 

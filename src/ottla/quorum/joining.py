@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ottla.common.clock import Scheduler
+from ottla.common.platform.clock import Scheduler
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest

@@ -4,7 +4,8 @@ Invariants:
 - Nothing is appended in an epoch before `quorum-state` names it durably: the driver takes over after that.
 - A batch is replayed before it is written, so one that does not fit the image changes nothing.
 - What is written and replayed is what the finalized level of metadata.version allows, whatever a handler made.
-- Batches are synced together while one sync runs (`storage.flush`): the queue of waiting submissions is as long as the
+- Batches are synced together while one sync runs (`storage.log.flush`): the queue of waiting submissions is as long as
+the
   requests that wait for them, each of which holds back its connection.
 """
 
@@ -12,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.platform.clock import Clock
 from ottla.metadata.bounds import check_batch_bytes
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import metadata_level

@@ -1,8 +1,8 @@
 """The files of `__cluster_metadata-0`: the log, its snapshots and `quorum-state`, as Apache Kafka lays them out, and a
 note of Ottla's own after damage.
 
-Purpose: bytes in and out, on top of `ottla.storage.log`; what they mean is the driver's. Only the tail after the newest
-snapshot is checked at a start, since nothing before it is read.
+Purpose: bytes in and out, on top of `ottla.storage.log.log`; what they mean is the driver's. Only the tail after the
+newest snapshot is checked at a start, since nothing before it is read.
 
 Invariants:
 - The log starts at or before the end of the newest snapshot, so snapshot plus log give every committed record; where
@@ -20,13 +20,13 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.common.clock import BlockingPool, Clock
-from ottla.common.disk import Disk
 from ottla.common.errors import InvariantError, KafkaError, OperatorError, OttlaError, ProtocolError
-from ottla.common.ids import METADATA_TOPIC_ID
+from ottla.common.kafka.ids import METADATA_TOPIC_ID
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.machine import Machine
-from ottla.common.topic_partition import TopicPartition
+from ottla.common.platform.clock import BlockingPool, Clock
+from ottla.common.platform.disk import Disk
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.quorum.election_file import (
     decode_catching_up,
     decode_configured_voters,
@@ -38,13 +38,13 @@ from ottla.quorum.raft_types import ElectionState, OffsetAndEpoch, Voter
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId, check_snapshot, parse_snapshot_name, read_snapshot
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
-from ottla.storage.descriptors import Descriptors, Folder
-from ottla.storage.directories import make_durably
-from ottla.storage.flush import FlushDone
-from ottla.storage.loader import LoadOptions, load_log
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.names import METADATA_DIR, METADATA_TOPIC
+from ottla.storage.files.descriptors import Descriptors, Folder
+from ottla.storage.files.directories import make_durably
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.files.names import METADATA_DIR, METADATA_TOPIC
+from ottla.storage.log.flush import FlushDone
+from ottla.storage.log.log import Log
+from ottla.storage.recovery.loader import LoadOptions, load_log
 
 DIRECTORY = METADATA_DIR
 QUORUM_STATE = "quorum-state"
@@ -403,7 +403,7 @@ def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
     return sorted(found for name in disk.listdir(directory) if (found := parse_snapshot_name(name)) is not None)
 
 
-def open_metadata_log(machine: Machine, data_dir: str, config: MetadataLogConfig) -> ReplicaLog:
+def open_metadata_log(machine: NodeRuntime, data_dir: str, config: MetadataLogConfig) -> ReplicaLog:
     """Open or make the metadata log below `data_dir`; blocks. Raises OSError, OperatorError."""
     disk, clock = machine.disk, machine.clock
     directory = f"{data_dir}/{DIRECTORY}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.common.peer import Address, PeerConnection, PeerNetwork
+from ottla.common.platform.peer import Address, PeerConnection, PeerNetwork
 from ottla.net.peer_messages import MessageDone, send_message
 
 

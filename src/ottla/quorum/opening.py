@@ -10,9 +10,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ottla.common.config_keys_authorizer import STANDARD_AUTHORIZER
+from ottla.common.config.config_keys_authorizer import STANDARD_AUTHORIZER
+from ottla.common.config.feature_levels import METADATA_VERSION
 from ottla.common.errors import OperatorError
-from ottla.common.feature_levels import METADATA_VERSION
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, VersionRange
 from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion

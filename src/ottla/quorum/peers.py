@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.common.machine import Machine
-from ottla.common.peer import Address, PeerNetwork
+from ottla.common.platform.peer import Address, PeerNetwork
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.net.peer_messages import MessageDone
 from ottla.quorum.config import QuorumConfig
 from ottla.quorum.fetcher import Fetcher
@@ -35,7 +35,7 @@ class QuorumPeers:
         log: ReplicaLog,
         followed: FollowerLog,
         *,
-        machine: Machine,
+        machine: NodeRuntime,
         quorum: QuorumConfig,
         own: Voter,
     ) -> None:

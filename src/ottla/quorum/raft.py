@@ -32,10 +32,10 @@ same nodes, so majorities of both sets meet while one replica has the record and
 
 from __future__ import annotations
 
-from ottla.common.clock import Rng
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.ids import ZERO_UUID, Uuid
-from ottla.common.peer import Address
+from ottla.common.kafka.ids import ZERO_UUID, Uuid
+from ottla.common.platform.clock import Rng
+from ottla.common.platform.peer import Address
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.quorum.raft_leader import LeaderState
 from ottla.quorum.raft_types import (

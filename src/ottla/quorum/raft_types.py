@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from ottla.common.endpoint import Endpoint
 from ottla.common.errors import ErrorCode
-from ottla.common.ids import ZERO_UUID, Uuid
-from ottla.common.peer import Address
+from ottla.common.kafka.ids import ZERO_UUID, Uuid
+from ottla.common.platform.endpoint import Endpoint
+from ottla.common.platform.peer import Address
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 
 MAX_LEADER_EPOCH = 2**31 - 1

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import METADATA_TOPIC_ID
-from ottla.common.peer import Address
+from ottla.common.kafka.ids import METADATA_TOPIC_ID
+from ottla.common.platform.disk import Buffer
+from ottla.common.platform.peer import Address
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
 from ottla.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochPartition,
@@ -71,7 +71,7 @@ from ottla.quorum.raft_types import (
     SendVote,
     Voter,
 )
-from ottla.storage.names import METADATA_TOPIC
+from ottla.storage.files.names import METADATA_TOPIC
 
 NOBODY = Peer(LeaderAndEpoch(NO_NODE, -1))
 

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ottla.common.clock import Clock, Scheduler
 from ottla.common.errors import ErrorCode
-from ottla.common.peer import Address
+from ottla.common.platform.clock import Clock, Scheduler
+from ottla.common.platform.peer import Address
 from ottla.protocol.messages.control_records import KRaftVersionFeature
 from ottla.protocol.messages.raft_endpoints import RaftEndpoint
 from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest

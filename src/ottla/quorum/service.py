@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ottla.common.clock import TimerHandle
-from ottla.common.endpoint import format_address
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import ZERO_UUID
-from ottla.common.machine import Machine
+from ottla.common.kafka.ids import ZERO_UUID
+from ottla.common.platform.clock import TimerHandle
+from ottla.common.platform.endpoint import format_address
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metadata.log import LeaderAndEpoch, SubmitDone
 from ottla.net.peer_messages import MessageDone
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -56,7 +56,7 @@ from ottla.quorum.rpc import (
     vote_response,
 )
 from ottla.quorum.snapshot_file import SnapshotId
-from ottla.storage.names import METADATA_TOPIC
+from ottla.storage.files.names import METADATA_TOPIC
 
 MAX_WAIT_MS = 30_000
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
@@ -121,7 +121,7 @@ class QuorumService:
 
     __slots__ = ("_clock", "_cluster_id", "_pool", "_probing", "_replica", "_scheduler", "_waiting")
 
-    def __init__(self, replica: ServedReplica, machine: Machine, cluster_id: str) -> None:
+    def __init__(self, replica: ServedReplica, machine: NodeRuntime, cluster_id: str) -> None:
         self._replica = replica
         self._clock = machine.clock
         self._scheduler = machine.scheduler

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import KafkaError, ProtocolError
+from ottla.common.platform.disk import Buffer
 from ottla.metadata.bounds import MAX_BATCH_BYTES, record_bytes
 from ottla.metadata.records import ApiMessageAndVersion, decode_record, encode_record
 from ottla.quorum.control import read_voters, snapshot_footer, snapshot_header, voter_records

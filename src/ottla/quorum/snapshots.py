@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
 from ottla.common.errors import KafkaError, ProtocolError
+from ottla.common.platform.clock import BlockingPool, Clock, Scheduler, TimerHandle
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.metadata.snapshot import image_records

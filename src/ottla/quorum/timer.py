@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.common.clock import Clock, Scheduler, TimerHandle
+from ottla.common.platform.clock import Clock, Scheduler, TimerHandle
 
 _SHORTEST_S = 0.001
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ottla.common.endpoint import canonical_host
+from ottla.common.platform.endpoint import canonical_host
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 

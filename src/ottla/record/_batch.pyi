@@ -1,6 +1,6 @@
 from array import array
 
-from ottla.common.disk import Buffer
+from ottla.common.platform.disk import Buffer
 from ottla.record._batch_py import Header, ParsedRecord
 
 INDEX_WIDTH: int

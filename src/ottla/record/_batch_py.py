@@ -13,8 +13,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import InvariantError
+from ottla.common.platform.disk import Buffer
 from ottla.record.errors import (
     BAD_HEADER,
     BAD_HEADER_COUNT,

@@ -1,6 +1,6 @@
 from array import array
 
-from ottla.common.disk import Buffer
+from ottla.common.platform.disk import Buffer
 
 ENTRY_BYTES: int
 SECRET_BYTES: int

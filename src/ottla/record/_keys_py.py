@@ -12,8 +12,8 @@ from array import array
 from hashlib import blake2b
 from struct import Struct
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import InvariantError
+from ottla.common.platform.disk import Buffer
 from ottla.record._batch_py import INDEX_WIDTH
 
 ENTRY_BYTES = 24

@@ -13,8 +13,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.platform.disk import Buffer
 from ottla.record.checksum import crc32c
 from ottla.record.compression import CODEC_NAMES, DEFAULT_MAX_BYTES, decompress
 from ottla.record.errors import CorruptBatch, InvalidRecord

@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 import cramjam
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.platform.disk import Buffer
 
 NONE = 0
 GZIP = 1

@@ -13,7 +13,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from ottla.common.disk import Buffer
+from ottla.common.platform.disk import Buffer
 from ottla.record.batch import (
     ATTRIBUTES_POSITION,
     BATCH_HEADER,

@@ -18,8 +18,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.platform.disk import Buffer
 from ottla.record.batch import (
     ATTRIBUTES,
     ATTRIBUTES_POSITION,

@@ -7,8 +7,8 @@ refused; Java drops such bits silently, and no client writes them. Shared with `
 
 from __future__ import annotations
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ProtocolError
+from ottla.common.platform.disk import Buffer
 
 _UINT32_MAX = 0xFFFFFFFF
 

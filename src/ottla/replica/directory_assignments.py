@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 
-from ottla.common.clock import Scheduler
 from ottla.common.errors import ErrorCode
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.peer import ControllerRequests
+from ottla.common.platform.clock import Scheduler
+from ottla.common.platform.peer import ControllerRequests
 from ottla.protocol.messages.assign_replicas_to_dirs import (
     AssignedDirectory,
     AssignedPartition,

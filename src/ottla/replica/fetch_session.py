@@ -26,8 +26,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from ottla.common.clock import Rng
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.platform.clock import Rng
 from ottla.metadata.topic_names import TopicKey
 from ottla.replica.purgatory import Purgatory, Watch
 
@@ -70,7 +70,7 @@ ForgottenTopics = Sequence[tuple[TopicKey, Sequence[int]]]
 class SessionPartition:
     """A partition that is being fetched: what was asked last and what was told last.
 
-    Implements `ottla.replica.purgatory.Subscriber` and `ottla.replica.leadership.Resting`.
+    Implements `ottla.replica.purgatory.Subscriber` and `ottla.replica.leadership.IdleFollower`.
     """
 
     __slots__ = (

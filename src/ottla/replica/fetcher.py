@@ -20,10 +20,10 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.common.clock import Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.peer import Address, PeerConnection
+from ottla.common.platform.clock import Scheduler, TimerHandle
+from ottla.common.platform.peer import Address, PeerConnection
 from ottla.metrics.registry import Counter
 from ottla.net.peer_messages import send_message
 from ottla.protocol.messages.fetch import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.common.peer import Address
+from ottla.common.platform.peer import Address
 from ottla.replica.fetcher import FetcherContext, Key, ReplicaFetcher
 from ottla.replica.partition import Partition
 

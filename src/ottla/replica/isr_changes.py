@@ -12,9 +12,9 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from ottla.common.clock import Scheduler
 from ottla.common.errors import ErrorCode
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.platform.clock import Scheduler
 from ottla.protocol.messages.alter_partition import (
     AlterPartitionPartition,
     AlterPartitionPartitionResult,

@@ -31,7 +31,7 @@ Eligible = Callable[[int, int], bool]
 """Whether the broker of that id may join an ISR in the incarnation of that broker epoch (KIP-903)."""
 
 
-class Resting(Protocol):
+class IdleFollower(Protocol):
     """A follower's place in its fetch session, where each fetch says the same again without being read here."""
 
     @property
@@ -66,7 +66,7 @@ class FollowerProgress:
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         self.stalled_count = 0
         """Fetches in a row that asked for the same records, which are here, once more."""
-        self.resting: Resting | None = None
+        self.resting: IdleFollower | None = None
         """Set by the caller where the last fetch asked at the leader's end and the next ones are not told here."""
 
     @property

@@ -10,8 +10,8 @@ NOT_LEADER_OR_FOLLOWER, on which clients ask again; who made it waits with `when
 deleted topics, which nobody finds any more: their logs leave before others are opened, which may have the same names.
 
 A partition that this broker leads goes its own way from there; one that it follows is given to `replica.fetchers`, one
-whose replica moved away is removed. A damaged replica is held, and mended, by `replica.mending`; one that goes to
-another directory is copied there by `replica.moves`.
+whose replica moved away is removed. A damaged replica is held, and mended, by `replica.replica_repair`; one that goes
+to another directory is copied there by `replica.moves`.
 
 Left out: what an image is made of and how it is published (metadata), where logs come from (storage).
 """
@@ -23,12 +23,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.common.clock import BlockingPool, Clock, Scheduler, TimerHandle
+from ottla.common.config.feature_levels import DIRECTORY_ASSIGNMENT
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.feature_levels import DIRECTORY_ASSIGNMENT
-from ottla.common.ids import LOST_UUID, OFFLINE_UUID, ZERO_UUID, Uuid, uuid_to_string
+from ottla.common.kafka.ids import LOST_UUID, OFFLINE_UUID, ZERO_UUID, Uuid, uuid_to_string
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.peer import Address
+from ottla.common.platform.clock import BlockingPool, Clock, Scheduler, TimerHandle
+from ottla.common.platform.peer import Address
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage, metadata_level
 from ottla.metadata.topic_names import TopicKey, unknown_topic
@@ -38,18 +38,18 @@ from ottla.replica.fetchers import ReplicaFetchers
 from ottla.replica.isr_changes import IsrChanges
 from ottla.replica.leadership import IsrChange
 from ottla.replica.membership import Membership
-from ottla.replica.mending import Mending, MendingContext
 from ottla.replica.moves import MovesContext, ReplicaMoves
 from ottla.replica.partition import HighWatermarkListener, LeaderContext, Partition, PartitionState
 from ottla.replica.purgatory import Purgatory
 from ottla.replica.read_replica import NO_REPLICA, Candidate, ReplicaSelector
+from ottla.replica.replica_repair import MendingContext, ReplicaRepair
 from ottla.replica.statistics import ReplicationStatistics
 from ottla.replica.throttle import UNLIMITED, ReplicationQuota, names_replica
-from ottla.storage.append_rules import inspects
-from ottla.storage.damage import Damage
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_directory import LogDirectory
-from ottla.storage.log_manager import LogManager
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.damage import Damage
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.log.append_rules import inspects
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ class ReplicaManager:
         self.follower_quota = ReplicationQuota()
         self.statistics = statistics
         self._isr_changes = IsrChanges(membership, scheduler, statistics)
-        self.mending = Mending(self._mending_context(membership))
+        self.mending = ReplicaRepair(self._mending_context(membership))
         self.moves = ReplicaMoves(self._moves_context())
         self._leader_context = LeaderContext(
             clock.monotonic, settings.max_lag_s, self._eligible, self._alive, self._propose, self.mending.suspect
@@ -314,7 +314,7 @@ class ReplicaManager:
 
     # --- damage ----------------------------------------------------------------------------------------------------
 
-    def found_damage(self, damage: Damage) -> None:
+    def report_damage(self, damage: Damage) -> None:
         """What is known of damage in a log of this broker goes to who mends it; the log may be gone by now."""
         topic, index = damage.partition
         partition = self._topics.get(topic, {}).get(index)
@@ -367,8 +367,8 @@ class ReplicaManager:
         log = partition.log
         if directory_id == LOST_UUID:
             self.mending.look_through(partition)
-        doubts, log.doubts = log.doubts, ()
-        for doubt in doubts:
+        unrepaired_damage, log.unrepaired_damage = log.unrepaired_damage, ()
+        for doubt in unrepaired_damage:
             self.mending.found(partition, doubt)
         if log.leader_epoch > partition.leader_epoch:
             first = next(start for epoch, start in log.epochs.entries() if epoch > partition.leader_epoch)
@@ -383,7 +383,7 @@ class ReplicaManager:
 
     # --- metadata --------------------------------------------------------------------------------------------------
 
-    def set_strays_aside(self, image: MetadataImage) -> None:
+    def quarantine_stray_logs(self, image: MetadataImage) -> None:
         """Rename logs that are not this broker's to keep: of topics that the cluster does not have (a deletion that a
         crash cut short, or foreign data), and replicas that moved to other brokers while this one was down.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.common.endpoint import format_address
 from ottla.common.errors import InvariantError
-from ottla.common.peer import ControllerDone, ControllerRequests, PeerConnection, PeerNetwork
+from ottla.common.platform.endpoint import format_address
+from ottla.common.platform.peer import ControllerDone, ControllerRequests, PeerConnection, PeerNetwork
 
 
 class Membership(NamedTuple):
@@ -22,7 +22,7 @@ class Membership(NamedTuple):
     """Whether the metadata can say where a replica lies: a quorum's can, ZooKeeper's tree can't."""
 
 
-class _Nobody:
+class _NoPeers:
     """The other nodes of a cluster that has none."""
 
     def connect(self, host: str, port: int) -> PeerConnection:
@@ -34,5 +34,5 @@ class _Nobody:
 
 def alone(node_id: int, broker_epoch: Callable[[], int]) -> Membership:
     """Of a broker that is the cluster."""
-    nobody = _Nobody()
+    nobody = _NoPeers()
     return Membership(node_id, nobody, nobody, broker_epoch)

@@ -14,7 +14,7 @@ Invariants:
 - What is durable in the log is durable in the copy before the swap.
 - A damaged log is not copied; once it is mended, from other replicas, the copy begins anew.
 
-Left out: files, names and the steps of the swap (`storage.future_logs`); who asks for a move (server).
+Left out: files, names and the steps of the swap (`storage.directory.future_logs`); who asks for a move (server).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
-from ottla.common.clock import BlockingPool, Scheduler, TimerHandle
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
+from ottla.common.platform.clock import BlockingPool, Scheduler, TimerHandle
 from ottla.replica.partition import Partition
 from ottla.replica.throttle import ReplicationQuota
 from ottla.replica.truncation import truncation_offset
-from ottla.storage.future_logs import FutureLogs
-from ottla.storage.log import Log
-from ottla.storage.log_directory import LogDirectory
-from ottla.storage.log_manager import LogManager
-from ottla.storage.off_loop import Known, OffLoop, run_off_loop
-from ottla.storage.results import ReadResult
-from ottla.storage.segment import SegmentRegion
+from ottla.storage.directory.future_logs import FutureLogs
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.off_loop import Known, WouldBlock, run_off_loop
+from ottla.storage.log.log import Log
+from ottla.storage.segment.results import ReadResult
+from ottla.storage.segment.segment import SegmentRegion
 
 logger = logging.getLogger(__name__)
 
@@ -366,7 +366,7 @@ class ReplicaMoves:
         log, cut_count = partition.log, partition.cut_count
         try:
             found = log.read(copy.log_end_offset, CHUNK_BYTES, max_offset=log.log_end_offset, known=known)
-        except OffLoop as needed:
+        except WouldBlock as needed:
             self._at_work = True
 
             def looked() -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.replica.partition import NO_EPOCH, NO_OFFSET, Partition
-from ottla.storage.off_loop import Known
+from ottla.storage.files.off_loop import Known
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2

@@ -17,21 +17,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from ottla.common.clock import BlockingPool
-from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.ids import Uuid
-from ottla.common.internal_topics import INTERNAL_TOPICS
+from ottla.common.kafka.ids import Uuid
+from ottla.common.kafka.internal_topics import INTERNAL_TOPICS
+from ottla.common.platform.clock import BlockingPool
+from ottla.common.platform.disk import Buffer
 from ottla.record.batch import BASE_OFFSET, LAST_OFFSET_DELTA
 from ottla.record.control import MARKER_SIZE, EndMarker
 from ottla.record.legacy.stored import header_of_any
-from ottla.replica.leadership import Eligible, IsrChange, Leadership, Resting
+from ottla.replica.leadership import Eligible, IdleFollower, IsrChange, Leadership
 from ottla.replica.purgatory import Purgatory, Watch
-from ottla.storage.aborted_transactions import ListedTransactions
-from ottla.storage.log import Log
-from ottla.storage.off_loop import Known
-from ottla.storage.results import AppendResult, ReadResult
-from ottla.storage.verification import VerificationGuard
+from ottla.storage.files.off_loop import Known
+from ottla.storage.log.aborted_transactions import ListedTransactions
+from ottla.storage.log.log import Log
+from ottla.storage.log.verification import VerificationGuard
+from ottla.storage.segment.results import AppendResult, ReadResult
 
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -290,7 +290,7 @@ class Partition:
         elif leadership.followers[replica_id].stalls:
             self._leader_context.suspect(self, fetch_offset)
 
-    def follower_rests(self, replica_id: int, fetch_offset: int, resting: Resting) -> bool:
+    def mark_follower_idle(self, replica_id: int, fetch_offset: int, resting: IdleFollower) -> bool:
         """Whether all further fetches at `fetch_offset` say and are told the same, until `follower_watch` is touched.
 
         From then on `resting` says when the last of them came.

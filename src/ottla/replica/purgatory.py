@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from ottla.common.clock import Scheduler, TimerHandle
 from ottla.common.errors import InvariantError
+from ottla.common.platform.clock import Scheduler, TimerHandle
 
 
 class Subscriber(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from ottla.common.acl import (
+from ottla.common.kafka.acl import (
     EVERYBODY,
     WILDCARD,
     Acl,
@@ -21,7 +21,7 @@ from ottla.common.acl import (
     Permission,
     ResourceType,
 )
-from ottla.common.endpoint import canonical_host
+from ottla.common.platform.endpoint import canonical_host
 
 _IMPLIES_DESCRIBE = frozenset(
     {AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}

@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
-from ottla.common.endpoint import canonical_host
-from ottla.common.ids import Uuid
+from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.common.kafka.ids import Uuid
 from ottla.common.logs import AUDIT_LOGGER, RATE_LIMITED
+from ottla.common.platform.endpoint import canonical_host
 from ottla.security.acl_index import AclIndex, Decision
 
 MAX_REMEMBERED = 16_384
@@ -44,7 +44,7 @@ Key = tuple[str, str, AclOperation, ResourceType, str]
 
 
 class StandardAuthorizer:
-    """Implements `ottla.server.authorization.Authorizer`."""
+    """Implements `ottla.server.requests.authorization.Authorizer`."""
 
     __slots__ = ("_acls", "_audit", "_default", "_index", "_indexed", "_remembered", "_remembered_any", "_super_users")
 
@@ -73,11 +73,11 @@ class StandardAuthorizer:
         name: str,
         *,
         request: str,
-        told: bool = True,
+        audit: bool = True,
     ) -> bool:
         """Whether `principal` may do this. `told` is False for a question that asks for nothing by itself."""
         if principal in self._super_users:
-            if told:
+            if audit:
                 self._tell(Decision(True, None), (principal, client_host, operation, resource_type, name), request)
             return True
         if not self._is_current():
@@ -90,7 +90,7 @@ class StandardAuthorizer:
             decision = self._remembered[key] = self._index.decide(
                 principal, canonical_host(client_host), operation, resource_type, name, default=self._default
             )
-        if told:
+        if audit:
             self._tell(decision, key, request)
         return decision.allowed
 
@@ -99,7 +99,7 @@ class StandardAuthorizer:
     ) -> bool:
         """Whether `principal` may do this with any resource of a type (KIP-679)."""
         # A name that no ACL has: super users, what everybody may, and what may be done with every resource.
-        if self.allows(principal, client_host, operation, resource_type, "hardcode", request=request, told=False):
+        if self.allows(principal, client_host, operation, resource_type, "hardcode", request=request, audit=False):
             return True
         if not self._is_current():
             return False

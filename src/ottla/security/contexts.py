@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ottla.common.config_def import ConfigValue
-from ottla.common.config_keys_tls import TLS_CONFIGS
+from ottla.common.config.config_def import ConfigValue
+from ottla.common.config.config_keys_tls import TLS_CONFIGS
 from ottla.common.errors import KafkaError, OperatorError
 from ottla.security.stores import Identity, pem_identity, read_identity, read_revocation_lists, read_trusted
 
@@ -99,7 +99,7 @@ class TlsSettings(NamedTuple):
             raise OperatorError("ssl.truststore.location and ssl.truststore.certificates are both set; remove one")
 
 
-class Material(NamedTuple):
+class TlsFiles(NamedTuple):
     """What the files of the settings held."""
 
     identity: Identity | None
@@ -109,7 +109,7 @@ class Material(NamedTuple):
     """Revocation lists as PEM; None where nobody asks for any."""
 
 
-def read_material(settings: TlsSettings, read: ReadFile) -> Material:
+def read_material(settings: TlsSettings, read: ReadFile) -> TlsFiles:
     """The key, chain and trusted certificates. Raises OperatorError, which names setting or file."""
     identity = None
     if settings.keystore:
@@ -131,10 +131,10 @@ def read_material(settings: TlsSettings, read: ReadFile) -> Material:
     if settings.revoked:
         data = _read(read, settings.revoked, "ssl.crl.location")
         revoked = read_revocation_lists(data, f"ssl.crl.location {settings.revoked}")
-    return Material(identity, trusted, revoked)
+    return TlsFiles(identity, trusted, revoked)
 
 
-def server_context(settings: TlsSettings, material: Material) -> ssl.SSLContext:
+def server_context(settings: TlsSettings, material: TlsFiles) -> ssl.SSLContext:
     """For who listens. Raises OperatorError."""
     if material.identity is None:
         raise OperatorError(
@@ -146,7 +146,7 @@ def server_context(settings: TlsSettings, material: Material) -> ssl.SSLContext:
     return context
 
 
-def client_context(settings: TlsSettings, material: Material) -> ssl.SSLContext:
+def client_context(settings: TlsSettings, material: TlsFiles) -> ssl.SSLContext:
     """For who connects; shows its certificate, where it has one, to a server that asks. Raises OperatorError."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, settings, material)
     context.check_hostname = settings.checks_names
@@ -154,7 +154,7 @@ def client_context(settings: TlsSettings, material: Material) -> ssl.SSLContext:
     return context
 
 
-def _context(protocol: int, settings: TlsSettings, material: Material) -> ssl.SSLContext:
+def _context(protocol: int, settings: TlsSettings, material: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what is in a truststore is trusted by itself, as in Java

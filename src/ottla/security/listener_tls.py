@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import ssl
 
-from ottla.common.acl import ANONYMOUS
-from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import OperatorError
-from ottla.security.contexts import Material, ReadFile, TlsSettings, client_context, read_material, server_context
+from ottla.common.kafka.acl import ANONYMOUS
+from ottla.security.contexts import ReadFile, TlsFiles, TlsSettings, client_context, read_material, server_context
 from ottla.security.distinguished_names import PrincipalMapping, distinguished_name
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class ListenerTls:
 
     def _prepared(
         self, config: BrokerConfig
-    ) -> tuple[TlsSettings, Material, ssl.SSLContext, ssl.SSLContext | None] | None:
+    ) -> tuple[TlsSettings, TlsFiles, ssl.SSLContext, ssl.SSLContext | None] | None:
         """All that is made of the settings, and of their files as they are now; None where nothing has changed."""
         settings = self._settings_of(config)
         material = read_material(settings, self._read)
@@ -97,7 +97,7 @@ class ListenerTls:
         return TlsSettings.of(lambda setting: config.of_listener(self.name, setting))
 
 
-def _refuse_another_identity(old: Material, new: Material, config: BrokerConfig, name: str) -> None:
+def _refuse_another_identity(old: TlsFiles, new: TlsFiles, config: BrokerConfig, name: str) -> None:
     """A new certificate is for the same subject and at least the same hosts, unless that was allowed (KIP-978)."""
     if old.identity is None or new.identity is None:
         return

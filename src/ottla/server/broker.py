@@ -22,13 +22,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.channel import Dispatcher
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import InvariantError, KafkaError, OperatorError
-from ottla.common.ids import Uuid, uuid_from_string
-from ottla.common.machine import Machine
-from ottla.common.peer import ControllerRequests, Peers
+from ottla.common.kafka.ids import Uuid, uuid_from_string
+from ottla.common.platform.channel import Dispatcher
+from ottla.common.platform.endpoint import Endpoint
+from ottla.common.platform.peer import ControllerRequests, Peers
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.controller.driver import Controller
 from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.metadata.delta import all_changes
@@ -37,18 +37,11 @@ from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.replica.leadership import UNKNOWN_BROKER_EPOCH
 from ottla.replica.membership import Membership, alone
-from ottla.server.apis import broker_apis, controller_apis
-from ottla.server.authorization import make_authorizer
-from ottla.server.background import PeriodicSteps, PoolWriter
-from ottla.server.broker_life import BrokerLife
-from ottla.server.cleaner_gauges import register_cleaner_gauges
-from ottla.server.closing_flush import flush_all
-from ottla.server.contexts import Contexts
-from ottla.server.control import Control
-from ottla.server.controller_gauges import register_controller_gauges, register_write_behind_lag
 from ottla.server.coordination.group_gauges import register_group_gauges
 from ottla.server.coordination.transaction_gauges import register_transaction_gauges
-from ottla.server.data_directory import (
+from ottla.server.lifecycle.background import PeriodicSteps, PoolWriter
+from ottla.server.lifecycle.closing_flush import flush_all
+from ottla.server.lifecycle.data_directory import (
     forget_quorum,
     format_or_refuse,
     refuse_final,
@@ -56,32 +49,39 @@ from ottla.server.data_directory import (
     settle_migrated,
     version_of_migrated,
 )
-from ottla.server.dispatch import RequestDispatcher
-from ottla.server.dynamic_config import ConfigFollower, DynamicBrokerConfig
-from ottla.server.failures import Failures
-from ottla.server.forwarding import ControllerChannel
-from ottla.server.gauges import register_gauges
-from ottla.server.log_cleaning import LogCleaning
-from ottla.server.log_scrubbing import LogScrubbing
-from ottla.server.metadata_follower import MetadataFollower
+from ottla.server.lifecycle.log_cleaning import LogCleaning
+from ottla.server.lifecycle.log_scrubbing import LogScrubbing
+from ottla.server.metadata.dynamic_config import ConfigFollower, DynamicBrokerConfig
 from ottla.server.metadata_log.choice import make_metadata_log
 from ottla.server.metadata_log.node import MetadataLogContext
-from ottla.server.outcome import outcome, resolving
-from ottla.server.parts import BrokerParts
-from ottla.server.throttling import QuotaDispatcher
-from ottla.storage.cleaner.worker import Worker
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_directory import LogDirectory
-from ottla.storage.log_manager import DEFAULT_OPEN_FILES, LogManager
-from ottla.storage.log_scrubber import LogScrubber
-from ottla.storage.meta_properties import QUORUM, ZOOKEEPER, random_id
+from ottla.server.requests.authorization import make_authorizer
+from ottla.server.requests.broker_life import BrokerLife
+from ottla.server.requests.control import Control
+from ottla.server.requests.dispatch import RequestDispatcher
+from ottla.server.requests.failures import Failures
+from ottla.server.requests.forwarding import ControllerChannel
+from ottla.server.requests.outcome import await_callback, resolving
+from ottla.server.requests.throttling import QuotaDispatcher
+from ottla.server.wiring.apis import broker_apis, controller_apis
+from ottla.server.wiring.cleaner_gauges import register_cleaner_gauges
+from ottla.server.wiring.components import BrokerComponents
+from ottla.server.wiring.contexts import Contexts
+from ottla.server.wiring.controller_gauges import register_controller_gauges, register_write_behind_lag
+from ottla.server.wiring.gauges import register_gauges
+from ottla.server.wiring.metadata_follower import MetadataFollower
+from ottla.storage.compaction.worker import Worker
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.directory.log_manager import DEFAULT_OPEN_FILES, LogManager
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.files.meta_properties import QUORUM, ZOOKEEPER, random_id
+from ottla.storage.repair.log_scrubber import LogScrubber
 
 if TYPE_CHECKING:
     from ottla.controller.migration import Migration
     from ottla.protocol.znodes.session import ZooKeeperSession
-    from ottla.server.controller_lifecycle import ControllerLifecycle
-    from ottla.server.lifecycle import BrokerLifecycle
-    from ottla.server.zookeeper_node import ZooKeeperLife, ZooKeeperNode
+    from ottla.server.lifecycle.controller_lifecycle import ControllerLifecycle
+    from ottla.server.lifecycle.lifecycle import BrokerLifecycle
+    from ottla.server.zookeeper.zookeeper_node import ZooKeeperLife, ZooKeeperNode
     from ottla.zookeeper.migrating import MigratingLog
 
 FLUSH_CHECK_INTERVAL_MS = 1000
@@ -98,7 +98,7 @@ class Broker:
     def __init__(
         self,
         config: BrokerConfig,
-        machine: Machine,
+        machine: NodeRuntime,
         metrics_registry: MetricsRegistry,
         *,
         hostname: str = "localhost",
@@ -147,7 +147,7 @@ class Broker:
         )
         self._config = DynamicBrokerConfig(config)
         self._control: Control | None = None
-        self._parts: BrokerParts | None = None
+        self._parts: BrokerComponents | None = None
         self._contexts: Contexts | None = None
         self._life: BrokerLife | None = None
         self._migrated = False
@@ -176,7 +176,7 @@ class Broker:
         return self._dispatcher
 
     @property
-    def parts(self) -> BrokerParts:
+    def parts(self) -> BrokerComponents:
         """What serves requests; there after `start`, in a cluster after `open`."""
         if self._parts is None:
             raise InvariantError("the broker was not started")
@@ -301,7 +301,7 @@ class Broker:
         if lifecycle is None:
             raise InvariantError("the node is neither broker nor controller")
         self._publisher.register(self._config.image_published)
-        await outcome(lambda done: lifecycle.start(lambda: done(None)))
+        await await_callback(lambda done: lifecycle.start(lambda: done(None)))
         image = self._publisher.image
         self._config.image_published(image, all_changes(image))
 
@@ -318,7 +318,7 @@ class Broker:
         image = controller.image
         self._make_parts(control, image)
         parts = self.parts
-        parts.replicas.set_strays_aside(image)
+        parts.replicas.quarantine_stray_logs(image)
         self._publisher.register(MetadataFollower(self._config, parts).image_published)
         try:
             await registered
@@ -326,7 +326,7 @@ class Broker:
             raise OperatorError(
                 f"the metadata log in {config.metadata_log_dir} can't be written: {error.message}"
             ) from error
-        await outcome(lambda done: parts.replicas.when_opened(lambda: done(None)))
+        await await_callback(lambda done: parts.replicas.when_opened(lambda: done(None)))
 
     async def _join_quorum(self, control: Control) -> None:
         await self._join(self._make_lifecycle(control.channel, self._publisher))
@@ -334,11 +334,11 @@ class Broker:
     async def _join(self, life: BrokerLife) -> None:
         """Into the cluster: registered, caught up, with every partition at work, counted on."""
         self._life = life
-        await outcome(life.start)
+        await await_callback(life.start)
         if self._migrated:
             settle_migrated(self._logs, self._static_config, self._publisher.image)
         await self._bring_up(life.broker_epoch)
-        await outcome(life.serve)
+        await await_callback(life.serve)
 
     async def _enter(self, zookeeper: ZooKeeperNode) -> None:
         """Learn from ZooKeeper which cluster this is, then open the data directory."""
@@ -353,7 +353,7 @@ class Broker:
         images = self._publisher if migrating is None else migrating.tree_images
         tree = zookeeper.take_part(control, self.advertised_listeners, images, self._metadata_log_failed)
         if migrating is None:
-            await outcome(tree.follow)
+            await await_callback(tree.follow)
             forget_quorum(self._machine.disk, self._static_config)
         else:
             await self._follow_either(tree)
@@ -364,12 +364,16 @@ class Broker:
         await self._join(tree if migrating is None else self._make_migrating_life(tree, migrating))
 
     async def _follow_either(self, tree: ZooKeeperLife) -> None:
-        from ottla.server.migrating_life import follow  # here, as below
+        from ottla.server.zookeeper.migration_lifecycle import follow  # here, as below
 
-        await outcome(lambda done: follow(tree, self._publisher, done))
+        await await_callback(lambda done: follow(tree, self._publisher, done))
 
     def _make_migrating_life(self, tree: ZooKeeperLife, log: MigratingLog) -> BrokerLife:
-        from ottla.server.migrating_life import FOREVER_MS, MigratingLife, QuorumChannel  # here, since few need it
+        from ottla.server.zookeeper.migration_lifecycle import (  # here, since few need it
+            FOREVER_MS,
+            QuorumChannel,
+            ZkMigrationLifecycle,
+        )
 
         if self._peers is None:
             raise InvariantError("a broker that migrates reaches other nodes")
@@ -379,7 +383,7 @@ class Broker:
         )
         log.quorum.listen(QuorumChannel(channel))
         lifecycle = self._make_lifecycle(channel, log.quorum_images, migrating_for_ms=FOREVER_MS)
-        return MigratingLife(tree, lifecycle, channel, log, self._publisher, scheduler, self._end_of_disk)
+        return ZkMigrationLifecycle(tree, lifecycle, channel, log, self._publisher, scheduler, self._end_of_disk)
 
     async def _bring_up(self, broker_epoch: int) -> None:
         """Follow the metadata from here on, with every partition at work."""
@@ -387,11 +391,11 @@ class Broker:
         self._logs.note_running(broker_epoch)
         image = self._publisher.image
         self._config.use(image)
-        parts.replicas.set_strays_aside(image)
+        parts.replicas.quarantine_stray_logs(image)
         follower = MetadataFollower(self._config, parts)
         self._publisher.register(follower.image_published)
         follower.image_published(image, all_changes(image))
-        await outcome(lambda done: parts.replicas.when_opened(lambda: done(None)))
+        await await_callback(lambda done: parts.replicas.when_opened(lambda: done(None)))
 
     def _open_logs(self, image: MetadataImage) -> dict[tuple[Uuid, int], int]:
         """Open every log with its topic's settings; the newest leader epoch of each. Raises OperatorError."""
@@ -444,13 +448,15 @@ class Broker:
         return Control(metadata, controller, channel)
 
     @staticmethod
-    def _make_zookeeper(config: BrokerConfig, machine: Machine, session: ZooKeeperSession) -> ZooKeeperNode:
-        from ottla.server.zookeeper_node import ZooKeeperNode  # here, since a node with a quorum needs none
+    def _make_zookeeper(config: BrokerConfig, machine: NodeRuntime, session: ZooKeeperSession) -> ZooKeeperNode:
+        from ottla.server.zookeeper.zookeeper_node import ZooKeeperNode  # here, since a node with a quorum needs none
 
         return ZooKeeperNode(config, machine, session)
 
     def _make_controller_lifecycle(self, control: Control) -> ControllerLifecycle:
-        from ottla.server.controller_lifecycle import ControllerLifecycle  # here, since a single node needs none
+        from ottla.server.lifecycle.controller_lifecycle import (
+            ControllerLifecycle,  # here, since a single node needs none
+        )
 
         return ControllerLifecycle(
             self._static_config.node_id,
@@ -483,7 +489,10 @@ class Broker:
         self, controller: ControllerRequests, publisher: MetadataPublisher, *, migrating_for_ms: int = 0
     ) -> BrokerLifecycle:
         """In the quorum that `controller` leads to; of a broker that is on ZooKeeper too, as long as that may take."""
-        from ottla.server.lifecycle import BrokerIdentity, BrokerLifecycle  # here, since a single node needs none
+        from ottla.server.lifecycle.lifecycle import (  # here, since a single node needs none
+            BrokerIdentity,
+            BrokerLifecycle,
+        )
 
         config = self._static_config
         meta = self._logs.meta_properties
@@ -524,7 +533,7 @@ class Broker:
 
     def _metadata_log_failed(self, error: BaseException) -> None:
         """A single node goes on serving reads; in a cluster a node that hears of no change must not stay in it."""
-        self._failures.complain("metadata log", f"no change is possible any more: {error}")
+        self._failures.warn("metadata log", f"no change is possible any more: {error}")
         self._end_of_disk(error)
 
     def _directory_failed(self, directory: LogDirectory, error: OSError) -> None:
@@ -569,7 +578,7 @@ class Broker:
             )
         self._config.use(image)
         config = self._config.effective
-        parts = self._parts = BrokerParts(
+        parts = self._parts = BrokerComponents(
             config,
             self._machine,
             control,
@@ -646,7 +655,7 @@ class Broker:
         scrubbing = LogScrubbing(
             self._logs,
             self._machine,
-            self.parts.replicas.found_damage,
+            self.parts.replicas.report_damage,
             in_flight=self.parts.in_flight,
             steps=self._steps,
             registry=self._registry,
@@ -672,7 +681,7 @@ class Broker:
     async def hand_over(self) -> None:
         """Before `stop`, while everything is served: let other brokers lead what this one leads."""
         if self._life is not None:
-            await outcome(self._life.shut_down)
+            await await_callback(self._life.shut_down)
 
     async def stop(self) -> None:
         """Answer what is parked, make everything durable, write checkpoints and the clean-shutdown marker."""
@@ -708,13 +717,13 @@ class Broker:
         control.channel.close()
         migration = self._migration
         if migration is not None:
-            await outcome(lambda done: migration.leave(lambda: done(None)))
+            await await_callback(lambda done: migration.leave(lambda: done(None)))
         try:
-            await outcome(control.controller.stop)
+            await await_callback(control.controller.stop)
         except KafkaError as error:
-            self._failures.complain("metadata log", f"it could not be closed cleanly: {error.message}")
+            self._failures.warn("metadata log", f"it could not be closed cleanly: {error.message}")
         if migration is not None:
-            await outcome(lambda done: migration.stop(lambda: done(None)))
+            await await_callback(lambda done: migration.stop(lambda: done(None)))
         if self._controller_dispatcher is not None:
             self._controller_dispatcher.stop()
 

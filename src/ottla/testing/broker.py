@@ -29,9 +29,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ottla.client.time_limit import require_seconds
+from ottla.client.wire.time_limit import require_seconds
+from ottla.common.config.properties import format_properties, load_properties
 from ottla.common.errors import OttlaError
-from ottla.common.properties import format_properties, load_properties
 from ottla.security.authority import Authority
 from ottla.security.sasl.jaas import PLAIN_MODULE, parse_jaas
 

@@ -21,7 +21,7 @@ from ottla.protocol.znodes.migration import MigrationProgress, encode_migration
 from ottla.protocol.znodes.operations import Check, Operation, SetData
 from ottla.protocol.znodes.session import ZooKeeperError, ZooKeeperSession
 from ottla.zookeeper.batches import Group, batches
-from ottla.zookeeper.claims import Takeover
+from ottla.zookeeper.controller_election import QuorumTakeover
 from ottla.zookeeper.writing import TreeWriter
 
 MAX_WAITING = 1000
@@ -52,7 +52,7 @@ class DualWriter:
     def __init__(
         self,
         session: ZooKeeperSession,
-        takeover: Takeover,
+        takeover: QuorumTakeover,
         writer: TreeWriter,
         written: MetadataImage,
         failed: Callable[[Exception], None],

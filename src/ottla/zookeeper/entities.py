@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import ProtocolError
 from ottla.metadata.image import ConfigResource, MetadataImage, QuotaEntity, ScramKey, quota_entity
 from ottla.protocol.znodes import paths

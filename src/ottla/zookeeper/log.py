@@ -24,13 +24,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ottla.common.endpoint import Endpoint
+from ottla.common.config.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, NEW_CLUSTER_LEVELS
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
-from ottla.common.feature_levels import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, NEW_CLUSTER_LEVELS
-from ottla.common.ids import Uuid, new_uuid
-from ottla.common.machine import Machine
-from ottla.common.peer import PeerNetwork
-from ottla.common.rounds import Round
+from ottla.common.kafka.ids import Uuid, new_uuid
+from ottla.common.platform.endpoint import Endpoint
+from ottla.common.platform.generation import Generation
+from ottla.common.platform.peer import PeerNetwork
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metadata.delta import MetadataChanges, MetadataDelta
 from ottla.metadata.difference import changes_since
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, metadata_level
@@ -44,12 +44,19 @@ from ottla.protocol.znodes.fields import NONE
 from ottla.protocol.znodes.operations import Create, Delete, Operation, Znode
 from ottla.protocol.znodes.session import Code, ZooKeeperError, ZooKeeperSession
 from ottla.zookeeper.batches import Group, batches
-from ottla.zookeeper.claims import FIRST_EPOCH, Reign, Standing, claim_again, claim_controller, standing
-from ottla.zookeeper.follower import ReignFollower
+from ottla.zookeeper.controller_election import (
+    FIRST_EPOCH,
+    ControllerTerm,
+    ZnodeOwnership,
+    claim_again,
+    claim_controller,
+    standing,
+)
 from ottla.zookeeper.reading import Tree, read_cluster
-from ottla.zookeeper.reign_log import ReignLog
 from ottla.zookeeper.scan import TreeScan
-from ottla.zookeeper.service import ReignService
+from ottla.zookeeper.term_follower import TermLogFollower
+from ottla.zookeeper.term_log import ControllerTermLog
+from ottla.zookeeper.term_server import TermLogServer
 from ottla.zookeeper.writing import TreeWriter
 
 logger = logging.getLogger(__name__)
@@ -125,7 +132,7 @@ class ZooKeeperLog:
         listener_name: str,
         peers: PeerNetwork | None,
         publisher: MetadataPublisher,
-        machine: Machine,
+        machine: NodeRuntime,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """`session` is not started yet. `on_failure` is told when this node can take no more part.
@@ -145,13 +152,13 @@ class ZooKeeperLog:
         self._scheduler = machine.scheduler
         self._endpoint: Endpoint | None = None
         self._session_id = 0
-        self._round = Round()
+        self._round = Generation()
         """Renewed by whatever makes older answers meaningless."""
-        self._reign = Reign(0, 0)
+        self._reign = ControllerTerm(0, 0)
         self._active = False
-        self._reign_log: ReignLog | None = None
+        self._reign_log: ControllerTermLog | None = None
         """What others follow; there while this node is active."""
-        self._follower: ReignFollower | None = None
+        self._follower: TermLogFollower | None = None
         """There while another has the claim."""
         self._latest = EMPTY_IMAGE
         self._writer = TreeWriter((), broker_id, 0)
@@ -163,7 +170,7 @@ class ZooKeeperLog:
         self._known = (LeaderAndEpoch(NO_NODE, 0), False)
         self.newcomers: Sequence[RegisterBrokerRecord] = ()
         """Who was registered when this reign read the tree, taken in by no controller: the first image is without."""
-        self.service = ReignService(cluster_id, lambda: self.leader, machine.scheduler)
+        self.service = TermLogServer(cluster_id, lambda: self.leader, machine.scheduler)
         """What others ask of this node while it is active."""
         self.claimed_by_quorum: Callable[[int | None], None] = lambda _epoch: None
         """Told the controller's epoch where a quorum has the claim (KIP-866), None where a broker has it, or nobody."""
@@ -314,7 +321,7 @@ class ZooKeeperLog:
             self.claimed_by_quorum(None)
             if claim is None:
                 operations, reign = claim_controller(self._broker_id, now_ms, epoch)
-            elif standing(claim, self._session_id) is Standing.MINE:
+            elif standing(claim, self._session_id) is ZnodeOwnership.MINE:
                 operations, reign = claim_again(self._broker_id, now_ms, claim, epoch)
             else:
                 broker_id = decode_controller(paths.CONTROLLER, claim.data).broker_id
@@ -328,7 +335,7 @@ class ZooKeeperLog:
         self._round.renew()  # the watch tells of the claim itself too
         self._session.multi(operations, self._round.during(lambda _paths, error: self._claimed(reign, error)))
 
-    def _claimed(self, reign: Reign, error: ZooKeeperError | None) -> None:
+    def _claimed(self, reign: ControllerTerm, error: ZooKeeperError | None) -> None:
         if error is not None:
             if error.code in _OUTRUN:
                 self._look()
@@ -342,7 +349,7 @@ class ZooKeeperLog:
     def _claim_kept(self, claim: Znode | None, error: ZooKeeperError | None) -> None:
         if error is not None:
             self.begin_anew(error)
-        elif standing(claim, self._session_id) is not Standing.MINE:
+        elif standing(claim, self._session_id) is not ZnodeOwnership.MINE:
             self._lost()
 
     def _lost(self) -> None:
@@ -357,7 +364,7 @@ class ZooKeeperLog:
         if self._follower is not None and self._follower.leader != leader:
             self._unfollow()
         if self._follower is None and self._peers is not None and leader.leader_id != self._broker_id:
-            self._follower = ReignFollower(
+            self._follower = TermLogFollower(
                 self._broker_id,
                 leader,
                 cluster_id=self._cluster_id,
@@ -435,7 +442,7 @@ class ZooKeeperLog:
             self._active = True
             epoch = self._reign.controller_epoch
             logger.info("broker %d is the controller in epoch %d", self._broker_id, epoch)
-            self._reign_log = ReignLog(self._latest, self._clock, self._scheduler)
+            self._reign_log = ControllerTermLog(self._latest, self._clock, self._scheduler)
             self.service.begin(self._reign_log)
             self._tell(LeaderAndEpoch(self._broker_id, self._reign.controller_epoch), active=True)
 

@@ -19,8 +19,8 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ottla.common.endpoint import Endpoint
-from ottla.common.peer import PeerConnection, Peers
+from ottla.common.platform.endpoint import Endpoint
+from ottla.common.platform.peer import PeerConnection, Peers
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.difference import changes_since
 from ottla.metadata.image import MetadataImage, ZkMigrationState
@@ -92,7 +92,7 @@ class MigratingLog:
         is_new = self._claim is None and controller_epoch is not None
         self._claim = controller_epoch
         image = self.quorum_images.image
-        if is_new and image.has_the_tree:
+        if is_new and image.zk_migration_complete:
             try:
                 self._quorum_succeeds(image)
             except Exception as error:
@@ -103,7 +103,7 @@ class MigratingLog:
 
     def _quorum_published(self, image: MetadataImage, changes: MetadataChanges) -> None:
         was_waiting, self._seen_waiting = self._seen_waiting, image.zk_migration_state is ZkMigrationState.PRE_MIGRATION
-        if not image.has_the_tree:
+        if not image.zk_migration_complete:
             return
         if self._claim is None and was_waiting and not self._tree.session_id:
             self._claim = max(self._tree.leader.epoch, epoch_of(self._publisher.image.offset)) + 1

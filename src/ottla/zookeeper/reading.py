@@ -20,10 +20,10 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ottla.common.acl import Acl, PatternType
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import KafkaError, ProtocolError
-from ottla.common.ids import Uuid
+from ottla.common.kafka.acl import Acl, PatternType
+from ottla.common.kafka.ids import Uuid
 from ottla.metadata.image import (
     NO_LEADER,
     ConfigResource,

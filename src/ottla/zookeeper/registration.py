@@ -1,9 +1,9 @@
 """One broker's own znode in `/brokers/ids`, made by its session, again and again.
 
 A broker registers by itself; what it led before goes to others, or into a new leader epoch, before the controller takes
-the registration in (`controller/tree_intake.py`). Whoever finds its id taken waits as long as the session of a process
-that was killed may last, and gives up when that goes on. A znode that went, with its session or by a tool, is made
-again, and so is one that the controller takes for that of a broker which stops. A start that no controller lets in
+the registration in (`controller/znode_requests.py`). Whoever finds its id taken waits as long as the session of a
+process that was killed may last, and gives up when that goes on. A znode that went, with its session or by a tool, is
+made again, and so is one that the controller takes for that of a broker which stops. A start that no controller lets in
 ends after a while.
 
 Invariant: the epoch of the broker is the transaction that made its znode. It is told once the published image has it.
@@ -14,16 +14,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ottla.common.clock import Clock, Scheduler, TimerHandle
 from ottla.common.errors import OperatorError
-from ottla.common.rounds import Round
+from ottla.common.platform.clock import Clock, Scheduler, TimerHandle
+from ottla.common.platform.generation import Generation
 from ottla.metadata.image import NO_LEADER, BrokerImage
 from ottla.metadata.log import SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.operations import Delete, Znode
 from ottla.protocol.znodes.session import Code, ZooKeeperError, ZooKeeperSession
-from ottla.zookeeper.claims import Standing, check_broker_id, standing
+from ottla.zookeeper.controller_election import ZnodeOwnership, check_broker_id, standing
 from ottla.zookeeper.writing import registration
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class BrokerRegistration:
         self._late: TimerHandle | None = None
         self._on_failure = on_failure
         self._done: SubmitDone | None = None
-        self._round = Round()
+        self._round = Generation()
         self._follows = False
         self._registers = False
         self._broker_epoch_seen = -1
@@ -220,7 +220,7 @@ class BrokerRegistration:
             self._failed(error)
             return
         whose = standing(node, self._session_id)
-        if node is not None and whose is Standing.TAKEN:
+        if node is not None and whose is ZnodeOwnership.TAKEN:
             self._wait_for_end(node.owner)
         elif node is not None:
             self._first_owner = None

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ottla.common.acl import Acl, ResourceType
-from ottla.common.config_def import ConfigResourceType
-from ottla.common.delegation_token import DelegationToken
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import InvariantError, KafkaError
+from ottla.common.kafka.acl import Acl, ResourceType
+from ottla.common.kafka.delegation_token import DelegationToken
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.znodes import paths

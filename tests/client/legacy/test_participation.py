@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import pytest
+from simulation.loop import Process, SimLoop
+from simulation.rng import SimRng
+from simulation.zookeeper_session import Ensemble, SimSession
 
 from ottla.client.legacy.assignment import ConsumerThread, assign
+from ottla.client.legacy.group_session import Done, Participation
 from ottla.client.legacy.membership import Membership, Owned
 from ottla.client.legacy.offsets import OffsetPlaces, OffsetStorage
-from ottla.client.legacy.participation import Done, Participation
-from ottla.client.model import Position
+from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import ConsumerRegistration
 from ottla.protocol.znodes.operations import Create
 from ottla.protocol.znodes.topics import Assignment, TopicAssignment, encode_topic
-from ottla.sim.loop import Process, SimLoop
-from ottla.sim.rng import SimRng
-from ottla.sim.zookeeper_session import Ensemble, SimSession
 
 GROUP = "group"
 TIMEOUT_MS = 6000

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ottla.client.consumer import ConsumedRecord
-from ottla.client.legacy.streams import OwnedPartition, Shelf, Stream
-from ottla.client.model import Position
+from ottla.client.legacy.streams import ChunkQueue, OwnedPartition, Stream
+from ottla.client.librdkafka.consumer import ConsumedRecord
+from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
 
 A, B = ("a", 0), ("b", 0)
@@ -24,7 +24,7 @@ class World:
 
     def __init__(self, *keys: Position, max_chunks: int = 9) -> None:
         self.may_read = True
-        self.shelf = Shelf(lambda: self.may_read, max_chunks)
+        self.shelf = ChunkQueue(lambda: self.may_read, max_chunks)
         self.stream: Stream = self.shelf.stream(as_it_is, 0)
         self.shelf.start(dict.fromkeys(keys, (self.stream, 0)))
 
@@ -152,7 +152,7 @@ def test_what_cannot_be_read_comes_behind_what_can_and_is_tried_again() -> None:
 
 
 def test_whoever_waits_hears_of_the_end_and_of_a_defect() -> None:
-    shelf = Shelf(lambda: True, 1)
+    shelf = ChunkQueue(lambda: True, 1)
     streams: list[Stream] = [shelf.stream(as_it_is, None), shelf.stream(as_it_is, None)]
     found: list[object] = []
 

@@ -11,6 +11,8 @@ import contextlib
 import random
 from collections.abc import Mapping
 
+from simulation.zookeeper import SimZooKeeper
+
 from ottla.client.legacy.assignment import assign
 from ottla.client.legacy.membership import (
     AnswerLost,
@@ -27,14 +29,13 @@ from ottla.client.legacy.membership import (
     Wait,
 )
 from ottla.client.legacy.offsets import OffsetPlaces, OffsetStorage
-from ottla.client.model import Position
+from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import ConsumerRegistration
 from ottla.protocol.znodes.operations import Create, Delete, Operation, SetData, Znode
 from ottla.protocol.znodes.session import Code, ZooKeeperError
 from ottla.protocol.znodes.topics import Assignment, TopicAssignment, encode_topic
-from ottla.sim.zookeeper import SimZooKeeper
 
 from .zero_nine import ZeroNine
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ottla.client.legacy.assignment import ConsumerThread, assign
 from ottla.client.legacy.membership import Change, Children, Owned, Read, Request, Start, Steps, Stop, Wait
-from ottla.client.model import Position
+from ottla.client.wire.model import Position
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import ConsumerRegistration, decode_consumer, encode_consumer
 from ottla.protocol.znodes.operations import Create, Delete, Operation, SetData

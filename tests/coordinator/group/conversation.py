@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.turn import TurnScheduler
+from ottla.common.platform.end_of_tick import EndOfTickScheduler
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.coordinator import GroupCoordinator
@@ -140,7 +140,7 @@ class Conversation:
             serde=GroupRecordSerde(),
             shard_factory=new_shard,
             clock=self.time,
-            scheduler=TurnScheduler(self.time),
+            scheduler=EndOfTickScheduler(self.time),
             failures=lambda where, error: self.defects.append((where, error)),
         )
         self.runtime.start(1)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.turn import TurnScheduler
+from ottla.common.platform.end_of_tick import EndOfTickScheduler
 from ottla.coordinator.runtime import (
     CoordinatorRecord,
     CoordinatorResult,
@@ -360,7 +360,7 @@ class Setup:
             serde=JsonSerde(),
             shard_factory=new_shard,
             clock=self.time,
-            scheduler=TurnScheduler(self.time),
+            scheduler=EndOfTickScheduler(self.time),
             failures=lambda where, error: self.defects.append((where, error)),
             after_large_load=self._large_load,
         )

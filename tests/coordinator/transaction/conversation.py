@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.common.errors import ErrorCode
-from ottla.common.topic_partition import TopicPartition
-from ottla.common.turn import TurnScheduler
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.end_of_tick import EndOfTickScheduler
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorRuntime, CoordinatorTimer
 from ottla.coordinator.transaction.config import TransactionCoordinatorConfig
 from ottla.coordinator.transaction.context import ShardContext
@@ -145,7 +145,7 @@ class Conversation:
             serde=TransactionRecordSerde(lambda: self.transaction_version),
             shard_factory=new_shard,
             clock=self.time,
-            scheduler=TurnScheduler(self.time),
+            scheduler=EndOfTickScheduler(self.time),
             failures=lambda where, error: self.defects.append((where, error)),
         )
         self.runtime.start(1)

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.runtime.runtime import DEFAULT_WRITE_TIMEOUT_MS
-from ottla.coordinator.transaction.endings import RESUME_BACKOFF_MS, SLICE
+from ottla.coordinator.transaction.completion import RESUME_BACKOFF_MS, SLICE
 from ottla.coordinator.transaction.records import encode_key, encode_value
 from ottla.record.builder import RecordData, build_batch
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.patterns import MAX_PATTERN_BYTES
+from ottla.common.kafka.patterns import MAX_PATTERN_BYTES
 from ottla.coordinator.transaction.listing import EXAMINED_PER_STEP
 from ottla.coordinator.transaction.state import TransactionState
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest

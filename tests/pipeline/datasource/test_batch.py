@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 

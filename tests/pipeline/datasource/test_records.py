@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.common.ids import uuid_to_string
+from ottla.common.kafka.ids import uuid_to_string
 from ottla.pipeline.datasource.bounds import Bounds
 from ottla.pipeline.datasource.records import FETCH_BYTES, read_records
-from ottla.pipeline.plan import OffsetRange
+from ottla.pipeline.model.plan import OffsetRange
 
 from ..memory_cluster import MemoryCluster
 

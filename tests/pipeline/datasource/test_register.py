@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.session import find_java, launch_home
+from ottla.pipeline.spark.session import find_java, launch_home
 
 from ..limits import RUN_S
 

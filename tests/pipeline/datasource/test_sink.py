@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.failure import spark_reason
+from ottla.pipeline.model.failure import spark_reason
 
 from ..committed import read_committed
 from ..topics import new_topic, produce

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.failure import TopicReplaced
-from ottla.client.model import LATEST_TIMESTAMP, Position
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.failure import TopicReplaced
+from ottla.client.wire.model import LATEST_TIMESTAMP, Position
 from ottla.common.errors import OperatorError
 
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
@@ -25,7 +25,7 @@ from ottla.pipeline.datasource.offsets import gathered
 from ottla.pipeline.datasource.options import for_stream, parse_options
 from ottla.pipeline.datasource.query import EPOCH_PROPERTY, QUERY_PROPERTY
 from ottla.pipeline.datasource.stream import IDS, StreamReader, limited
-from ottla.pipeline.plan import DataLossError, OffsetRange
+from ottla.pipeline.model.plan import DataLossError, OffsetRange
 
 from ...cluster.nodes import eventually
 
@@ -208,8 +208,8 @@ class TestWorkers:
     def worker(self, bootstrap: str, topic: str, opened: list[Cluster]) -> Iterator[Callable[..., Any]]:
         """The reader of a worker that has a task of the query."""
 
-        def open_cluster(*, was_there: bool = False) -> Cluster:
-            opened.append(Cluster(bootstrap, was_there=was_there))
+        def open_cluster(*, recently_reachable: bool = False) -> Cluster:
+            opened.append(Cluster(bootstrap, recently_reachable=recently_reachable))
             return opened[-1]
 
         def of(query: str, **options: str) -> StreamReader:

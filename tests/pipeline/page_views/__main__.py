@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from tests.pipeline.page_views.trial import Outcome, Trial
 
-from ottla.pipeline.session import open_session
+from ottla.pipeline.spark.session import open_session
 from ottla.testing import Broker
 
 SHOWN = 3

@@ -22,11 +22,11 @@ from pyarrow.parquet import ParquetFile
 from tests.pipeline.committed import read_committed
 from tests.pipeline.page_views.oracle import VIEW_COLUMNS, Oracle, Row, seconds
 
-from ottla.pipeline.load import load
-from ottla.pipeline.plan import PlanSettings
+from ottla.pipeline.load.driver import load
+from ottla.pipeline.load.shape import settled_shape
+from ottla.pipeline.model.plan import PlanSettings
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.snapshot.run import snapshot, snapshot_plan_settings
-from ottla.pipeline.snapshot.shape import settled_shape
 from ottla.pipeline.stream.definition import StreamDefinition, read_definition
 from ottla.pipeline.stream.run import StreamJob, run_stream
 from ottla.pipeline.transform.decode_options import DecodeOptions

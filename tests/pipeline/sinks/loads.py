@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.pipeline.land import LandSettings, land_task
-from ottla.pipeline.load import commit_of, rows_schema
-from ottla.pipeline.plan import LoadPlan, PlanSettings, make_plan
+from ottla.pipeline.load.driver import commit_of, rows_schema
+from ottla.pipeline.load.land import LandSettings, land_task
+from ottla.pipeline.model.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.table import Committed, DataFile, Table, files_from_json
 from ottla.pipeline.sinks.writer import new_load_id
 

@@ -23,12 +23,12 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 
 from deltalake.exceptions import CommitFailedError  # noqa: E402
 
-from ottla.pipeline.compact import compact  # noqa: E402
-from ottla.pipeline.decode import SCHEMA  # noqa: E402
-from ottla.pipeline.land import LandSettings, land_task  # noqa: E402
-from ottla.pipeline.leased_files import leased_files  # noqa: E402
-from ottla.pipeline.load import commit_of  # noqa: E402
-from ottla.pipeline.plan import (  # noqa: E402
+from ottla.pipeline.load.compact import compact  # noqa: E402
+from ottla.pipeline.load.driver import commit_of  # noqa: E402
+from ottla.pipeline.load.land import LandSettings, land_task  # noqa: E402
+from ottla.pipeline.load.leased_files import leased_files  # noqa: E402
+from ottla.pipeline.model.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.model.plan import (  # noqa: E402
     KnownTopics,
     LoadPlan,
     PlanSettings,

@@ -17,14 +17,14 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 import pyarrow.parquet as pq  # noqa: E402
 from deltalake.table import TableAlterer  # noqa: E402
 
-from ottla.pipeline.decode import SCHEMA  # noqa: E402
-from ottla.pipeline.plan import KnownTopics  # noqa: E402
+from ottla.pipeline.model.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.model.plan import KnownTopics  # noqa: E402
+from ottla.pipeline.operations.status import find_tables, row_counts  # noqa: E402
 from ottla.pipeline.sinks.dataset import open_dataset  # noqa: E402
 from ottla.pipeline.sinks.open_table import found_format, open_table  # noqa: E402
 from ottla.pipeline.sinks.parquet import ParquetTarget  # noqa: E402
 from ottla.pipeline.sinks.table import StaleCommitError, Table, TableCommit  # noqa: E402
 from ottla.pipeline.sinks.writer import discard_load  # noqa: E402
-from ottla.pipeline.status import find_tables, row_counts  # noqa: E402
 from ottla.pipeline.stores.object_store import is_url  # noqa: E402
 from ottla.pipeline.stores.open_store import open_store  # noqa: E402
 

@@ -17,7 +17,7 @@ pytest.importorskip("sqlalchemy", reason="needs the extra `iceberg`")
 
 from pyiceberg.exceptions import CommitFailedException  # noqa: E402
 
-from ottla.pipeline.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.model.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.sinks import iceberg  # noqa: E402
 from ottla.pipeline.sinks.iceberg import IcebergTarget  # noqa: E402
 from ottla.pipeline.sinks.table import StaleCommitError, UnknownCommitError  # noqa: E402

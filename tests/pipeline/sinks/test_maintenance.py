@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from ottla.common.errors import OperatorError
+from ottla.common.errors import OperatorError  # noqa: E402
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.pipeline import leases  # noqa: E402
-from ottla.pipeline import vacuum as vacuuming  # noqa: E402
-from ottla.pipeline.compact import compact  # noqa: E402
-from ottla.pipeline.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease, revoke  # noqa: E402
+from ottla.pipeline.load import leases  # noqa: E402
+from ottla.pipeline.load.compact import compact  # noqa: E402
+from ottla.pipeline.load.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease, revoke  # noqa: E402
+from ottla.pipeline.operations import vacuum as vacuuming  # noqa: E402
+from ottla.pipeline.operations.vacuum import vacuum  # noqa: E402
 from ottla.pipeline.sinks import rewrite  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
@@ -28,7 +29,6 @@ from ottla.pipeline.sinks.writer import load_of  # noqa: E402
 from ottla.pipeline.stores.local_store import LocalStore  # noqa: E402
 from ottla.pipeline.stores.open_store import open_store  # noqa: E402
 from ottla.pipeline.stores.store import Store  # noqa: E402
-from ottla.pipeline.vacuum import vacuum  # noqa: E402
 
 from ..memory_cluster import MemoryCluster  # noqa: E402
 from .loads import commit, load, plan_load, topic_rows, write_files  # noqa: E402

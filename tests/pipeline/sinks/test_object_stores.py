@@ -19,14 +19,14 @@ pytest.importorskip("obstore", reason="needs the extra `object-stores`")
 pytest.importorskip("moto")
 pytest.importorskip("flask_cors")
 
-from ottla.pipeline.compact import compact
-from ottla.pipeline.leases import held_lease
+from ottla.pipeline.load.compact import compact
+from ottla.pipeline.load.leases import held_lease
+from ottla.pipeline.operations.vacuum import vacuum
 from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.stores.object_store import ObjectStore
 from ottla.pipeline.stores.open_store import open_store
-from ottla.pipeline.vacuum import vacuum
 
 from ..forks import Forks
 from ..memory_cluster import MemoryCluster

@@ -12,8 +12,8 @@ from ottla.common.errors import OperatorError
 pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.decode import SCHEMA
-from ottla.pipeline.leases import held_lease
+from ottla.pipeline.load.leases import held_lease
+from ottla.pipeline.model.decode import SCHEMA
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.stores.local_store import LocalStore

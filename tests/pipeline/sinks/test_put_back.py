@@ -16,13 +16,13 @@ from ottla.common.errors import OperatorError
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.plan import PlanSettings  # noqa: E402
-from ottla.pipeline.reading import Reading, find_reading  # noqa: E402
-from ottla.pipeline.rollback import RolledBackError  # noqa: E402
+from ottla.pipeline.load.reading import Reading, find_reading  # noqa: E402
+from ottla.pipeline.model.plan import PlanSettings  # noqa: E402
+from ottla.pipeline.model.rollback import RolledBackError  # noqa: E402
+from ottla.pipeline.operations.status import table_status  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.parquet import LOG_DIRECTORY  # noqa: E402
 from ottla.pipeline.sinks.table import Table  # noqa: E402
-from ottla.pipeline.status import table_status  # noqa: E402
 
 from ..memory_cluster import MemoryCluster  # noqa: E402
 from .loads import TOPIC, commit, load, plan_load, topic_rows, write_files  # noqa: E402
@@ -215,8 +215,8 @@ def test_restored_dead_letters_are_refused(cluster: MemoryCluster, delta: Table)
 
 
 def load_with_letters(cluster: MemoryCluster, table: Table) -> None:
-    from ottla.pipeline.land import land_task
-    from ottla.pipeline.load import _commit, rows_schema
+    from ottla.pipeline.load.driver import _commit, rows_schema
+    from ottla.pipeline.load.land import land_task
 
     reading = read(cluster, table)
     settings = reading.land_settings(table.ensure(rows_schema(table, None)), table.dead_letters().layout())

@@ -15,7 +15,7 @@ pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.app import main  # noqa: E402
-from ottla.client.cluster import Cluster  # noqa: E402
+from ottla.client.admin.cluster import Cluster  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.usefixtures("commands_in_session")]

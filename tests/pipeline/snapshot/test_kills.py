@@ -41,14 +41,14 @@ def files_named(world: World) -> set[str]:
 
 def check_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a vacuum and the next run make of what was left behind."""
+    from ottla.pipeline.operations.vacuum import vacuum
     from ottla.pipeline.snapshot.staging import STAGED_DIRECTORY
-    from ottla.pipeline.vacuum import vacuum
 
     from .world import second_records
 
     second_records(world)
     with monkeypatch.context() as patch:
-        patch.setattr("ottla.pipeline.leases.EXPIRY_S", -1)
+        patch.setattr("ottla.pipeline.load.leases.EXPIRY_S", -1)
         vacuum(world.open())
     assert list(open_store(world.path).files(STAGED_DIRECTORY)) == []
     assert files_there(world) == files_named(world)

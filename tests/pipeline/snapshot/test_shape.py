@@ -15,10 +15,10 @@ pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 import pyarrow as pa
 
 from ottla.pipeline.cli.replay import _new_table
-from ottla.pipeline.decode import SCHEMA
+from ottla.pipeline.load.shape import Shape, require_no_snapshot, settled_shape, shape_of
+from ottla.pipeline.model.decode import SCHEMA
 from ottla.pipeline.replay.into_table import copy_rows
 from ottla.pipeline.sinks.open_table import open_table
-from ottla.pipeline.snapshot.shape import Shape, require_no_snapshot, settled_shape, shape_of
 
 from ..sinks.loads import load, make_cluster
 

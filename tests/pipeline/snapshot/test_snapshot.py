@@ -10,7 +10,7 @@ import pytest
 
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.rollback import RolledBackError  # noqa: E402
+from ottla.pipeline.model.rollback import RolledBackError  # noqa: E402
 
 if TYPE_CHECKING:
     from .world import World

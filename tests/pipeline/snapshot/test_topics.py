@@ -12,8 +12,8 @@ from ottla.common.errors import OperatorError
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.decode import MAX_TIMESTAMP_MS  # noqa: E402
-from ottla.pipeline.plan import Boundary, DataLossError  # noqa: E402
+from ottla.pipeline.model.decode import MAX_TIMESTAMP_MS  # noqa: E402
+from ottla.pipeline.model.plan import Boundary, DataLossError  # noqa: E402
 from ottla.pipeline.snapshot import staging  # noqa: E402
 from ottla.pipeline.snapshot.run import NO_KEY  # noqa: E402
 from ottla.pipeline.transform.value_format import JsonFormat  # noqa: E402

@@ -10,15 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.pipeline.compact import compact
-from ottla.pipeline.land import Counters, Landed
-from ottla.pipeline.plan import LoadPlan
+from ottla.pipeline.load.compact import compact
+from ottla.pipeline.load.land import Counters, WrittenRange
+from ottla.pipeline.load.shape import settled_shape
+from ottla.pipeline.model.plan import LoadPlan
 from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.sinks.rewrite import rewrite_files
 from ottla.pipeline.sinks.table import DataFile, Table, TableCommit
 from ottla.pipeline.snapshot.run import Run, SnapshotObserver, SnapshotSummary, snapshot_plan_settings
-from ottla.pipeline.snapshot.shape import settled_shape
 from ottla.pipeline.transform.value_format import ValueFormat
 from ottla.record.builder import RecordData, build_batch
 
@@ -74,7 +74,7 @@ class Steps(SnapshotObserver):
     def landing(self, plan: LoadPlan, counters: Counters | None) -> None:
         self._reach("landing")
 
-    def landed(self, rows: Sequence[Landed]) -> None:
+    def landed(self, rows: Sequence[WrittenRange]) -> None:
         self._reach("landed")
 
     def merging(self, buckets: int, counters: Counters | None) -> None:

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.common.errors import OperatorError
-from ottla.common.ids import uuid_to_string
+from ottla.common.kafka.ids import uuid_to_string
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.decode import SCHEMA  # noqa: E402
-from ottla.pipeline.plan import DataLossError, OffsetRange  # noqa: E402
+from ottla.pipeline.model.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.model.plan import DataLossError, OffsetRange  # noqa: E402
 from ottla.pipeline.sources import fetch, segments  # noqa: E402
 from ottla.pipeline.sources.segments import SegmentSource, open_source  # noqa: E402
 from ottla.testing import Broker  # noqa: E402

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.query import read_table
 from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.sql.query import read_table
 from ottla.pipeline.stream.definition import parse_definition
 from ottla.pipeline.stream.progress import BatchProgress, StreamSummary
 from ottla.pipeline.stream.run import StreamJob, default_checkpoint, run_stream

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ottla.pipeline.session import open_session, with_light_java
+from ottla.pipeline.spark.session import open_session, with_small_jvm
 from ottla.pipeline.stream.definition import read_definition
 from ottla.pipeline.stream.letters import DeadLetters
 from ottla.pipeline.stream.run import StreamJob, run_stream
@@ -49,7 +49,7 @@ def main(settings: dict[str, str]) -> None:
     wrap(DeadLetters, "commit", reach, "decoded", "told")
     definition = read_definition(Path(settings["definition"]))
     job = StreamJob(definition, settings["servers"], Path(settings["checkpoint"]), once=True)
-    conf = with_light_java({"spark.sql.shuffle.partitions": "2"})
+    conf = with_small_jvm({"spark.sql.shuffle.partitions": "2"})
     run_stream(job, partial(open_session, "local[2]", "a stream that dies", conf))
 
 

@@ -11,12 +11,12 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import OperatorError, OttlaError
-from ottla.pipeline.compact import compact
+from ottla.pipeline.load.compact import compact
+from ottla.pipeline.load.shape import Shape
+from ottla.pipeline.operations.status import table_status
 from ottla.pipeline.sinks.open_table import open_table
-from ottla.pipeline.snapshot.shape import Shape
-from ottla.pipeline.status import table_status
 from ottla.pipeline.stream.definition import parse_definition
 from ottla.pipeline.stream.state import held_state
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.model import CommittedOffset
-from ottla.client.transactional_producer import TransactionalProducer
+from ottla.client.librdkafka.transactional_producer import TransactionalProducer
+from ottla.client.wire.model import CommittedOffset
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.schema_file import EXAMPLE
 

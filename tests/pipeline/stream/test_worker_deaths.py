@@ -15,8 +15,8 @@ import pytest
 
 cloudpickle = pytest.importorskip("pyspark.cloudpickle", reason="needs the extra `pipeline`")
 
-from ottla.client.model import CommittedOffset, Position  # noqa: E402
-from ottla.client.transactional_producer import TransactionalProducer  # noqa: E402
+from ottla.client.librdkafka.transactional_producer import TransactionalProducer  # noqa: E402
+from ottla.client.wire.model import CommittedOffset, Position  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.topic import TopicTarget  # noqa: E402
 from ottla.pipeline.stream.batches import BatchRunner  # noqa: E402

@@ -15,7 +15,7 @@ pytest.importorskip("google.protobuf", reason="needs the extra `pipeline`")
 
 from google.protobuf import descriptor_pb2  # noqa: E402
 
-from ottla.pipeline.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.model.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.stream.letters import DecodingTask  # noqa: E402
 from ottla.pipeline.transform import json_decoder, protobuf_decoder, record_decoder  # noqa: E402
 from ottla.pipeline.transform.avro_decoder import AvroDecoder  # noqa: E402

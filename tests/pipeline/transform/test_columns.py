@@ -6,7 +6,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.decode import SCHEMA  # noqa: E402
+from ottla.pipeline.model.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.transform.columns import (  # noqa: E402
     MAX_NAME_LENGTH,
     column_name,

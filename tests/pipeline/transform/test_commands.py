@@ -13,9 +13,9 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.pipeline import cli
-from ottla.pipeline.events import page_views
-from ottla.pipeline.query import register_tables, run_sql
+from ottla.pipeline.model.events import page_views
 from ottla.pipeline.sinks.delta import DeltaTarget
+from ottla.pipeline.sql.query import register_tables, run_sql
 
 from ..topics import new_topic, produce
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.events import page_views
+from ottla.pipeline.model.events import page_views
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.plan import PlanSettings  # noqa: E402
-from ottla.pipeline.reading import find_reading  # noqa: E402
+from ottla.pipeline.load.reading import find_reading  # noqa: E402
+from ottla.pipeline.model.plan import PlanSettings  # noqa: E402
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions  # noqa: E402
 from ottla.pipeline.transform.open_format import open_format  # noqa: E402
 from ottla.pipeline.transform.value_format import AccessLogFormat, CsvFormat, JsonFormat, RegexFormat  # noqa: E402

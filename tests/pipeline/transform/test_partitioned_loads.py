@@ -16,12 +16,12 @@ pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
 
-from ottla.pipeline.compact import compact  # noqa: E402
-from ottla.pipeline.query import register_tables, run_sql  # noqa: E402
+from ottla.pipeline.load.compact import compact  # noqa: E402
+from ottla.pipeline.operations.status import row_counts  # noqa: E402
 from ottla.pipeline.sinks import partitioned_writer  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.table import TableCommit  # noqa: E402
-from ottla.pipeline.status import row_counts  # noqa: E402
+from ottla.pipeline.sql.query import register_tables, run_sql  # noqa: E402
 from ottla.pipeline.transform.value_format import AccessLogFormat, JsonFormat  # noqa: E402
 from ottla.record.builder import RecordData, build_batch  # noqa: E402
 
@@ -174,7 +174,7 @@ def test_a_table_keeps_the_partition_columns_that_it_was_made_with(
 
 
 def test_access_logs_by_status(make_lake: Callable[..., Lake]) -> None:
-    from ottla.pipeline.events import page_views
+    from ottla.pipeline.model.events import page_views
 
     lines = list(page_views(300))
     lake = make_lake("status")

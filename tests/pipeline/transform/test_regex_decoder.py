@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.access_log import LINE_PATTERN
-from ottla.pipeline.events import page_views
+from ottla.pipeline.model.access_log import LINE_PATTERN
+from ottla.pipeline.model.events import page_views
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 

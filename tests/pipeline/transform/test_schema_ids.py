@@ -18,7 +18,7 @@ from ottla.common.errors import OperatorError
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 pytest.importorskip("fastavro", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.decode import HEADERS_TYPE  # noqa: E402
+from ottla.pipeline.model.decode import HEADERS_TYPE  # noqa: E402
 from ottla.pipeline.transform.decode_options import DecodeOptions  # noqa: E402
 from ottla.pipeline.transform.open_format import open_format  # noqa: E402
 from ottla.pipeline.transform.registry import SchemaRegistry  # noqa: E402

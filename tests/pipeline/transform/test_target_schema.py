@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
-from ottla.client.model import FetchResult
+from ottla.client.wire.model import FetchResult
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import uuid_to_string
-from ottla.pipeline.plan import OffsetRange
+from ottla.common.kafka.ids import uuid_to_string
+from ottla.pipeline.model.plan import OffsetRange
 from ottla.pipeline.transform.decode_options import DecodeOptions
 from ottla.pipeline.transform.open_format import open_format
 from ottla.pipeline.transform.target_schema import settle_fields

@@ -31,9 +31,9 @@ class TopicTable:
 
     def load(self, value_format: ValueFormat | None, before_tasks: Callable[[], None] = lambda: None) -> list[Any]:
         """One load; returns its manifest rows. `before_tasks` runs when all is planned and settled."""
-        from ottla.pipeline import load as loading
-        from ottla.pipeline.land import LandSettings, land_task
-        from ottla.pipeline.plan import PlanSettings, make_plan
+        from ottla.pipeline.load import driver as loading
+        from ottla.pipeline.load.land import LandSettings, land_task
+        from ottla.pipeline.model.plan import PlanSettings, make_plan
         from ottla.pipeline.sinks.writer import new_load_id
         from ottla.pipeline.transform.target_schema import settle
 
@@ -57,7 +57,7 @@ class TopicTable:
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows by a reader that is not ours, by offset, without the columns of Kafka but for the offset."""
-        from ottla.pipeline.decode import SCHEMA
+        from ottla.pipeline.model.decode import SCHEMA
 
         dropped = set(SCHEMA.names) - {"offset"}
         found = self._read().sort_by("offset").to_pylist()

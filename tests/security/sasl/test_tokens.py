@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.common.delegation_token import DelegationToken
+from ottla.common.kafka.delegation_token import DelegationToken
 from ottla.security.sasl.credentials import BY_NAME, ScramMechanism
 from ottla.security.sasl.mechanism import AuthenticationFailed
 from ottla.security.sasl.scram import ScramClient, ScramServer

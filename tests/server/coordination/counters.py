@@ -13,7 +13,7 @@ from ottla.coordinator.runtime import (
     CoordinatorResult,
     CoordinatorTimer,
 )
-from ottla.server.coordination.coordination import Coordination, Host
+from ottla.server.coordination.coordinator_host import BrokerServices, CoordinatorHost
 from ottla.server.coordination.internal_topic import InternalTopic
 from ottla.timeline import SnapshotRegistry, TimelineDict
 
@@ -114,10 +114,10 @@ COUNTERS_TOPIC = InternalTopic(
 )
 
 
-class CounterCoordination(Coordination[CounterShard]):
+class CounterCoordination(CoordinatorHost[CounterShard]):
     """All that a further coordinator needs in the server."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: BrokerServices) -> None:
         super().__init__(
             COUNTERS_TOPIC,
             host,

@@ -15,8 +15,8 @@ from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from ottla.protocol.messages.metadata_records import PartitionChangeRecord
-from ottla.server.coordination import coordination
-from ottla.server.coordination.coordination import NO_PARTITION, CoordinatorType, Host
+from ottla.server.coordination import coordinator_host
+from ottla.server.coordination.coordinator_host import NO_PARTITION, BrokerServices, CoordinatorType
 
 from ..harness import Connection, Server
 from .counters import ADD, COUNTERS_TOPIC, VALUE, Answer, Asked, CounterCoordination
@@ -33,8 +33,8 @@ class Counting:
         self.client: Connection = server.connect()
         parts = server.broker.parts
         self.parts = parts
-        host = Host(1, parts.machine, parts.scheduler, parts.replicas, parts.in_flight, parts.failures)
-        self.coordination = parts.coordinations[KEY_TYPE] = CounterCoordination(host)
+        host = BrokerServices(1, parts.machine, parts.scheduler, parts.replicas, parts.in_flight, parts.failures)
+        self.coordinator_host = parts.coordinations[KEY_TYPE] = CounterCoordination(host)
 
     @property
     def image(self) -> MetadataImage:
@@ -52,12 +52,12 @@ class Counting:
 
     def settle(self) -> None:
         """Until everything that this broker leads is loaded."""
-        runtime = self.coordination.runtime
+        runtime = self.coordinator_host.runtime
         self.server.run_until(lambda: runtime.state_counts()[CoordinatorState.LOADING] == 0)
 
     def send(self, name: str, amount: int) -> list[Answer]:
         answers: list[Answer] = []
-        self.coordination.runtime.answer(ADD, None, Asked(name, amount), answers.append)
+        self.coordinator_host.runtime.answer(ADD, None, Asked(name, amount), answers.append)
         return answers
 
     def add(self, name: str, amount: int) -> Answer:
@@ -67,7 +67,7 @@ class Counting:
 
     def value(self, name: str) -> Answer:
         answers: list[Answer] = []
-        self.coordination.runtime.answer(VALUE, None, Asked(name), answers.append)
+        self.coordinator_host.runtime.answer(VALUE, None, Asked(name), answers.append)
         (answer,) = answers
         return answer
 
@@ -89,7 +89,7 @@ def test_the_topic_is_made_by_the_settings_it_names(counting: Counting) -> None:
     counting.create()
     assert len(counting.image.topics["__counters"].partitions) == PARTITIONS
     assert counting.image.topic_configs("__counters") == {"cleanup.policy": "compact"}
-    assert counting.coordination.runtime.state_counts()[CoordinatorState.ACTIVE] == PARTITIONS
+    assert counting.coordinator_host.runtime.state_counts()[CoordinatorState.ACTIVE] == PARTITIONS
 
 
 def test_clients_are_told_where_a_counter_is(counting: Counting) -> None:
@@ -116,9 +116,9 @@ def test_a_type_without_a_coordinator(counting: Counting, key_type: int, version
 
 def test_before_there_is_a_topic_nobody_coordinates(counting: Counting) -> None:
     assert counting.add("a", 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert counting.coordination.leader("a", counting.image) is None
-    assert counting.coordination.partition_in(counting.image, "a") == NO_PARTITION
-    assert not counting.coordination.is_loading(NO_PARTITION)
+    assert counting.coordinator_host.leader("a", counting.image) is None
+    assert counting.coordinator_host.partition_in(counting.image, "a") == NO_PARTITION
+    assert not counting.coordinator_host.is_loading(NO_PARTITION)
 
 
 def test_a_long_key_is_hashed_once_in_a_request(counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_a_long_key_is_hashed_once_in_a_request(counting: Counting, monkeypatch:
         return partition_for(key, partition_count)
 
     monkeypatch.setattr(runtime, "partition_for", noted)
-    monkeypatch.setattr(coordination, "partition_for", noted)
+    monkeypatch.setattr(coordinator_host, "partition_for", noted)
     keys = [letter * (REMEMBERED_KEY_LENGTH + 1) for letter in "abc"]
     assert [found.error_code for found in counting.find(*keys)] == [ErrorCode.NONE] * 3
     assert hashed == keys
@@ -143,9 +143,9 @@ def test_a_write_is_answered_when_it_is_in_the_log(counting: Counting) -> None:
     counting.server.run_until(lambda: bool(second))
     assert (first, second, counting.value("a")) == ([1], [3], 3)
     assert counting.add("a", -1) == ErrorCode.INVALID_REQUEST
-    replica = counting.parts.replicas.find("__counters", counting.coordination.runtime.partition_for("a"))
+    replica = counting.parts.replicas.find("__counters", counting.coordinator_host.runtime.partition_for("a"))
     assert (replica.log.log_end_offset, replica.high_watermark) == (2, 2)
-    assert counting.coordination.runtime.statistics.operations == {"add-to-counter": 3, "value-of-counter": 2}
+    assert counting.coordinator_host.runtime.statistics.operations == {"add-to-counter": 3, "value-of-counter": 2}
 
 
 def test_a_restart_finds_the_same_state(counting: Counting) -> None:
@@ -157,11 +157,11 @@ def test_a_restart_finds_the_same_state(counting: Counting) -> None:
     again = Counting(counting.server)
     image = again.image
     loaded: list[bool] = []
-    again.coordination.follow(image, all_changes(image))
-    partitions = [again.coordination.partition_in(image, name) for name in names]
-    assert all(map(again.coordination.is_loading, partitions))
+    again.coordinator_host.follow(image, all_changes(image))
+    partitions = [again.coordinator_host.partition_in(image, name) for name in names]
+    assert all(map(again.coordinator_host.is_loading, partitions))
     assert again.value(names[3]) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    again.coordination.after_loading(partitions, lambda: loaded.append(True))
+    again.coordinator_host.after_loading(partitions, lambda: loaded.append(True))
     assert not loaded
     again.server.run_until(lambda: bool(loaded))
     assert [again.value(name) for name in names] == list(range(20))
@@ -171,23 +171,23 @@ def test_a_restart_finds_the_same_state(counting: Counting) -> None:
 def test_another_broker_leads_and_this_one_again(counting: Counting) -> None:
     counting.create()
     assert counting.add("a", 5) == 5
-    coordination = counting.coordination
-    index = coordination.runtime.partition_for("a")
-    shard = dict(coordination.runtime.active_shards())[index]
+    coordinator_host = counting.coordinator_host
+    index = coordinator_host.runtime.partition_for("a")
+    shard = dict(coordinator_host.runtime.active_shards())[index]
     waiting = counting.send("a", 1)
 
     led_by_2, changes = counting.led_by(2, "a", counting.image)
-    coordination.follow(led_by_2, changes)
-    assert coordination.leader("a", led_by_2) == 2
-    assert coordination.runtime.state(index) is None
+    coordinator_host.follow(led_by_2, changes)
+    assert coordinator_host.leader("a", led_by_2) == 2
+    assert coordinator_host.runtime.state(index) is None
     assert shard.life == "unloaded"
     assert waiting == [ErrorCode.NOT_COORDINATOR]
     assert counting.add("a", 1) == counting.value("a") == ErrorCode.NOT_COORDINATOR
 
     counting.parts.publisher.publish(*counting.led_by(1, "a", led_by_2))
     counting.settle()
-    assert coordination.leader("a", counting.image) == 1
-    assert dict(coordination.runtime.active_shards())[index] is not shard
+    assert coordinator_host.leader("a", counting.image) == 1
+    assert dict(coordinator_host.runtime.active_shards())[index] is not shard
     assert counting.value("a") == 5
     assert counting.add("a", 1) == 6
 
@@ -206,5 +206,5 @@ def test_a_broker_that_stops_answers_who_waits(counting: Counting) -> None:
     waiting = counting.send("a", 1)
     counting.server.stop()
     assert waiting == [1], "what is pending is written"
-    assert counting.coordination.runtime.state_counts()[CoordinatorState.ACTIVE] == 0
+    assert counting.coordinator_host.runtime.state_counts()[CoordinatorState.ACTIVE] == 0
     counting.server.start()

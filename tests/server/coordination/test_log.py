@@ -13,7 +13,7 @@ from ottla.record.batch import iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.control import EndMarker
 from ottla.server.coordination.log import ReplicaCoordinatorLog
-from ottla.server.transaction_partitions import PartitionsDone
+from ottla.server.transactions.transaction_partitions import PartitionsDone
 
 from ..harness import Connection, Server
 

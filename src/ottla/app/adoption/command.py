@@ -16,13 +16,13 @@ import click
 from ottla.app.adoption.inspection import Inspection, inspect, settings_count
 from ottla.app.disk import RealDisk
 from ottla.cli.command import Command, counted, json_option, print_json, print_table, program, size_text
-from ottla.common.config_def import ConfigResourceType
-from ottla.common.disk import Disk, FileLock
-from ottla.common.disk_refusal import disk_refusal
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import OperatorError
-from ottla.common.ids import uuid_to_string
-from ottla.storage.directories import shown
-from ottla.storage.names import LOCK_FILE
+from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.platform.disk import Disk, FileLock
+from ottla.common.platform.disk_refusal import disk_refusal
+from ottla.storage.files.directories import shown
+from ottla.storage.files.names import LOCK_FILE
 
 
 @click.command(

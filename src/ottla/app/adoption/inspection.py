@@ -17,20 +17,20 @@ from typing import NamedTuple
 from ottla.app.adoption.coordinators import StoredGroups, StoredTransactions, read_groups, read_transactions
 from ottla.app.adoption.metadata import StoredMetadata, read_metadata
 from ottla.app.adoption.partitions import Cut, StoredPartition, inspect_partition, stored_batches
-from ottla.common.config_def import ConfigResourceType
-from ottla.common.disk import Disk
+from ottla.common.config.config_def import ConfigResourceType
+from ottla.common.config.topic_configs import TOPIC_CONFIGS
 from ottla.common.errors import KafkaError, OperatorError, ProtocolError
-from ottla.common.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.common.topic_configs import TOPIC_CONFIGS
-from ottla.common.topic_partition import TopicPartition
+from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.disk import Disk
 from ottla.metadata.image import ConfigResource, MetadataImage, PartitionImage, TopicImage
 from ottla.quorum.opening import refuse_unknown_levels
 from ottla.record.batch import BatchView
-from ottla.storage import names
-from ottla.storage.checkpoints import NO_GAPS_ABOVE, CheckpointCorruption, read_offsets
-from ottla.storage.directories import partition_directories, shown
-from ottla.storage.log_config import MAX_LONG
-from ottla.storage.meta_properties import MetaProperties, read_meta_properties
+from ottla.storage.files import names
+from ottla.storage.files.checkpoints import NO_GAPS_ABOVE, CheckpointCorruption, read_offsets
+from ottla.storage.files.directories import partition_directories, shown
+from ottla.storage.files.log_config import MAX_LONG
+from ottla.storage.files.meta_properties import MetaProperties, read_meta_properties
 
 
 class StoredDirectory(NamedTuple):

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ottla.app.adoption.partitions import Cut, inspect_partition, stored_batches
-from ottla.common.disk import Disk
 from ottla.common.errors import InvariantError, KafkaError, OperatorError, ProtocolError
+from ottla.common.platform.disk import Disk
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.records import decode_record

@@ -1,6 +1,6 @@
 """A partition's directory as a start would find it: the segments that it walks, and where it would cut the log.
 
-Everything is only read; what is valid is judged by the rules of `storage.recovery`.
+Everything is only read; what is valid is judged by the rules of `storage.recovery.recovery`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
-from ottla.common.disk import Disk
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
+from ottla.common.platform.disk import Disk
 from ottla.record.batch import BATCH_LENGTH, LOG_OVERHEAD, BatchView
 from ottla.record.legacy.stored import iter_any_batches
-from ottla.storage import names
-from ottla.storage.checkpoints import CheckpointCorruption, read_partition_metadata
-from ottla.storage.recovery import ValidBatches, Walk, batch_behind
+from ottla.storage.files import names
+from ottla.storage.files.checkpoints import CheckpointCorruption, read_partition_metadata
+from ottla.storage.recovery.recovery import ValidBatches, Walk, batch_behind
 
 
 class Cut(NamedTuple):
@@ -49,7 +49,7 @@ def inspect_partition(
 ) -> StoredPartition:
     """Walk what a start walks: the active segment, without a clean stop all from `recovery_point` on; or `everything`.
 
-    `name` is of a partition's directory in `directory`; `gaps_end` as in `storage.recovery`. Raises OSError.
+    `name` is of a partition's directory in `directory`; `gaps_end` as in `storage.recovery.recovery`. Raises OSError.
     """
     path = f"{directory}/{name}"
     topic, partition = names.parse_partition_dir(name) or (name, 0)

@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.common.internal_topics import INTERNAL_TOPICS
-from ottla.common.patterns import compile_pattern
+from ottla.common.kafka.internal_topics import INTERNAL_TOPICS
+from ottla.common.kafka.patterns import compile_pattern
 from ottla.protocol.znodes.consumers import BLACK_LIST, STATIC, ConsumerRegistration
 
 _QUOTES = re.compile(r"^[\"']+|[\"']+$")

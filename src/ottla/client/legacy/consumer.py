@@ -21,18 +21,18 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ottla.client.consumer import ConsumedRecord, K, V
 from ottla.client.legacy.assignment import ConsumerThread, topics_of
 from ottla.client.legacy.fetcher import FAILURES, Brokers, Fetcher
+from ottla.client.legacy.group_session import Done, Participation
 from ottla.client.legacy.membership import Membership, Owned
 from ottla.client.legacy.offsets import OffsetPlaces
-from ottla.client.legacy.participation import Done, Participation
-from ottla.client.legacy.streams import Shelf, Stream
-from ottla.client.model import Position
-from ottla.client.worker import Worker
-from ottla.client.zookeeper_brokers import BrokerSearch
-from ottla.common.clock import BlockingPool
+from ottla.client.legacy.streams import ChunkQueue, Stream
+from ottla.client.librdkafka.consumer import ConsumedRecord, K, V
+from ottla.client.librdkafka.worker import Worker
+from ottla.client.wire.model import Position
+from ottla.client.zookeeper.zookeeper_brokers import BrokerSearch
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.platform.clock import BlockingPool
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import STATIC, ConsumerRegistration
 from ottla.protocol.znodes.session import ZooKeeperSession
@@ -102,7 +102,7 @@ class LegacyReader(Generic[K, V]):
         self._hooks = hooks
         self._worker = Worker(self._post, "ottla-legacy-calls")
         self._hook_worker = Worker(self._post, "ottla-legacy-hooks")
-        self._shelf = Shelf(lambda: self._part.may_read, settings.max_chunks)
+        self._shelf = ChunkQueue(lambda: self._part.may_read, settings.max_chunks)
         self._offset_brokers = Brokers(self._find_brokers, settings.client_id)
         self._fetcher = Fetcher(
             self._shelf,

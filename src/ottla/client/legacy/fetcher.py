@@ -11,14 +11,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ottla.client.cluster import Cluster
-from ottla.client.connection import BrokerUnreachable
-from ottla.client.consumer import ConsumedRecord, read_batches
-from ottla.client.failure import TopicNotFound, TopicReplaced
-from ottla.client.legacy.streams import OwnedPartition, Shelf
-from ottla.client.model import FetchResult, Position
+from ottla.client.admin.cluster import Cluster
+from ottla.client.legacy.streams import ChunkQueue, OwnedPartition
+from ottla.client.librdkafka.consumer import ConsumedRecord, read_batches
+from ottla.client.wire.connection import BrokerUnreachable
+from ottla.client.wire.failure import TopicNotFound, TopicReplaced
+from ottla.client.wire.model import FetchResult, Position
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OperatorError, ProtocolError
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Brokers:
 class Fetcher:
     """See the module; `run` belongs to its thread."""
 
-    def __init__(self, shelf: Shelf, brokers: Brokers, reset_to: int, max_bytes: int, max_wait_ms: int) -> None:
+    def __init__(self, shelf: ChunkQueue, brokers: Brokers, reset_to: int, max_bytes: int, max_wait_ms: int) -> None:
         """`reset_to` is the timestamp of `auto.offset.reset`: EARLIEST_TIMESTAMP or LATEST_TIMESTAMP."""
         self._shelf = shelf
         self._brokers = brokers

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from ottla.client.legacy.assignment import ConsumerThread, assign, topics_of
 from ottla.client.legacy.offsets import OffsetPlaces, OffsetStorage
-from ottla.client.model import Position
+from ottla.client.wire.model import Position
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.consumers import (

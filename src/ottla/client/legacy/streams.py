@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
-from ottla.client.consumer import ConsumedRecord, K, V
-from ottla.client.model import Position
+from ottla.client.librdkafka.consumer import ConsumedRecord, K, V
+from ottla.client.wire.model import Position
 from ottla.common.errors import KafkaError
 
 LOOK_AGAIN_S = 0.05
@@ -59,7 +59,7 @@ class Stream(Generic[K, V]):
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: ChunkQueue,
         arrived: threading.Condition,
         decode: Callable[[ConsumedRecord], ConsumedRecord[K, V]],
         timeout_s: float | None,
@@ -100,7 +100,7 @@ class Stream(Generic[K, V]):
         self._shelf.wait(self, timeout_s)
 
 
-class Shelf:
+class ChunkQueue:
     """See the module."""
 
     def __init__(self, may_read: Callable[[], bool], max_chunks: int) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TypeVar
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ProtocolError
+from ottla.common.platform.disk import Buffer
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ottla.protocol.schema import schema_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.common.clock import Clock, Rng
-from ottla.common.ids import new_uuid, uuid_to_rfc9562, uuid_to_string
+from ottla.common.kafka.ids import new_uuid, uuid_to_rfc9562, uuid_to_string
+from ottla.common.platform.clock import Clock, Rng
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.group import GroupRegistry
 from ottla.coordinator.group.member_memory import MemberMemory

@@ -13,17 +13,17 @@ from functools import partial
 from typing import TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import Uuid
-from ottla.common.shares import finish
+from ottla.common.kafka.ids import Uuid
+from ottla.common.platform.shares import finish
 from ottla.coordinator.group import operations, responses
 from ottla.coordinator.group.classic.member import request_protocols
 from ottla.coordinator.group.config import GroupCoordinatorConfig
-from ottla.coordinator.group.consumer.describe import Described
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.member_memory import protocols_bytes
+from ottla.coordinator.group.modern.consumer.describe import Described
 from ottla.coordinator.group.offsets import requests as offset_requests
-from ottla.coordinator.group.operations import Awaited, Q, R
-from ottla.coordinator.group.reply import Gathering, Reply
+from ottla.coordinator.group.operations import DeferredRequest, Q, R
+from ottla.coordinator.group.response_collector import Reply, ResponseCollector
 from ottla.coordinator.group.shard import GroupCoordinatorShard, GroupFilter
 from ottla.coordinator.runtime import CoordinatorOperation, CoordinatorRuntime
 from ottla.metadata.image import MetadataImage
@@ -86,7 +86,7 @@ class GroupCoordinator:
                 response.protocol_name = ""
             done(response)
 
-        self._await(operations.JOIN, self._check_join, context, Awaited(request, Reply(answer)))
+        self._await(operations.JOIN, self._check_join, context, DeferredRequest(request, Reply(answer)))
 
     def _check_join(self, _context: RequestContext, request: JoinGroupRequest) -> None:
         config = self._config()
@@ -105,7 +105,7 @@ class GroupCoordinator:
         self, context: RequestContext, request: SyncGroupRequest, done: Callable[[SyncGroupResponse], None]
     ) -> None:
         """Answers when the leader's assignment is committed."""
-        self._await(operations.SYNC, self._check_sync, context, Awaited(request, Reply(done)))
+        self._await(operations.SYNC, self._check_sync, context, DeferredRequest(request, Reply(done)))
 
     def _check_sync(self, context: RequestContext, request: SyncGroupRequest) -> None:
         named = request.protocol_type is not None and request.protocol_name is not None
@@ -116,10 +116,10 @@ class GroupCoordinator:
 
     def _await(
         self,
-        operation: CoordinatorOperation[RequestContext, Awaited[Q, R], R],
+        operation: CoordinatorOperation[RequestContext, DeferredRequest[Q, R], R],
         check: Callable[[RequestContext, Q], None],
         context: RequestContext,
-        awaited: Awaited[Q, R],
+        awaited: DeferredRequest[Q, R],
     ) -> None:
         """The group answers by the reply, now or when its rebalance goes on; what fails before that answers here."""
         reply = awaited.reply
@@ -286,7 +286,7 @@ class GroupCoordinator:
         done: Callable[[list[U]], None],
     ) -> None:
         """Groups are answered one by one, each for its place in the response."""
-        gathering = Gathering(len(requests), done)
+        gathering = ResponseCollector(len(requests), done)
         for index, request in enumerate(requests):
             self._runtime.answer(operation, context, request, partial(gathering.put, index))
 

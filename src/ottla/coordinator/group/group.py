@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
 from ottla.coordinator.group.records import GroupRecord
 from ottla.protocol.messages.list_groups import ListedGroup
 from ottla.timeline import SnapshotRegistry, TimelineDict

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.platform.clock import Clock
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 
 MEMBER_BYTES = 1024

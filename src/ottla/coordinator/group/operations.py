@@ -9,10 +9,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group import responses
-from ottla.coordinator.group.consumer.describe import Described
 from ottla.coordinator.group.context import RequestContext
+from ottla.coordinator.group.modern.consumer.describe import Described
 from ottla.coordinator.group.offsets.requests import CommitPlan, DeletePlan, FetchPlan, TransactionalCommitPlan
-from ottla.coordinator.group.reply import Reply
+from ottla.coordinator.group.response_collector import Reply
 from ottla.coordinator.runtime import WRITE_TXN_MARKER, CoordinatorOperation
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -36,7 +36,7 @@ Q = TypeVar("Q", JoinGroupRequest, SyncGroupRequest)
 R = TypeVar("R", JoinGroupResponse, SyncGroupResponse)
 
 
-class Awaited(NamedTuple, Generic[Q, R]):
+class DeferredRequest(NamedTuple, Generic[Q, R]):
     """A request that the rebalance of its group answers."""
 
     request: Q
@@ -70,7 +70,7 @@ def _group_of_heartbeat(request: ConsumerGroupHeartbeatRequest) -> str:
 
 # -- classic groups ----------------------------------------------------------------------------------------------------
 
-JOIN: CoordinatorOperation[RequestContext, Awaited[JoinGroupRequest, JoinGroupResponse], JoinGroupResponse] = (
+JOIN: CoordinatorOperation[RequestContext, DeferredRequest[JoinGroupRequest, JoinGroupResponse], JoinGroupResponse] = (
     CoordinatorOperation(
         "classic-group-join",
         key=lambda awaited: named_group(awaited.request.group_id),
@@ -81,7 +81,7 @@ JOIN: CoordinatorOperation[RequestContext, Awaited[JoinGroupRequest, JoinGroupRe
     )
 )
 
-SYNC: CoordinatorOperation[RequestContext, Awaited[SyncGroupRequest, SyncGroupResponse], SyncGroupResponse] = (
+SYNC: CoordinatorOperation[RequestContext, DeferredRequest[SyncGroupRequest, SyncGroupResponse], SyncGroupResponse] = (
     CoordinatorOperation(
         "classic-group-sync",
         key=lambda awaited: named_group(awaited.request.group_id),

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Any, NamedTuple
 
-from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.platform.disk import Buffer
 from ottla.coordinator.group.offsets.committed_offset import is_usual, pack
 from ottla.coordinator.runtime.records import CoordinatorRecord
 from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_message

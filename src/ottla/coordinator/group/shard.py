@@ -17,9 +17,9 @@ from ottla.common.errors import KafkaError
 from ottla.coordinator.group.classic.handlers import ClassicGroups
 from ottla.coordinator.group.classic.member import JoinReply, SyncReply
 from ottla.coordinator.group.classic.rebalance import Result
-from ottla.coordinator.group.consumer.handlers import ConsumerGroups
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.group import Group, GroupType
+from ottla.coordinator.group.modern.consumer.handlers import ConsumerGroups
 from ottla.coordinator.group.offsets.offsets import Offsets
 from ottla.coordinator.group.records import GroupRecord, OffsetPlace
 from ottla.coordinator.runtime import CoordinatorResult

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ottla.common.clock import TimerHandle
 from ottla.common.errors import KafkaError
+from ottla.common.platform.clock import TimerHandle
 from ottla.coordinator.runtime.records import Appended
 from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.record.builder import RecordData

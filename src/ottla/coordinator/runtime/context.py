@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.turn import TurnScheduler
+from ottla.common.platform.clock import Clock
+from ottla.common.platform.end_of_tick import EndOfTickScheduler
 from ottla.coordinator.runtime.batch import (
     NO_PRODUCER,
     Done,
@@ -73,7 +73,7 @@ class RuntimeParts(NamedTuple):
     serde: CoordinatorSerde[Any]
     shard_factory: ShardFactory[Any]
     clock: Clock
-    scheduler: TurnScheduler
+    scheduler: EndOfTickScheduler
     failures: Failures
     statistics: CoordinatorStatistics
     compression: str

@@ -17,11 +17,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from ottla.common.clock import TimerHandle
 from ottla.common.control_chars import escape_control_chars
-from ottla.common.disk import Buffer
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.logs import RATE_LIMITED
+from ottla.common.platform.clock import TimerHandle
+from ottla.common.platform.disk import Buffer
 from ottla.coordinator.runtime.context import CoordinatorContext, RuntimeParts
 from ottla.coordinator.runtime.records import CoordinatorSerde
 from ottla.coordinator.runtime.slices import SLICE_S

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.turn import TurnScheduler
+from ottla.common.platform.clock import Clock
+from ottla.common.platform.end_of_tick import EndOfTickScheduler
 from ottla.coordinator.runtime.batch import Producer
 from ottla.coordinator.runtime.context import CoordinatorContext, Failures, RuntimeParts
 from ottla.coordinator.runtime.errors import append_error
@@ -65,7 +65,7 @@ class CoordinatorRuntime(Generic[S]):
         serde: CoordinatorSerde[Any],
         shard_factory: ShardFactory[S],
         clock: Clock,
-        scheduler: TurnScheduler,
+        scheduler: EndOfTickScheduler,
         failures: Failures,
         compression: str = "none",
         write_timeout_ms: int = DEFAULT_WRITE_TIMEOUT_MS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from ottla.common.clock import Clock, Scheduler
+from ottla.common.platform.clock import Clock, Scheduler
 
 SLICE_S = 0.004
 """Time on the loop in one piece, plus what one look at the clock is late."""

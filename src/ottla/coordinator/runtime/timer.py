@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ottla.common.clock import Clock, Scheduler, TimerHandle
 from ottla.common.errors import KafkaError
+from ottla.common.platform.clock import Clock, Scheduler, TimerHandle
 from ottla.coordinator.runtime.records import EMPTY_RESULT, CoordinatorResult
 
 TimerOperation = Callable[[], CoordinatorResult[Any, Any]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from ottla.common.clock import Clock
+from ottla.common.platform.clock import Clock
 from ottla.coordinator.transaction.config import TransactionCoordinatorConfig
 from ottla.coordinator.transaction.markers import MarkerChannel
 from ottla.coordinator.transaction.memory import TransactionMemory

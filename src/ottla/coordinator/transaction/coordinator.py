@@ -15,18 +15,18 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from ottla.common.clock import Scheduler
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.internal_topics import GROUP_METADATA_TOPIC
-from ottla.common.topic_partition import TopicPartition
+from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.clock import Scheduler
 from ottla.coordinator.runtime import CoordinatorOperation, CoordinatorRuntime, CoordinatorState
 from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.coordinator.transaction import operations, responses
+from ottla.coordinator.transaction.completion import Endings
 from ottla.coordinator.transaction.context import ShardContext
-from ottla.coordinator.transaction.endings import Endings
 from ottla.coordinator.transaction.listing import TransactionFilter, steps
 from ottla.coordinator.transaction.metadata import TRANSACTION_VERSION_2
-from ottla.coordinator.transaction.operations import Asked, PartitionCodes, PartitionsOf
+from ottla.coordinator.transaction.operations import PartitionCodes, PartitionsOf, ProducerIdRequest
 from ottla.coordinator.transaction.outcome import NEEDS_PRODUCER_ID
 from ottla.coordinator.transaction.shard import Answer, TransactionShard
 from ottla.metadata.image import MetadataImage
@@ -114,14 +114,14 @@ class TransactionCoordinator:
 
     def _ask(
         self,
-        operation: CoordinatorOperation[int, Asked[Q], R],
+        operation: CoordinatorOperation[int, ProducerIdRequest[Q], R],
         api_version: int,
         request: Q,
         done: Callable[[R], None],
         spare_producer_id: int | None = None,
     ) -> None:
         """Run an operation that may take a producer id: it is run again when there is one."""
-        asked = Asked(request, spare_producer_id)
+        asked = ProducerIdRequest(request, spare_producer_id)
 
         def finished(answer: Any, error: KafkaError | None) -> None:
             if error is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode
-from ottla.coordinator.transaction.ending import abort_open
+from ottla.coordinator.transaction.end_txn import abort_open
 from ottla.coordinator.transaction.metadata import (
     LAST_EPOCH,
     TransactionMetadata,

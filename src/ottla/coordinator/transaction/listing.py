@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ottla.common.errors import ErrorCode
-from ottla.common.patterns import compile_pattern
+from ottla.common.kafka.patterns import compile_pattern
 from ottla.coordinator.transaction.metadata import TransactionMetadata
 from ottla.coordinator.transaction.state import STATES_BY_LABEL
 from ottla.protocol.messages.describe_transactions import TopicData

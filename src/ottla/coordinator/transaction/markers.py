@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode
-from ottla.common.topic_partition import TopicPartition
+from ottla.common.kafka.topic_partition import TopicPartition
 
 
 class TxnMarker(NamedTuple):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ottla.common.clock import Clock
+from ottla.common.platform.clock import Clock
 
 ID_BYTES = 320
 """About what an id costs besides its characters."""
@@ -23,7 +23,7 @@ PARTITION_BYTES = 160
 _COUNT_INTERVAL_S = 1.0
 
 
-class Held(NamedTuple):
+class MemoryUsage(NamedTuple):
     """About what ids and partitions keep in memory, in bytes."""
 
     ids: int
@@ -40,7 +40,7 @@ class TransactionMemory:
 
     __slots__ = ("_clock", "_count", "_counted_s", "_ids", "_limit", "_partitions")
 
-    def __init__(self, limit: Callable[[], int], clock: Clock, count: Callable[[], Held]) -> None:
+    def __init__(self, limit: Callable[[], int], clock: Clock, count: Callable[[], MemoryUsage]) -> None:
         """`limit()` is the bound in bytes, `count()` what all shards hold just now."""
         self._limit = limit
         self._clock = clock
@@ -48,7 +48,7 @@ class TransactionMemory:
         self._counted_s = -_COUNT_INTERVAL_S
         self._ids = self._partitions = 0
 
-    def loaded(self, held: Held) -> None:
+    def loaded(self, held: MemoryUsage) -> None:
         """A shard that holds so much was read from its log."""
         self._ids += held.ids
         self._partitions += held.partitions
@@ -80,7 +80,7 @@ class TransactionMemory:
             self._ids, self._partitions = self._count()
 
 
-def total(held: Iterable[Held]) -> Held:
+def total(held: Iterable[MemoryUsage]) -> MemoryUsage:
     """Of several shards."""
     each = list(held)
-    return Held(sum(one.ids for one in each), sum(one.partitions for one in each))
+    return MemoryUsage(sum(one.ids for one in each), sum(one.partitions for one in each))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.common.errors import InvariantError
-from ottla.common.topic_partition import TopicPartition
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.coordinator.transaction.state import IDLE, VALID_PREVIOUS_STATES, TransactionState
 from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.topic_partition import TopicPartition
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.coordinator.runtime import CoordinatorOperation
 from ottla.coordinator.transaction import responses
-from ottla.coordinator.transaction.endings import COMPLETE
+from ottla.coordinator.transaction.completion import COMPLETE
 from ottla.coordinator.transaction.initialization import ProducerIdentity
 from ottla.coordinator.transaction.listing import describe
 from ottla.coordinator.transaction.metadata import TRANSACTION_VERSION_2
@@ -33,7 +33,7 @@ Q = TypeVar("Q")
 PartitionCodes = Mapping[TopicPartition, ErrorCode]
 
 
-class Asked(NamedTuple, Generic[Q]):
+class ProducerIdRequest(NamedTuple, Generic[Q]):
     """A request that may take a producer id: None at first, and one when the shard needs it."""
 
     request: Q
@@ -60,7 +60,7 @@ def named(transactional_id: str) -> str:
 # --- producers -------------------------------------------------------------------------------------------------------
 
 
-def _initialize(api_version: int, asked: Asked[InitProducerIdRequest], shard: Any) -> Any:
+def _initialize(api_version: int, asked: ProducerIdRequest[InitProducerIdRequest], shard: Any) -> Any:
     request = asked.request
     expected = None
     if request.producer_id != NO_PRODUCER_ID or request.producer_epoch != NO_PRODUCER_EPOCH:
@@ -68,7 +68,7 @@ def _initialize(api_version: int, asked: Asked[InitProducerIdRequest], shard: An
     return shard.initialize(request.transactional_id, expected, request.transaction_timeout_ms, asked.spare_producer_id)
 
 
-INIT_PRODUCER_ID: CoordinatorOperation[int, Asked[InitProducerIdRequest], InitProducerIdResponse] = (
+INIT_PRODUCER_ID: CoordinatorOperation[int, ProducerIdRequest[InitProducerIdRequest], InitProducerIdResponse] = (
     CoordinatorOperation(
         "init-producer-id",
         key=lambda asked: named(asked.request.transactional_id or ""),
@@ -79,7 +79,7 @@ INIT_PRODUCER_ID: CoordinatorOperation[int, Asked[InitProducerIdRequest], InitPr
 )
 
 
-def _end(api_version: int, asked: Asked[EndTxnRequest], shard: Any) -> Any:
+def _end(api_version: int, asked: ProducerIdRequest[EndTxnRequest], shard: Any) -> Any:
     request = asked.request
     return shard.end(
         request.transactional_id,
@@ -90,7 +90,7 @@ def _end(api_version: int, asked: Asked[EndTxnRequest], shard: Any) -> Any:
     )
 
 
-END_TXN: CoordinatorOperation[int, Asked[EndTxnRequest], EndTxnResponse] = CoordinatorOperation(
+END_TXN: CoordinatorOperation[int, ProducerIdRequest[EndTxnRequest], EndTxnResponse] = CoordinatorOperation(
     "end-txn",
     key=lambda asked: named(asked.request.transactional_id),
     run=_end,

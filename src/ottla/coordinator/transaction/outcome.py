@@ -9,14 +9,14 @@ from ottla.common.errors import ErrorCode
 from ottla.coordinator.transaction.metadata import TransactionMetadata
 
 
-class Needs(Enum):
+class MissingInput(Enum):
     """What a decision can't be made without."""
 
     PRODUCER_ID = "producer id"
     """The caller gets one that nobody has, and asks again with it."""
 
 
-NEEDS_PRODUCER_ID: Final = Needs.PRODUCER_ID
+NEEDS_PRODUCER_ID: Final = MissingInput.PRODUCER_ID
 
-Decision = TransactionMetadata | ErrorCode | Needs
+Decision = TransactionMetadata | ErrorCode | MissingInput
 """The metadata to write, the answer without a write (NONE: all is as asked for already), or what is lacking."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.common.errors import ErrorCode
-from ottla.common.topic_partition import TopicPartition
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.coordinator.transaction.metadata import FENCING_EPOCH, TransactionMetadata, partitions_added
 from ottla.coordinator.transaction.state import PREPARED, TransactionState
 

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
-from ottla.common.topic_partition import by_topic
+from ottla.common.kafka.topic_partition import by_topic
 from ottla.coordinator.runtime import CoordinatorRecord
 from ottla.coordinator.transaction.metadata import (
     NO_PARTITIONS,

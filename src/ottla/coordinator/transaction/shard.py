@@ -15,21 +15,21 @@ from functools import partial
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.logs import RATE_LIMITED
-from ottla.common.topic_partition import TopicPartition
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorTimer
 from ottla.coordinator.transaction import partitions as membership
+from ottla.coordinator.transaction.completion import Endings
 from ottla.coordinator.transaction.context import ShardContext
-from ottla.coordinator.transaction.ending import end_v1, end_v2
-from ottla.coordinator.transaction.endings import Endings
+from ottla.coordinator.transaction.end_txn import end_v1, end_v2
 from ottla.coordinator.transaction.initialization import ProducerIdentity, initialize
-from ottla.coordinator.transaction.memory import PARTITION_BYTES, Held, id_bytes
+from ottla.coordinator.transaction.memory import PARTITION_BYTES, MemoryUsage, id_bytes
 from ottla.coordinator.transaction.metadata import (
     TRANSACTION_VERSION_2,
     TransactionMetadata,
     next_identity,
 )
-from ottla.coordinator.transaction.outcome import Needs
+from ottla.coordinator.transaction.outcome import MissingInput
 from ottla.coordinator.transaction.records import ENDING_BYTES, TransactionRecord
 from ottla.coordinator.transaction.state import PREPARED, TransactionState
 from ottla.coordinator.transaction.sweeps import Sweeps
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     producer_epoch: int = NO_PRODUCER_EPOCH
 
 
-Answered = CoordinatorResult[TransactionRecord, Answer | Needs]
+Answered = CoordinatorResult[TransactionRecord, Answer | MissingInput]
 """NEEDS_PRODUCER_ID: ask again with one."""
 
 
@@ -132,9 +132,9 @@ class TransactionShard:
         return len(self.open_ids)
 
     @property
-    def held(self) -> Held:
+    def held(self) -> MemoryUsage:
         """About what is kept in memory."""
-        return Held(self._id_bytes.value, self._partition_count.value * PARTITION_BYTES)
+        return MemoryUsage(self._id_bytes.value, self._partition_count.value * PARTITION_BYTES)
 
     # --- operations --------------------------------------------------------------------------------------------------
 
@@ -245,5 +245,5 @@ def _no_room() -> ErrorCode:
     return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def _without_record(decision: ErrorCode | Needs) -> Answered:
-    return CoordinatorResult((), decision if isinstance(decision, Needs) else Answer(decision))
+def _without_record(decision: ErrorCode | MissingInput) -> Answered:
+    return CoordinatorResult((), decision if isinstance(decision, MissingInput) else Answer(decision))

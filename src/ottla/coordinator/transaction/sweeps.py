@@ -12,9 +12,9 @@ from functools import partial
 
 from ottla.common.errors import InvariantError, KafkaError
 from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult, CoordinatorTimer
+from ottla.coordinator.transaction.completion import Endings
 from ottla.coordinator.transaction.context import ShardContext
-from ottla.coordinator.transaction.ending import abort_open
-from ottla.coordinator.transaction.endings import Endings
+from ottla.coordinator.transaction.end_txn import abort_open
 from ottla.coordinator.transaction.metadata import TransactionMetadata
 from ottla.coordinator.transaction.records import TransactionRecord
 from ottla.timeline import TimelineDict

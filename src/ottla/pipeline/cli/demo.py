@@ -8,7 +8,7 @@ import click
 
 from ottla.cli.command import Command
 from ottla.pipeline.cli.options import GivenPath, master_option
-from ottla.pipeline.session import require_spark
+from ottla.pipeline.spark.session import require_spark
 
 
 @click.command(
@@ -52,6 +52,6 @@ def demo(input_path: Path | None, events: int, directory: Path | None, master: s
     counted as they are, and their number is told.
     """
     require_spark(master)
-    from ottla.pipeline.demo import run_demo
+    from ottla.pipeline.operations.demo import run_demo
 
     run_demo(input_path, events, directory, master)

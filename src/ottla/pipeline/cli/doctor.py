@@ -19,7 +19,7 @@ from ottla.pipeline.cli.options import (
     split_names,
     topics_option,
 )
-from ottla.pipeline.doctor import Finding, Subject, examine
+from ottla.pipeline.operations.doctor import Finding, Subject, examine
 
 
 @click.command(

@@ -34,11 +34,11 @@ from ottla.pipeline.cli.options import (
     with_decode_options,
     with_plan_options,
 )
-from ottla.pipeline.session import open_session, parallelism, require_extra, require_spark, with_light_java
+from ottla.pipeline.spark.session import open_session, parallelism, require_extra, require_spark, with_small_jvm
 
 if TYPE_CHECKING:
-    from ottla.pipeline.load import LoadSummary
-    from ottla.pipeline.progress import ProgressLine
+    from ottla.pipeline.load.driver import LoadSummary
+    from ottla.pipeline.operations.progress import ProgressLine
     from ottla.pipeline.transform.decode_options import DecodeOptions
 
 
@@ -127,8 +127,8 @@ def load(
     must be reached from every worker under the same names.
     """
     require_extra()
-    from ottla.pipeline import load as loading
-    from ottla.pipeline.plan import PlanSettings
+    from ottla.pipeline.load import driver as loading
+    from ottla.pipeline.model.plan import PlanSettings
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.transform.open_format import open_format
 
@@ -139,7 +139,7 @@ def load(
     require_spark(master)  # before brokers are asked and a table is made
     shown_group = f"ottla-load.{target.name}.{settings.pipeline_id}" if group is None else group
 
-    session = partial(open_session, master, "ottla pipeline load", with_light_java(conf))
+    session = partial(open_session, master, "ottla pipeline load", with_small_jvm(conf))
     load_new = partial(loading.load, group=shown_group, security=security())
 
     def run() -> None:
@@ -166,7 +166,7 @@ def tell(notes: Sequence[str], summary: str) -> None:
 
 def progress_line(silent: bool) -> AbstractContextManager[ProgressLine | None]:
     """What draws while a run goes on, where somebody sees it."""
-    from ottla.pipeline.progress import ProgressLine
+    from ottla.pipeline.operations.progress import ProgressLine
 
     if silent or not sys.stderr.isatty():
         return nullcontext()

@@ -10,7 +10,7 @@ import click
 
 from ottla.cli.command import Command, counted, json_option, print_json, size_text
 from ottla.pipeline.cli.options import TableLocation, catalog_option, parse_size
-from ottla.pipeline.session import require_extra
+from ottla.pipeline.spark.session import require_extra
 
 MAX_RETENTION_HOURS = 1_000_000
 """A hundred years."""
@@ -46,8 +46,8 @@ def vacuum(table: Path | str, catalog_url: str | None, retention_hours: int, dry
     than the retention: those of versions that were replaced, and of nobody.
     """
     require_extra()
+    from ottla.pipeline.operations.vacuum import vacuum as run
     from ottla.pipeline.sinks.open_table import open_table
-    from ottla.pipeline.vacuum import vacuum as run
 
     summary = run(open_table(table, catalog_url=catalog_url), timedelta(hours=retention_hours), dry_run=dry_run)
     if as_json:
@@ -79,7 +79,7 @@ def compact(table: Path | str, catalog_url: str | None, target_size: int, as_jso
     The small ones stay for who still reads them, until a vacuum.
     """
     require_extra()
-    from ottla.pipeline.compact import compact as run
+    from ottla.pipeline.load.compact import compact as run
     from ottla.pipeline.sinks.open_table import open_table
 
     summary = run(open_table(table, catalog_url=catalog_url), target_size)

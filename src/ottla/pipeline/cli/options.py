@@ -14,11 +14,11 @@ import click
 
 from ottla.cli.command import F, complete_topic, settings_option
 from ottla.cli.times import parse_timestamp
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from ottla.pipeline.environment import environment_settings
-from ottla.pipeline.plan import Boundary
-from ottla.pipeline.session import DEFAULT_MASTER
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.pipeline.model.plan import Boundary
 from ottla.pipeline.sinks.formats import TABLE_FORMATS
+from ottla.pipeline.spark.environment import environment_settings
+from ottla.pipeline.spark.session import DEFAULT_MASTER
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
 
 _SIZE = re.compile(r"(?P<digits>\d{1,19})\s*(?P<unit>[a-z]*)", re.ASCII)
@@ -225,7 +225,7 @@ schedule_option = click.option(
 
 def run_on_schedule(schedule: str | None, run: Callable[[], None]) -> None:
     """Once, or at the times that `--schedule` names."""
-    from ottla.pipeline.schedule import parse_schedule, repeat
+    from ottla.pipeline.spark.schedule import parse_schedule, repeat
 
     if schedule is None:
         run()

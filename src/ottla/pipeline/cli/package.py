@@ -9,8 +9,8 @@ import click
 
 from ottla.cli.command import Command, counted, json_option, print_json, size_text
 from ottla.pipeline.cli.options import GivenPath
-from ottla.pipeline.environment import write_environment
-from ottla.pipeline.session import require_extra
+from ottla.pipeline.spark.environment import write_environment
+from ottla.pipeline.spark.session import require_extra
 
 
 @click.command(

@@ -24,11 +24,11 @@ from ottla.cli.command import (
 )
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import TableLocation, absolute, catalog_option
-from ottla.pipeline.session import require_extra
+from ottla.pipeline.spark.session import require_extra
 
 if TYPE_CHECKING:
-    from ottla.client.model import Position
-    from ottla.pipeline.push import Observe, PushSummary
+    from ottla.client.wire.model import Position
+    from ottla.pipeline.operations.push import Observe, PushSummary
     from ottla.pipeline.sinks.table import Table
     from ottla.pipeline.sources.rows import FileRows, RowSource, Shape, TableRows
 
@@ -84,7 +84,7 @@ def push(
     A malformed line ends the push with its number, and with how many rows before it are in the topic.
     """
     require_extra()
-    from ottla.pipeline import push as pushing
+    from ottla.pipeline.operations import push as pushing
     from ottla.pipeline.sinks.topic import TopicTarget
     from ottla.pipeline.sources.rows import Shape
 

@@ -33,20 +33,20 @@ from ottla.pipeline.cli.options import (
     with_decode_options,
 )
 from ottla.pipeline.cli.push import print_summary, progress_bar, table_rows
-from ottla.pipeline.session import (
+from ottla.pipeline.sinks.formats import TABLE_FORMATS
+from ottla.pipeline.spark.session import (
     DEFAULT_MASTER,
     open_session,
     parallelism,
     require_extra,
     require_spark,
-    with_light_java,
+    with_small_jvm,
 )
-from ottla.pipeline.sinks.formats import TABLE_FORMATS
 from ottla.pipeline.transform.decode_options import DecodeOptions
 
 if TYPE_CHECKING:
-    from ottla.pipeline.load import LoadSummary, OpenSession
-    from ottla.pipeline.push import PushSummary
+    from ottla.pipeline.load.driver import LoadSummary, OpenSession
+    from ottla.pipeline.operations.push import PushSummary
     from ottla.pipeline.replay.into_table import CopySummary
     from ottla.pipeline.replay.ranges import Bound
     from ottla.pipeline.sinks.table import Table
@@ -178,7 +178,7 @@ def replay(
     _require_fitting("--topic", is_given=bool(selection), options={"--decode": decodes})
     catalogs = _catalogs(table, to_table, catalog_url)
     require_extra()
-    from ottla.pipeline.push import group_name
+    from ottla.pipeline.operations.push import group_name
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.sinks.topic import TopicTarget
 
@@ -194,7 +194,7 @@ def replay(
         print_summary(pushed, as_json=as_json, quiet=quiet)
         return
     require_spark(master)  # before brokers are asked and a table is made
-    session = partial(open_session, master, "ottla pipeline replay", with_light_java(conf))
+    session = partial(open_session, master, "ottla pipeline replay", with_small_jvm(conf))
     new = _new_table(to_table, catalogs[to_table], format_name, partition_by, source)
     if source is not None:
         copied = _table_into_table(asked, source, new, session)
@@ -223,7 +223,7 @@ def _catalogs(
 
 
 def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, silent: bool) -> PushSummary:
-    from ottla.pipeline.push import push
+    from ottla.pipeline.operations.push import push
     from ottla.pipeline.replay.into_topic import require_own_topic
     from ottla.pipeline.replay.ranges import row_bounds, topic_ranges
     from ottla.pipeline.sources.rows import Shape, TopicRows
@@ -259,8 +259,8 @@ def _new_table(
     source: Table | None,
 ) -> Table:
     """What is not said is as in the table that is replayed; but rows of a snapshot make no snapshot."""
+    from ottla.pipeline.load.shape import shape_of
     from ottla.pipeline.sinks.open_table import open_table
-    from ottla.pipeline.snapshot.shape import shape_of
 
     target = open_table(location, format=format_name, partition_by=partition_by, catalog_url=catalog_url)
     if source is None or target.exists():
@@ -280,8 +280,8 @@ def _topic_into_table(
     session: OpenSession,
     tasks_at_once: int,
 ) -> LoadSummary:
-    from ottla.pipeline.load import load
-    from ottla.pipeline.plan import PlanSettings
+    from ottla.pipeline.load.driver import load
+    from ottla.pipeline.model.plan import PlanSettings
     from ottla.pipeline.replay.into_table import TopicReplay
     from ottla.pipeline.transform.open_format import open_format
 

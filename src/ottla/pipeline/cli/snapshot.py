@@ -24,7 +24,7 @@ from ottla.pipeline.cli.options import (
     with_decode_options,
     with_plan_options,
 )
-from ottla.pipeline.session import open_session, parallelism, require_extra, require_spark, with_light_java
+from ottla.pipeline.spark.session import open_session, parallelism, require_extra, require_spark, with_small_jvm
 
 if TYPE_CHECKING:
     from ottla.pipeline.snapshot.run import SnapshotSummary
@@ -107,9 +107,9 @@ def snapshot(
     changed keys, and the less memory a task needs. All else is as in 'ottla pipeline load'.
     """
     require_extra()
+    from ottla.pipeline.load.shape import settled_shape
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.snapshot import run as running
-    from ottla.pipeline.snapshot.shape import settled_shape
     from ottla.pipeline.transform.open_format import open_format
 
     settings = running.snapshot_plan_settings(parallelism=parallelism(master), **plan_options)
@@ -120,7 +120,7 @@ def snapshot(
     target = open_table(table, format=format_name, partition_by=shape.partition_columns, catalog_url=catalog_url)
     require_spark(master)  # before brokers are asked and a table is made
     shown_group = f"ottla-snapshot.{target.name}" if group is None else group
-    session = partial(open_session, master, "ottla pipeline snapshot", with_light_java(conf))
+    session = partial(open_session, master, "ottla pipeline snapshot", with_small_jvm(conf))
 
     def run() -> None:
         with progress_line(quiet or as_json) as progress:

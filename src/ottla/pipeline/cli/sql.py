@@ -13,8 +13,8 @@ import click
 from ottla.cli.command import Command, connection_options, json_option, open_cluster, print_json, print_table, security
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import GivenPath, TableLocation, catalog_option, conf_option, master_option
-from ottla.pipeline.engines import DUCKDB, ENGINES, SPARK
-from ottla.pipeline.session import DEFAULT_MASTER, open_session, require_extra
+from ottla.pipeline.spark.engines import DUCKDB, ENGINES, SPARK
+from ottla.pipeline.spark.session import DEFAULT_MASTER, open_session, require_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,12 +89,12 @@ def sql(
     if engine == DUCKDB and (master != DEFAULT_MASTER or conf):
         raise click.UsageError("--master, --conf and --environment are Spark's: they say nothing with --engine duckdb.")
     require_extra()
-    from ottla.pipeline.query import view_names
-    from ottla.pipeline.results import ResultFile, as_records, file_kind, write_csv
+    from ottla.pipeline.model.results import ResultFile, as_records, file_kind, write_csv
     from ottla.pipeline.sinks.open_table import open_table
+    from ottla.pipeline.sql.query import view_names
 
     if engine == DUCKDB:
-        from ottla.pipeline.duckdb_query import require_duckdb
+        from ottla.pipeline.sql.duckdb_query import require_duckdb
 
         require_duckdb()
     if output is not None:
@@ -127,8 +127,8 @@ def _by_spark(
     master: str,
     conf: Mapping[str, str],
 ) -> pa.Table:
-    from ottla.pipeline.query import register_tables, run_sql
-    from ottla.pipeline.topic_views import DATABASE, DATABASE_SETTING, register_topics
+    from ottla.pipeline.sql.query import register_tables, run_sql
+    from ottla.pipeline.sql.topic_views import DATABASE, DATABASE_SETTING, register_topics
 
     if topics:
         conf = {**conf, DATABASE_SETTING: DATABASE}
@@ -139,7 +139,7 @@ def _by_spark(
 
 
 def _by_duckdb(statement: str, targets: Sequence[Table], topics: Sequence[str], bootstrap_server: str) -> pa.Table:
-    from ottla.pipeline.duckdb_query import open_query
+    from ottla.pipeline.sql.duckdb_query import open_query
 
     with open_query() as query:
         query.register_tables(targets)
@@ -149,7 +149,7 @@ def _by_duckdb(statement: str, targets: Sequence[Table], topics: Sequence[str], 
 
 def _named_topics(statement: str, bootstrap_server: str, master: str, *, alone: bool) -> list[str]:
     """The topics that a statement names; the cluster is asked only when it names any, or nothing else is given."""
-    from ottla.pipeline.topic_views import names_in, topics_in
+    from ottla.pipeline.sql.topic_views import names_in, topics_in
 
     names = names_in(statement)
     if not names:
@@ -169,7 +169,7 @@ def _named_topics(statement: str, bootstrap_server: str, master: str, *, alone: 
 
 
 def _print(result: pa.Table) -> None:
-    from ottla.pipeline.results import rows_of
+    from ottla.pipeline.model.results import rows_of
 
     numeric = [field.name for field in result.schema if str(field.type).startswith(("int", "uint", "float", "double"))]
     print_table(list(result.column_names), rows_of(result), right=numeric)

@@ -11,10 +11,10 @@ import click
 from ottla.cli.command import CLIENT_ID, Command, connection_options, json_option, print_json, print_table, security
 from ottla.cli.times import duration_text
 from ottla.pipeline.cli.options import TableLocation, catalog_option
-from ottla.pipeline.session import require_extra
+from ottla.pipeline.spark.session import require_extra
 
 if TYPE_CHECKING:
-    from ottla.pipeline.status import TableStatus
+    from ottla.pipeline.operations.status import TableStatus
 
 COLUMNS = (
     *("table", "pipeline", "topic", "partition", "committed", "end", "lag", "behind"),
@@ -53,7 +53,7 @@ def status(
     other from being shown; the exit code is 1 then, 2 when that is so of each.
     """
     require_extra()
-    from ottla.pipeline.status import locate_tables, raise_unreadable, statuses
+    from ottla.pipeline.operations.status import locate_tables, raise_unreadable, statuses
 
     located = locate_tables(tables, catalog_url)
     found = statuses(

@@ -12,7 +12,7 @@ import click
 from ottla.cli.command import Command, connection_options, counted, json_option, print_json, security, tell
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import GivenPath, conf_option, master_option
-from ottla.pipeline.session import is_local, open_session, parallelism, require_extra
+from ottla.pipeline.spark.session import is_local, open_session, parallelism, require_extra
 
 if TYPE_CHECKING:
     from ottla.pipeline.stream.progress import BatchProgress, Observe, StreamSummary

@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal, Protocol
 
-from ottla.client.failure import TopicNotFound
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, OffsetInfo, Position, TopicInfo
+from ottla.client.wire.failure import TopicNotFound
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, OffsetInfo, Position, TopicInfo
 from ottla.common.errors import KafkaError, OperatorError
-from ottla.common.patterns import compile_pattern
+from ottla.common.kafka.patterns import compile_pattern
 from ottla.pipeline.datasource.options import Bound, Subscription
-from ottla.pipeline.plan import ClusterView, OffsetRange
+from ottla.pipeline.model.plan import ClusterView, OffsetRange
 
 Offsets = Mapping[Position, int]
 

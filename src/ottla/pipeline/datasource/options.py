@@ -16,13 +16,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeGuard
 
-from ottla.client.cluster import DEFAULT_TIMEOUT_S
-from ottla.client.model import EARLIEST_TIMESTAMP, ISOLATION_LEVELS, LATEST_TIMESTAMP, Position
-from ottla.client.security import PLAINTEXT, PROPERTIES, ClientSecurity
+from ottla.client.admin.cluster import DEFAULT_TIMEOUT_S
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, ISOLATION_LEVELS, LATEST_TIMESTAMP, Position
+from ottla.client.wire.security import PLAINTEXT, PROPERTIES, ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.common.suggestion import did_you_mean
 from ottla.pipeline.datasource.security_options import option_security
-from ottla.pipeline.plan import OnDataLoss
+from ottla.pipeline.model.plan import OnDataLoss
 
 CLIENT_ID = "ottla-spark"
 DEFAULT_TRIGGER_DELAY_MS = 15 * 60_000

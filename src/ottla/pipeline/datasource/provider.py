@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import OperatorError
 from ottla.pipeline.datasource.columns import spark_schema
 from ottla.pipeline.datasource.options import SourceOptions, for_batch, for_stream, parse_options

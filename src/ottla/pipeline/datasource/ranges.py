@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ottla.client.model import NO_OFFSET, OffsetInfo, Position
+from ottla.client.wire.model import NO_OFFSET, OffsetInfo, Position
 from ottla.common.errors import OperatorError
-from ottla.common.ids import uuid_to_string
+from ottla.common.kafka.ids import uuid_to_string
 from ottla.pipeline.datasource.bounds import UNBOUNDED, Bounds
 from ottla.pipeline.datasource.offsets import (
     SourceCluster,
@@ -19,7 +19,7 @@ from ottla.pipeline.datasource.offsets import (
     subscribed,
 )
 from ottla.pipeline.datasource.options import Bound, SourceOptions
-from ottla.pipeline.plan import DataLossError, OffsetRange
+from ottla.pipeline.model.plan import DataLossError, OffsetRange
 
 
 def plan_ranges(cluster: SourceCluster, options: SourceOptions, wanted: Bounds) -> list[OffsetRange]:

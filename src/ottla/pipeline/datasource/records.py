@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla.pipeline.arrays import numbers
 from ottla.pipeline.datasource.bounds import Bounds
 from ottla.pipeline.datasource.offsets import SourceCluster
-from ottla.pipeline.decode import HEADERS_TYPE, SCHEMA, Decoded
-from ottla.pipeline.plan import OffsetRange, OnDataLoss
+from ottla.pipeline.model.arrays import numbers
+from ottla.pipeline.model.decode import HEADERS_TYPE, SCHEMA, Decoded
+from ottla.pipeline.model.plan import OffsetRange, OnDataLoss
 from ottla.pipeline.sources.fetch import read_range
 
 OpenCluster = Callable[..., AbstractContextManager[SourceCluster]]
-"""Connects from where the records are read; takes `was_there` as `Cluster` does. Must be picklable for Spark's
+"""Connects from where the records are read; takes `recently_reachable` as `Cluster` does. Must be picklable for Spark's
 workers."""
 
 FETCH_BYTES = 2 << 20

@@ -17,12 +17,12 @@ from ottla.pipeline.datasource.offsets import SourceCluster
 from ottla.pipeline.datasource.query import current_query
 from ottla.pipeline.datasource.records import OpenCluster, read_records
 from ottla.pipeline.datasource.worker_heap import freeze_heap
-from ottla.pipeline.decode import HEADERS_TYPE, SCHEMA
-from ottla.pipeline.kept import Kept
-from ottla.pipeline.plan import OffsetRange, OnDataLoss
+from ottla.pipeline.model.decode import HEADERS_TYPE, SCHEMA
+from ottla.pipeline.model.lru_pool import LruPool
+from ottla.pipeline.model.plan import OffsetRange, OnDataLoss
 from ottla.pipeline.sources.source import RecordsDeletedError
 
-KEPT_CLUSTERS: Kept[SourceCluster] = Kept(4, lambda cluster: cluster.close())
+KEPT_CLUSTERS: LruPool[SourceCluster] = LruPool(4, lambda cluster: cluster.close())
 """Of this worker: by settings and query."""
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type")
 
@@ -61,7 +61,7 @@ class RowReader:
     def _cluster(self) -> AbstractContextManager[SourceCluster]:
         query = current_query()
         if self.settings is None or query is None:
-            return self.open_cluster(was_there=True)  # it named the ranges
+            return self.open_cluster(recently_reachable=True)  # it named the ranges
         return self._kept_cluster((self.settings, query.query_id))
 
     @contextmanager
@@ -69,7 +69,7 @@ class RowReader:
         """One that an earlier task of the query opened, or a new one; closed when anything fails."""
         cluster = KEPT_CLUSTERS.take(key)
         if cluster is None:
-            cluster = self.open_cluster(was_there=True).__enter__()  # kept open: its end is that of the worker
+            cluster = self.open_cluster(recently_reachable=True).__enter__()  # kept open: its end is that of the worker
         else:
             cluster.forget_topics()
         try:

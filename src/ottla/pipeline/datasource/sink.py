@@ -17,21 +17,21 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ottla.client.producer import RecordProducer
+from ottla.client.librdkafka.producer import RecordProducer
 from ottla.common.errors import OperatorError
 from ottla.pipeline.datasource.query import EPOCH_PROPERTY, QUERY_PROPERTY, current_query
 from ottla.pipeline.datasource.sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, GUARANTEE_OPTION, parse_sink_options
 from ottla.pipeline.datasource.worker_heap import freeze_heap
-from ottla.pipeline.kept import Kept
+from ottla.pipeline.model.lru_pool import LruPool
 from ottla.pipeline.sinks.epochs import EpochTask, write_epoch
 from ottla.pipeline.sinks.topic import RowWriter, TopicTarget
 
 COLUMNS = ("topic", "partition", "key", "value", "headers")
 
-_CHECKED: Kept[bool] = Kept(64)
+_CHECKED: LruPool[bool] = LruPool(64)
 """Targets whose properties the library knows: Spark has each epoch's writer made twice, in processes of their own."""
 
-_KEPT: Kept[RecordProducer] = Kept(4)
+_KEPT: LruPool[RecordProducer] = LruPool(4)
 """Of this worker: those that write at least once, by target and query."""
 
 

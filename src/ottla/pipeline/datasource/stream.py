@@ -29,9 +29,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ottla.client.model import Position
+from ottla.client.wire.model import Position
 from ottla.common.errors import OperatorError, OttlaError
-from ottla.common.ids import uuid_to_string
+from ottla.common.kafka.ids import uuid_to_string
 from ottla.pipeline.datasource.offsets import (
     SourceCluster,
     cut,
@@ -46,7 +46,7 @@ from ottla.pipeline.datasource.offsets import (
 from ottla.pipeline.datasource.options import Bound, SourceOptions
 from ottla.pipeline.datasource.records import OpenCluster
 from ottla.pipeline.datasource.rows import RangePartition, RowReader
-from ottla.pipeline.plan import DataLossError, OffsetRange
+from ottla.pipeline.model.plan import DataLossError, OffsetRange
 
 logger = logging.getLogger(__name__)
 

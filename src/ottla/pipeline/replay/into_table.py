@@ -16,14 +16,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import LATEST_TIMESTAMP, Position
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import LATEST_TIMESTAMP, Position
 from ottla.common.errors import OperatorError
-from ottla.common.ids import uuid_to_string
-from ottla.pipeline.arrays import texts
-from ottla.pipeline.leased_files import leased_files
-from ottla.pipeline.load import OpenSession
-from ottla.pipeline.plan import (
+from ottla.common.kafka.ids import uuid_to_string
+from ottla.pipeline.load.driver import OpenSession
+from ottla.pipeline.load.leased_files import leased_files
+from ottla.pipeline.load.shape import require_no_snapshot, require_rows
+from ottla.pipeline.load.tasks import map_rows, table_directory, task_failure
+from ottla.pipeline.model.arrays import texts
+from ottla.pipeline.model.plan import (
     DataLossError,
     LoadPlan,
     PlanSettings,
@@ -33,9 +35,8 @@ from ottla.pipeline.plan import (
     find_cuts,
     plan_letters,
 )
-from ottla.pipeline.query import read_table
+from ottla.pipeline.model.row_bounds import RowBounds
 from ottla.pipeline.replay.ranges import Bound, row_bounds, topic_ranges
-from ottla.pipeline.row_bounds import RowBounds
 from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter, require_placeable
 from ottla.pipeline.sinks.partitioning import require_partition_columns, typed_rows, with_date_column
 from ottla.pipeline.sinks.table import (
@@ -49,8 +50,7 @@ from ottla.pipeline.sinks.table import (
     stored_schema,
 )
 from ottla.pipeline.sinks.writer import new_load_id
-from ottla.pipeline.snapshot.shape import require_no_snapshot, require_rows
-from ottla.pipeline.tasks import map_rows, table_directory, task_failure
+from ottla.pipeline.sql.query import read_table
 
 OWNER = "ottla-replays"
 """The application id that each replay into a table moves by one, so that two that planned at once can't mix."""
@@ -60,7 +60,7 @@ SOURCE_TABLE = "table"
 
 @dataclass(frozen=True, slots=True)
 class TopicReplay:
-    """Plans what a table lacks of a range of some partitions; a `Planner` for `ottla.pipeline.load`."""
+    """Plans what a table lacks of a range of some partitions; a `Planner` for `ottla.pipeline.load.driver`."""
 
     positions: Sequence[Position]
     start: Bound

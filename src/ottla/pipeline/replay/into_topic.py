@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.client.cluster import Cluster
-from ottla.client.failure import TopicNotFound
-from ottla.client.model import TopicInfo
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.failure import TopicNotFound
+from ottla.client.wire.model import TopicInfo
 from ottla.common.errors import OperatorError
-from ottla.common.ids import uuid_to_string
-from ottla.pipeline.push import group_name, progress_in
+from ottla.common.kafka.ids import uuid_to_string
+from ottla.pipeline.operations.push import group_name, progress_in
 from ottla.pipeline.replay.ranges import Bound, topic_ranges
 from ottla.pipeline.sources.rows import TopicRows
 

@@ -10,12 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, Position
 from ottla.common.errors import OperatorError
-from ottla.common.ids import uuid_to_string
-from ottla.pipeline.plan import OffsetRange
-from ottla.pipeline.row_bounds import RowBounds
+from ottla.common.kafka.ids import uuid_to_string
+from ottla.pipeline.model.plan import OffsetRange
+from ottla.pipeline.model.row_bounds import RowBounds
 
 ISOLATION = "read_committed"
 

@@ -39,9 +39,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.failure import os_reason
-from ottla.pipeline.plan import KnownTopics
-from ottla.pipeline.rollback import Rollback
+from ottla.pipeline.model.failure import os_reason
+from ottla.pipeline.model.plan import KnownTopics
+from ottla.pipeline.model.rollback import Rollback
 from ottla.pipeline.sinks.delta_features import MAPPING_MODE, require_compactable, require_writable
 from ottla.pipeline.sinks.delta_history import NEWEST_LOAD, find_rollback
 from ottla.pipeline.sinks.own_directory import require_own_directory

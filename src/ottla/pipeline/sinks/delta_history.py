@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.pipeline.rollback import Rollback
+from ottla.pipeline.model.rollback import Rollback
 from ottla.pipeline.sinks.table import LOADS_LIMIT, LOOK_UPS, PIPELINE_KEY, ROWS_KEY
 from ottla.pipeline.sinks.writer import file_name, load_of
 

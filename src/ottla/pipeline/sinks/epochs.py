@@ -28,10 +28,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ottla.client.model import CommittedOffset, Position
-from ottla.client.transactional_producer import TransactionalProducer
+from ottla.client.librdkafka.transactional_producer import TransactionalProducer
+from ottla.client.wire.model import CommittedOffset, Position
 from ottla.common.errors import KafkaError, OperatorError
-from ottla.pipeline.kept import Kept
+from ottla.pipeline.model.lru_pool import LruPool
 from ottla.pipeline.sinks.topic import Fingerprint, RowWriter, TopicTarget, slices
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class KeptProducer(NamedTuple):
     """No later one was committed when the producer had the id last."""
 
 
-_KEPT: Kept[KeptProducer] = Kept(4)
+_KEPT: LruPool[KeptProducer] = LruPool(4)
 """Of this worker: by target and task."""
 
 

@@ -53,9 +53,9 @@ from pyiceberg.utils.datetime import date_str_to_days
 from sqlalchemy import URL
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.failure import os_reason
-from ottla.pipeline.plan import KnownTopics
-from ottla.pipeline.rollback import Rollback
+from ottla.pipeline.model.failure import os_reason
+from ottla.pipeline.model.plan import KnownTopics
+from ottla.pipeline.model.rollback import Rollback
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rest_catalog import open_rest_catalog, words
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files

@@ -32,9 +32,9 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.common.errors import DAMAGED_JSON, OperatorError
-from ottla.pipeline.failure import os_reason
-from ottla.pipeline.plan import KnownTopics
-from ottla.pipeline.rollback import Rollback
+from ottla.pipeline.model.failure import os_reason
+from ottla.pipeline.model.plan import KnownTopics
+from ottla.pipeline.model.rollback import Rollback
 from ottla.pipeline.sinks.own_directory import require_own_directory
 from ottla.pipeline.sinks.rewrite import compact_groups, group_small_files
 from ottla.pipeline.sinks.table import (

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.arrays import flags
+from ottla.pipeline.model.arrays import flags
 from ottla.pipeline.sinks.table import DataFile, FileLayout
 from ottla.pipeline.sinks.writer import NULL_DIRECTORY, ROW_GROUP_BYTES, DataFileWriter
 

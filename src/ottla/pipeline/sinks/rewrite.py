@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.failure import os_reason
+from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.sinks.partitioned_writer import unplaceable
 from ottla.pipeline.sinks.partitioning import require_partition_columns
 from ottla.pipeline.sinks.table import DataFile, FileLayout, Table, TableCommit

@@ -1,7 +1,7 @@
 """What a load needs of a lake table, whatever its format: files and offsets in one commit.
 
 The table is the truth of how far its topics are loaded: it holds a next offset for each application id (one a pipeline
-and partition, see `ottla.pipeline.plan`), and moves it in the commit that brings the rows.
+and partition, see `ottla.pipeline.model.plan`), and moves it in the commit that brings the rows.
 
 **Every format promises:** a commit carries files only together with the offsets behind them; it succeeds only if every
 application id that it moves is still where its plan found it, whoever committed in between and whenever this committer
@@ -22,9 +22,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError, OttlaError
-from ottla.pipeline.failure import os_reason
-from ottla.pipeline.plan import KnownTopics
-from ottla.pipeline.rollback import Rollback
+from ottla.pipeline.model.failure import os_reason
+from ottla.pipeline.model.plan import KnownTopics
+from ottla.pipeline.model.rollback import Rollback
 from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
 

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import CommittedOffset, Position
-from ottla.client.producer import NOW, UNASSIGNED, RecordProducer
-from ottla.client.security import PLAINTEXT, ClientSecurity
-from ottla.client.transactional_producer import ProducerFenced, TransactionalProducer
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.producer import NOW, UNASSIGNED, RecordProducer
+from ottla.client.librdkafka.transactional_producer import ProducerFenced, TransactionalProducer
+from ottla.client.wire.model import CommittedOffset, Position
+from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 
 SLICE_ROWS = 1_000

@@ -23,14 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ottla.client.model import Position
+from ottla.client.wire.model import Position
+from ottla.pipeline.load.shape import CURRENT, TIME_TYPE, VALID_FROM, VALID_TO, Shape
+from ottla.pipeline.load.tasks import ManifestRow, attempt
 from ottla.pipeline.sinks.rewrite import conformed
 from ottla.pipeline.sinks.table import DataFile, FileLayout, files_to_json
 from ottla.pipeline.sinks.writer import DataFileWriter
-from ottla.pipeline.snapshot.shape import CURRENT, TIME_TYPE, VALID_FROM, VALID_TO, Shape
 from ottla.pipeline.snapshot.staging import StagedBatch
 from ottla.pipeline.stores.store import Store
-from ottla.pipeline.tasks import ManifestRow, attempt
 
 BATCH_ROWS = 64 << 10
 NO_TIME = np.iinfo(np.int64).min

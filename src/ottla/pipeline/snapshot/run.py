@@ -21,29 +21,31 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import Position
-from ottla.client.security import PLAINTEXT, ClientSecurity
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.model import Position
+from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
-from ottla.pipeline.decode import SCHEMA
-from ottla.pipeline.land import (
+from ottla.pipeline.load.driver import CLIENT_ID, Observer, OpenSession, commit_letters, commit_of, show_offsets
+from ottla.pipeline.load.land import (
     Counters,
-    Landed,
     LandSettings,
+    WrittenRange,
     make_counters,
     parted,
     position_of,
     read_rows,
     read_tasks,
 )
-from ottla.pipeline.leased_files import discard_files, leased_files
-from ottla.pipeline.leases import Lease
-from ottla.pipeline.load import CLIENT_ID, Observer, OpenSession, commit_letters, commit_of, show_offsets
-from ottla.pipeline.plan import LoadPlan, OffsetRange, PlanSettings, app_id
-from ottla.pipeline.reading import Reading, find_reading
+from ottla.pipeline.load.leased_files import discard_files, leased_files
+from ottla.pipeline.load.leases import Lease
+from ottla.pipeline.load.reading import Reading, find_reading
+from ottla.pipeline.load.shape import Shape
+from ottla.pipeline.load.summary import RunSummary, with_commit, with_plan
+from ottla.pipeline.load.tasks import attempt, run_tasks
+from ottla.pipeline.model.decode import SCHEMA
+from ottla.pipeline.model.plan import LoadPlan, OffsetRange, PlanSettings, app_id
 from ottla.pipeline.sinks.table import Committed, StaleCommitError, Table, files_from_json
 from ottla.pipeline.snapshot.merge import BucketTask, Merged, MergeSettings, merge_task
-from ottla.pipeline.snapshot.shape import Shape
 from ottla.pipeline.snapshot.staging import (
     StagedBatch,
     StagedWriter,
@@ -51,8 +53,6 @@ from ottla.pipeline.snapshot.staging import (
     staged_by_bucket,
     staged_to_json,
 )
-from ottla.pipeline.summary import RunSummary, with_commit, with_plan
-from ottla.pipeline.tasks import attempt, run_tasks
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.value_format import ValueFormat
 
@@ -105,7 +105,7 @@ def snapshot(
     """Bring the latest values of the keys of `topics` up to date; the session is opened only when there is something.
 
     `target` is a table of `shape`, or will be. `settings` are those of `snapshot_plan_settings`. All else is as in
-    `ottla.pipeline.load.load`, and so are the errors.
+    `ottla.pipeline.load.driver.load`, and so are the errors.
     """
     if not topics:
         raise OperatorError("name at least one topic with --topics")
@@ -213,7 +213,7 @@ class Run:
         void: Void,
         runs: int | None,
         settings: LandSettings,
-        landed: Sequence[Landed],
+        landed: Sequence[WrittenRange],
         lease: Lease,
     ) -> tuple[Committed, list[Merged]]:
         """Merge and commit, anew where a compaction took a file away."""
@@ -283,7 +283,7 @@ class Run:
 
 def stage(
     spark: Any, tasks: Sequence[OffsetRange], settings: LandSettings, shape: Shape, counters: Counters | None
-) -> list[Landed]:
+) -> list[WrittenRange]:
     """Read all ranges and stage their rows by bucket; `files` of the rows that come back: as `staged_to_json`."""
     return read_tasks(
         spark,
@@ -295,12 +295,12 @@ def stage(
     )
 
 
-def stage_task(number: int, task: OffsetRange, settings: LandSettings, shape: Shape) -> Landed:
+def stage_task(number: int, task: OffsetRange, settings: LandSettings, shape: Shape) -> WrittenRange:
     """Stage one range; runs in a worker."""
-    return attempt(number, lambda: _stage_range(number, task, settings, shape), Landed, settings.layout.directory)
+    return attempt(number, lambda: _stage_range(number, task, settings, shape), WrittenRange, settings.layout.directory)
 
 
-def _stage_range(number: int, task: OffsetRange, settings: LandSettings, shape: Shape) -> Landed:
+def _stage_range(number: int, task: OffsetRange, settings: LandSettings, shape: Shape) -> WrittenRange:
     schema = settings.record_decoder.schema if settings.record_decoder else SCHEMA
     with StagedWriter(settings.layout.store, settings.load_id, position_of(task), shape, schema) as writer:
         landed = read_rows(number, task, settings, _keyed, writer.add)

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pyarrow as pa
 
-from ottla.pipeline.snapshot.shape import Shape
+from ottla.pipeline.load.shape import Shape
 from ottla.pipeline.stores.store import Store, StoredFile
 
 STAGED_DIRECTORY = "_staged"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from ottla.client.failure import TopicReplaced
-from ottla.client.model import EARLIEST_TIMESTAMP, NO_OFFSET
+from ottla.client.wire.failure import TopicReplaced
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, NO_OFFSET
 from ottla.common.errors import ErrorCode, KafkaError, OttlaError
-from ottla.common.ids import uuid_from_string
-from ottla.pipeline.decode import Decoded
-from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss, fetch_planned
+from ottla.common.kafka.ids import uuid_from_string
+from ottla.pipeline.model.decode import Decoded
+from ottla.pipeline.model.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss, fetch_planned
 from ottla.pipeline.sources.source import RangePart, RecordsDeletedError, decode_part
 
 FETCH_BYTES = 8 << 20

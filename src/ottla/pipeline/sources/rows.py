@@ -18,16 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ottla.client.model import Position
-from ottla.pipeline.decode import HEADERS_TYPE
-from ottla.pipeline.plan import ClusterView, OffsetRange
-from ottla.pipeline.results import printable
-from ottla.pipeline.row_bounds import RowBounds
+from ottla.client.wire.model import Position
+from ottla.pipeline.model.decode import HEADERS_TYPE
+from ottla.pipeline.model.plan import ClusterView, OffsetRange
+from ottla.pipeline.model.results import printable
+from ottla.pipeline.model.row_bounds import RowBounds
+from ottla.pipeline.model.years import outside_years
 from ottla.pipeline.sinks.table import DataFile
 from ottla.pipeline.sources.fetch import read_range
 from ottla.pipeline.sources.text_rows import UnreadableRows, csv_rows, json_lines
 from ottla.pipeline.stores.store import Store
-from ottla.pipeline.years import outside_years
 
 BATCH_ROWS = 10_000
 FORMATS: Mapping[str, tuple[str, ...]] = {

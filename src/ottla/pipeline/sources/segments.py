@@ -20,16 +20,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
-from ottla.client.model import EARLIEST_TIMESTAMP, ClusterInfo, LogDirectory
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, ClusterInfo, LogDirectory
 from ottla.common.errors import KafkaError, OperatorError
-from ottla.common.files import open_regular, within
-from ottla.pipeline.decode import Decoded, DecodeError
-from ottla.pipeline.plan import ClusterView, OffsetRange, OnDataLoss, SourceKind
+from ottla.common.platform.files import open_regular, within
+from ottla.pipeline.model.decode import Decoded, DecodeError
+from ottla.pipeline.model.plan import ClusterView, OffsetRange, OnDataLoss, SourceKind
 from ottla.pipeline.sources import fetch
 from ottla.pipeline.sources.source import RangePart, ReadRange, decode_part
 from ottla.record.batch import LOG_OVERHEAD
 from ottla.record.legacy.stored import whole_size
-from ottla.storage.reader import SegmentDamage, base_offset_of, read_offset_index, read_transaction_index
+from ottla.storage.repair.reader import SegmentDamage, base_offset_of, read_offset_index, read_transaction_index
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ottla.common.disk import Buffer
-from ottla.pipeline.decode import Decoded, decode
-from ottla.pipeline.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
+from ottla.common.platform.disk import Buffer
+from ottla.pipeline.model.decode import Decoded, decode
+from ottla.pipeline.model.plan import ClusterView, DataLossError, OffsetRange, OnDataLoss
 from ottla.record.transactions import Aborted
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.common.errors import OperatorError, OttlaError
-from ottla.pipeline.failure import refusal
+from ottla.pipeline.load.tasks import task_failure
+from ottla.pipeline.model.failure import refusal
 from ottla.pipeline.stream.definition import RESULT_VIEW
 from ottla.pipeline.stream.letters import DeadLetters
 from ottla.pipeline.stream.results import Results
 from ottla.pipeline.stream.topic_results import run_whole
-from ottla.pipeline.tasks import task_failure
 
 
 @dataclass(slots=True)

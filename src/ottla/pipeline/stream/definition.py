@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ottla.common.errors import OperatorError
-from ottla.common.files import read_file
+from ottla.common.platform.files import read_file
 from ottla.common.suggestion import did_you_mean
-from ottla.pipeline.nesting import require_shallow
+from ottla.pipeline.model.nesting import require_shallow
 from ottla.pipeline.sinks.formats import TABLE_FORMATS
 from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
 

@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
-from ottla.pipeline.failure import os_reason
-from ottla.pipeline.leased_files import leased_files
-from ottla.pipeline.query import plain_path
+from ottla.pipeline.load.leased_files import leased_files
+from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, SCHEMA
+from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.sinks.table import Table, TableCommit
 from ottla.pipeline.sinks.writer import new_load_id
+from ottla.pipeline.sql.query import plain_path
 from ottla.pipeline.stream.rows import write_rows
 from ottla.pipeline.stream.state import StreamState, owner_id, pipeline_id
 from ottla.pipeline.transform.record_decoder import RecordDecoder

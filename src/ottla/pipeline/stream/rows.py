@@ -9,12 +9,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.arrays import texts
+from ottla.pipeline.load.tasks import map_rows
+from ottla.pipeline.model.arrays import texts
 from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter, require_placeable
 from ottla.pipeline.sinks.partitioning import typed_rows
 from ottla.pipeline.sinks.rewrite import group_small_files, rewrite_files
 from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, files_to_json
-from ottla.pipeline.tasks import map_rows
 from ottla.pipeline.transform.columns import usable_names
 
 SMALL_BYTES = 8 << 20

@@ -24,14 +24,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQueryListener
 
 from ottla.cli.command import uninterrupted
-from ottla.client.cluster import Cluster
-from ottla.client.security import PLAINTEXT, ClientSecurity
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.datasource.provider import OttlaDataSource
-from ottla.pipeline.failure import NOT_CONNECTED, refusal, spark_reason
+from ottla.pipeline.load.tasks import task_failure
+from ottla.pipeline.model.failure import NOT_CONNECTED, refusal, spark_reason
 from ottla.pipeline.sinks.open_table import open_table
 from ottla.pipeline.sinks.table import Table
 from ottla.pipeline.sinks.topic import TopicTarget
+from ottla.pipeline.sql.topic_views import security_options
 from ottla.pipeline.stream.batches import BatchRunner, shape
 from ottla.pipeline.stream.definition import QueryDefinition, StreamDefinition
 from ottla.pipeline.stream.letters import DeadLetters
@@ -41,8 +43,6 @@ from ottla.pipeline.stream.state import DEFAULT_DIRECTORY, StreamState, held_sta
 from ottla.pipeline.stream.table_results import TableResults
 from ottla.pipeline.stream.topic_results import TopicResults
 from ottla.pipeline.stream.views import open_formats, register_views, require_topics, settle
-from ottla.pipeline.tasks import task_failure
-from ottla.pipeline.topic_views import security_options
 from ottla.pipeline.transform.value_format import ValueFormat
 
 logger = logging.getLogger(__name__)

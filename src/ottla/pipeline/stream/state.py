@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.common.errors import DAMAGED_JSON, OperatorError
-from ottla.pipeline.failure import os_reason
+from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.stores.durable import write_durably
 from ottla.pipeline.stream.definition import StreamDefinition
 

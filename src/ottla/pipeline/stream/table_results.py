@@ -28,10 +28,10 @@ from pyspark.sql import functions as F
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.datasource.stream import IDS
-from ottla.pipeline.leased_files import discard_files, leased_files
-from ottla.pipeline.leases import Lease
-from ottla.pipeline.plan import app_id
-from ottla.pipeline.query import read_table
+from ottla.pipeline.load.leased_files import discard_files, leased_files
+from ottla.pipeline.load.leases import Lease
+from ottla.pipeline.load.shape import require_no_snapshot, require_rows
+from ottla.pipeline.model.plan import app_id
 from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
 from ottla.pipeline.sinks.table import (
     DataFile,
@@ -44,7 +44,7 @@ from ottla.pipeline.sinks.table import (
     stored_schema,
 )
 from ottla.pipeline.sinks.writer import new_load_id
-from ottla.pipeline.snapshot.shape import require_no_snapshot, require_rows
+from ottla.pipeline.sql.query import read_table
 from ottla.pipeline.stream.rows import arrow_schema, write_rows
 from ottla.pipeline.stream.state import KeptResults, StreamState, owner_id, pipeline_id
 

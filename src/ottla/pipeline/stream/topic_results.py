@@ -23,12 +23,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
-from ottla.client.cluster import Cluster
-from ottla.client.model import CommittedOffset, Position
-from ottla.client.transactional_producer import ProducerFenced
+from ottla.client.admin.cluster import Cluster
+from ottla.client.librdkafka.transactional_producer import ProducerFenced
+from ottla.client.wire.model import CommittedOffset, Position
 from ottla.common.errors import OperatorError
-from ottla.common.ids import uuid_to_string
-from ottla.pipeline.failure import os_reason
+from ottla.common.kafka.ids import uuid_to_string
+from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.sinks.epochs import ABORT_S, EpochTask, write_epoch
 from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, files_to_json
 from ottla.pipeline.sinks.topic import LIBRARYS_END, TopicTarget

@@ -12,18 +12,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.client.cluster import Cluster
+from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import OperatorError
-from ottla.common.ids import uuid_to_string
+from ottla.common.kafka.ids import uuid_to_string
 from ottla.pipeline.datasource.offsets import earliest, latest, positions, require_all, subscribed
 from ottla.pipeline.datasource.options import Subscription
 from ottla.pipeline.datasource.provider import NAME
-from ottla.pipeline.decode import SCHEMA
-from ottla.pipeline.failure import refusal, spark_reason
-from ottla.pipeline.plan import OffsetRange
+from ottla.pipeline.model.decode import SCHEMA
+from ottla.pipeline.model.failure import refusal, spark_reason
+from ottla.pipeline.model.plan import OffsetRange
+from ottla.pipeline.sql.topic_views import COLUMNS
 from ottla.pipeline.stream.definition import SourceDefinition, StreamDefinition
 from ottla.pipeline.stream.letters import DecodingTask
-from ottla.pipeline.topic_views import COLUMNS
 from ottla.pipeline.transform.columns import column_name
 from ottla.pipeline.transform.open_format import open_format
 from ottla.pipeline.transform.record_decoder import RecordDecoder

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla.pipeline.access_log import LINE_PATTERN
+from ottla.pipeline.model.access_log import LINE_PATTERN
 from ottla.pipeline.transform.decoder import DecodedValues, decode_by_halves
 from ottla.pipeline.transform.regex_decoder import extract_groups
 from ottla.pipeline.transform.text_cast import null_if

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from ottla.pipeline.decode import SCHEMA
+from ottla.pipeline.model.decode import SCHEMA
 from ottla.pipeline.sinks.partitioning import DATE_COLUMN
 
 PREFIX = "value_"

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla.pipeline.decode import DEAD_LETTER_SCHEMA, SCHEMA
+from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, SCHEMA
+from ottla.pipeline.model.years import has_times, outside_years
 from ottla.pipeline.transform.columns import RESERVED_COLUMNS, column_name
 from ottla.pipeline.transform.decoder import MAX_CELLS, Decoder
 from ottla.pipeline.transform.schema_ids import IdLength, encoded_values
-from ottla.pipeline.years import has_times, outside_years
 from ottla.record.batch import NO_TIMESTAMP
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError
-from ottla.common.files import read_file
+from ottla.common.platform.files import read_file
 from ottla.pipeline.transform.columns import usable_names
 
 MAX_SCHEMA_FILE_BYTES = 16 << 20

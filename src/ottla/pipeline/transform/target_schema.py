@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ottla.client.model import Position
+from ottla.client.wire.model import Position
 from ottla.common.errors import RETRIABLE_ERRORS, KafkaError, OperatorError
-from ottla.pipeline.decode import SCHEMA, DecodeError
-from ottla.pipeline.plan import ClusterView, OffsetRange
+from ottla.pipeline.model.decode import SCHEMA, DecodeError
+from ottla.pipeline.model.plan import ClusterView, OffsetRange
 from ottla.pipeline.sinks.table import Table, stored_schema
 from ottla.pipeline.sources.fetch import fetch_part
 from ottla.pipeline.transform.columns import (

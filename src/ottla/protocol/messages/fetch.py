@@ -10,7 +10,7 @@ leader's endpoint (KIP-951), 17 carries the replica's directory (KIP-853), 18 it
 
 from __future__ import annotations
 
-from ottla.common.disk import Buffer
+from ottla.common.platform.disk import Buffer
 from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, array, f, message, struct
 

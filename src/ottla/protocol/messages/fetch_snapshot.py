@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ottla.common.disk import Buffer
+from ottla.common.platform.disk import Buffer
 from ottla.protocol.messages.raft_endpoints import RaftNode
 from ottla.protocol.registry import ApiKey, ApiSpec
 from ottla.protocol.schema import INT16, INT32, INT64, RECORDS, STRING, UUID, array, f, message, struct

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ottla.common.acl import Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.common.errors import ProtocolError
+from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
 from ottla.protocol.znodes.fields import Fields, encode, text_of
 from ottla.protocol.znodes.paths import ACL_CHANGE, ACL_CHANGES, PREFIXED_ACL_CHANGES
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.common.endpoint import BRACKETED_HOST, Endpoint
 from ottla.common.errors import ProtocolError
+from ottla.common.platform.endpoint import BRACKETED_HOST, Endpoint
 from ottla.protocol.znodes.fields import MAX_INT16, MAX_INT32, MAX_INT64, NONE, Fields, decimal, encode
 
 SECURITY_PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from urllib.parse import quote, unquote
 
-from ottla.common.acl import PatternType
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.kafka.acl import PatternType
 
 BROKER_IDS = "/brokers/ids"
 BROKER_TOPICS = "/brokers/topics"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.delegation_token import DelegationToken
 from ottla.common.errors import ProtocolError
+from ottla.common.kafka.delegation_token import DelegationToken
 from ottla.protocol.znodes.fields import MAX_INT64, Fields, encode
 from ottla.protocol.znodes.paths import desanitized, sanitized
 

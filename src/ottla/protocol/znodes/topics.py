@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.common.ids import Uuid, uuid_from_string, uuid_to_string
+from ottla.common.kafka.ids import Uuid, uuid_from_string, uuid_to_string
 from ottla.protocol.znodes.fields import MAX_INT32, NONE, Fields, encode
 
 LOG_DIR_FAILURE = 1

@@ -7,7 +7,7 @@ Source: LZ4 frame format 1.6.1, xxHash specification 0.1.1.
 
 from __future__ import annotations
 
-from ottla.common.disk import Buffer
+from ottla.common.platform.disk import Buffer
 
 _MAGIC = b"\x04\x22\x4d\x18"
 _FLAGS_POSITION = 4

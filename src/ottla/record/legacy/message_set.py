@@ -10,7 +10,7 @@ offsets are as its own format has them, timestamps as that of the message. No pr
 Invariant: nothing is allocated by a length before as many bytes are there; a set decompresses to what `unpack` allows,
 and one message of it is held at a time.
 
-Left out: whether a topic takes a record (`storage.append_rules`).
+Left out: whether a topic takes a record (`storage.log.append_rules`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from ottla.common.disk import Buffer
+from ottla.common.platform.disk import Buffer
 from ottla.record.batch import (
     COMPRESSION_MASK,
     CREATE_TIME,

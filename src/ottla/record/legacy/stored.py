@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from ottla.common.disk import Buffer
+from ottla.common.platform.disk import Buffer
 from ottla.record.batch import (
     BATCH_HEADER,
     COMPRESSION_MASK,

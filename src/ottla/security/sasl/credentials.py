@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from ottla.common.disk import Buffer
+from ottla.common.platform.disk import Buffer
 
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
 SALT_BYTES = 24

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.common.errors import OperatorError
-from ottla.common.files import read_start
+from ottla.common.platform.files import read_start
 
 SERVICE_NAME = "sasl.kerberos.service.name"
 _SERVICE = re.compile(r"[^/@\s]+")

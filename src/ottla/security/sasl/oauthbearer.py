@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.common.clock import Clock
 from ottla.common.errors import OperatorError
+from ottla.common.platform.clock import Clock
 from ottla.security.sasl.mechanism import AuthenticationFailed
 
 if TYPE_CHECKING:

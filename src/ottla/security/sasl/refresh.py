@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.common.clock import Rng
+from ottla.common.platform.clock import Rng
 
 _STEPS = 2**32
 USED_SHARE = 0.8

@@ -21,7 +21,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 
-from ottla.common.clock import Rng
+from ottla.common.platform.clock import Rng
 from ottla.security.sasl.credentials import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,

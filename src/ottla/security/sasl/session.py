@@ -18,8 +18,8 @@ from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple
 
-from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, ProtocolError
+from ottla.common.platform.clock import Clock
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from ottla.security.sasl.mechanism import AuthenticationFailed, ServerMechanism

@@ -11,9 +11,9 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ottla.common.acl import principal_name
-from ottla.common.delegation_token import DelegationToken
-from ottla.common.disk import Buffer
+from ottla.common.kafka.acl import principal_name
+from ottla.common.kafka.delegation_token import DelegationToken
+from ottla.common.platform.disk import Buffer
 from ottla.security.sasl.credentials import (
     MIN_ITERATIONS,
     SALT_BYTES,

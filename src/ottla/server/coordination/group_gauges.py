@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ottla.common.clock import Clock
+from ottla.common.platform.clock import Clock
 from ottla.coordinator.group.group import GroupType
 from ottla.coordinator.group.operations import NAMES
 from ottla.coordinator.group.shard import GroupCoordinatorShard

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.internal_topics import GROUP_METADATA_TOPIC
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 from ottla.coordinator.group.context import ShardContext
 from ottla.coordinator.group.coordinator import GroupCoordinator
@@ -15,9 +15,9 @@ from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.record.compression import CODEC_NAMES
-from ottla.server.coordination.coordination import Coordination, Host
+from ottla.server.coordination.coordinator_host import BrokerServices, CoordinatorHost
 from ottla.server.coordination.internal_topic import InternalTopic
-from ottla.server.transaction_partitions import TransactionPartitions
+from ottla.server.transactions.transaction_partitions import TransactionPartitions
 from ottla.timeline import SnapshotRegistry
 
 OFFSETS_TOPIC = InternalTopic(
@@ -63,7 +63,7 @@ def group_coordinator_config(config: BrokerConfig) -> GroupCoordinatorConfig:
     )
 
 
-class GroupCoordination(Coordination[GroupCoordinatorShard]):
+class GroupCoordination(CoordinatorHost[GroupCoordinatorShard]):
     """Shards with groups; request handlers use `coordinator`."""
 
     __slots__ = ("_config", "_host", "_memory", "_new_partitions", "_publisher", "coordinator")
@@ -71,7 +71,7 @@ class GroupCoordination(Coordination[GroupCoordinatorShard]):
     def __init__(
         self,
         config: BrokerConfig,
-        host: Host,
+        host: BrokerServices,
         publisher: MetadataPublisher,
         transactions: TransactionPartitions | None = None,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.controller.reassignments import MAX_DEFAULT_REPLICAS
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig

@@ -7,17 +7,17 @@ high watermark reach the runtime through `ReplicaManager.listen`, which whoever 
 
 from __future__ import annotations
 
-from ottla.common.clock import BlockingPool
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.platform.clock import BlockingPool
 from ottla.coordinator.runtime import LogOffsets, ReadDone, Transaction, VerificationDone
 from ottla.record.batch import NO_SEQUENCE
 from ottla.record.control import EndMarker
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
-from ottla.server.in_flight import InFlight
-from ottla.server.transaction_partitions import PartitionErrors, TransactionPartitions
-from ottla.storage.results import ReadResult
-from ottla.storage.verification import VerificationGuard
+from ottla.server.requests.in_flight import InFlight
+from ottla.server.transactions.transaction_partitions import PartitionErrors, TransactionPartitions
+from ottla.storage.log.verification import VerificationGuard
+from ottla.storage.segment.results import ReadResult
 
 
 class ReplicaCoordinatorLog:

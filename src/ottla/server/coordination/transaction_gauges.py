@@ -7,7 +7,7 @@ from ottla.coordinator.transaction.operations import NAMES
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.metrics.registry import MetricsRegistry
 from ottla.server.coordination.gauges import register_coordinator_gauges
-from ottla.server.transaction_markers import TransactionMarkers
+from ottla.server.transactions.transaction_markers import TransactionMarkers
 
 _MARKERS = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
 

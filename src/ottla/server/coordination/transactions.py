@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.internal_topics import TRANSACTION_STATE_TOPIC
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.kafka.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.coordinator.runtime import CoordinatorTimer
 from ottla.coordinator.transaction.config import TransactionCoordinatorConfig
 from ottla.coordinator.transaction.context import ProducerIds, ShardContext
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.markers import MarkerChannel
-from ottla.coordinator.transaction.memory import Held, TransactionMemory, total
+from ottla.coordinator.transaction.memory import MemoryUsage, TransactionMemory, total
 from ottla.coordinator.transaction.records import TransactionRecordSerde
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.metadata.image import transaction_version
 from ottla.metadata.publisher import MetadataPublisher
-from ottla.server.coordination.coordination import Coordination, Host
+from ottla.server.coordination.coordinator_host import BrokerServices, CoordinatorHost
 from ottla.server.coordination.internal_topic import InternalTopic
 from ottla.timeline import SnapshotRegistry
 
@@ -52,7 +52,7 @@ def transaction_coordinator_config(config: BrokerConfig) -> TransactionCoordinat
     )
 
 
-class TransactionCoordination(Coordination[TransactionShard]):
+class TransactionCoordination(CoordinatorHost[TransactionShard]):
     """Shards with transactional ids; request handlers use `coordinator`."""
 
     __slots__ = ("_context", "coordinator")
@@ -60,7 +60,7 @@ class TransactionCoordination(Coordination[TransactionShard]):
     def __init__(
         self,
         config: BrokerConfig,
-        host: Host,
+        host: BrokerServices,
         publisher: MetadataPublisher,
         producer_ids: ProducerIds,
         markers: MarkerChannel,
@@ -97,5 +97,5 @@ class TransactionCoordination(Coordination[TransactionShard]):
     def _make_shard(self, partition: int, registry: SnapshotRegistry, timer: CoordinatorTimer) -> TransactionShard:
         return TransactionShard(self._context, partition, registry, timer)
 
-    def _held(self) -> Held:
+    def _held(self) -> MemoryUsage:
         return total(shard.held for _, shard in self.runtime.active_shards())

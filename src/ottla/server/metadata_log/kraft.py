@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.ids import ZERO_UUID
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.kafka.ids import ZERO_UUID
 from ottla.metrics.registry import MetricsRegistry
 from ottla.quorum.config import LocalReplica, QuorumConfig, QuorumTimes
 from ottla.quorum.driver import QuorumDriver

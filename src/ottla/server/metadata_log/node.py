@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.ids import Uuid
-from ottla.common.machine import Machine
-from ottla.common.peer import PeerNetwork, Peers
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.kafka.ids import Uuid
+from ottla.common.platform.peer import PeerNetwork, Peers
+from ottla.common.platform.runtime import NodeRuntime
 from ottla.metadata.log import MetadataLog
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
@@ -28,7 +28,7 @@ class MetadataLogContext(NamedTuple):
     cluster_id: str
     directory_id: Uuid
     """Of the data directory (`meta.properties`)."""
-    machine: Machine
+    machine: NodeRuntime
     peers: Peers | None
     """The ways to other nodes; None where the cluster is this node."""
     publisher: MetadataPublisher

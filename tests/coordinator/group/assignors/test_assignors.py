@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
 from ottla.coordinator.group.assignors.assignor import Assignment, Assignor, MemberSpec, TopicSpec
 from ottla.coordinator.group.assignors.range import assign_range
 from ottla.coordinator.group.assignors.uniform import _balance, _even_out, _TopicClass, assign_uniform

@@ -15,7 +15,7 @@ from ottla.coordinator.group.consumer_protocol import (
     encode_assignment,
 )
 from ottla.coordinator.group.context import RequestContext
-from ottla.coordinator.group.reply import Reply
+from ottla.coordinator.group.response_collector import Reply
 from ottla.protocol.messages.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,

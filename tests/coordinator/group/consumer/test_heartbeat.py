@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.coordinator.group.consumer.member import MemberState
+from ottla.coordinator.group.modern.consumer.member import MemberState
 from ottla.coordinator.group.records import GroupRecord
 from ottla.coordinator.runtime import CoordinatorResult
 from ottla.protocol.messages.coordinator_records import (

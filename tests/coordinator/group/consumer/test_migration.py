@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.coordinator.group.classic.group import ClassicGroup
 from ottla.coordinator.group.classic.member import ClassicGroupMember
-from ottla.coordinator.group.consumer.group import ConsumerGroup
-from ottla.coordinator.group.consumer.member import MemberState
 from ottla.coordinator.group.group import GroupType
+from ottla.coordinator.group.modern.consumer.group import ConsumerGroup
+from ottla.coordinator.group.modern.consumer.member import MemberState
 from ottla.coordinator.runtime import CoordinatorResult
 
 from .classic_client import ClassicClient

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import Uuid
-from ottla.coordinator.group.consumer.group import ConsumerGroup
-from ottla.coordinator.group.consumer.member import MemberState
+from ottla.common.kafka.ids import Uuid
+from ottla.coordinator.group.modern.consumer.group import ConsumerGroup
+from ottla.coordinator.group.modern.consumer.member import MemberState
 
 from .world import GROUP, Member, World
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
 from ottla.coordinator.group.config import GroupCoordinatorConfig
-from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.context import RequestContext, ShardContext
+from ottla.coordinator.group.modern.consumer.group import ConsumerGroup
 from ottla.coordinator.group.records import GroupRecord, decode_record, encode_record
 from ottla.coordinator.group.shard import GroupCoordinatorShard
 from ottla.coordinator.runtime import CoordinatorResult, CoordinatorTimer

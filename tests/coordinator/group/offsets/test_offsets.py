@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import ZERO_UUID
+from ottla.common.kafka.ids import ZERO_UUID
 from ottla.coordinator.group.offsets.committed_offset import (
     NO_TIMESTAMP,
     CommittedOffset,

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
 
 Assignment = Mapping[Uuid, frozenset[int]]
 """Partitions by topic id; a topic without partitions is absent."""

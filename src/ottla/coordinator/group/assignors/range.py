@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
 from ottla.coordinator.group.assignors.assignor import (
     Assignment,
     MemberSpec,

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 
-from ottla.common.ids import Uuid
+from ottla.common.kafka.ids import Uuid
 from ottla.coordinator.group.assignors.assignor import (
     Assignment,
     MemberSpec,

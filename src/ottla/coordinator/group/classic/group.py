@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
-from ottla.common.clock import Clock
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
+from ottla.common.platform.clock import Clock
 from ottla.coordinator.group.classic.member import ClassicGroupMember, JoinReply, Protocols
 from ottla.coordinator.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_subscription
 from ottla.coordinator.group.group import GroupType, OffsetExpiration

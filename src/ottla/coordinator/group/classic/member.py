@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ottla.common.errors import ErrorCode, InvariantError
 from ottla.coordinator.group.member_memory import MEMBER_BYTES, protocols_bytes
-from ottla.coordinator.group.reply import Reply
+from ottla.coordinator.group.response_collector import Reply
 from ottla.protocol.messages.coordinator_records import MemberMetadata
 from ottla.protocol.messages.describe_groups import DescribedGroupMember
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

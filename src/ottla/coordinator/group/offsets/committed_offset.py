@@ -13,7 +13,7 @@ from struct import error as StructError
 from typing import NamedTuple
 
 from ottla.common.errors import ProtocolError
-from ottla.common.ids import ZERO_UUID, Uuid
+from ottla.common.kafka.ids import ZERO_UUID, Uuid
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.messages.coordinator_records import OffsetCommitValue
 

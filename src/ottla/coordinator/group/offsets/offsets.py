@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import ZERO_UUID, Uuid
+from ottla.common.kafka.ids import ZERO_UUID, Uuid
 from ottla.coordinator.group.classic.group import PREPARING_REBALANCE, STABLE, ClassicGroup
 from ottla.coordinator.group.classic.rebalance import Rebalance
 from ottla.coordinator.group.context import RequestContext, ShardContext

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import ZERO_UUID
+from ottla.common.kafka.ids import ZERO_UUID
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.responses import commit_error_code, error_code
 from ottla.coordinator.runtime import Transaction

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.config_keys_bounds import MAX_CLIENT_QUOTAS
+from ottla.common.config.config_keys_bounds import MAX_CLIENT_QUOTAS
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.client_quotas import entity_of, handle_alter_client_quotas
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -12,10 +12,10 @@ from ottla.protocol.messages.alter_client_quotas import (
     AlterQuotasResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners
-from ottla.server.authorization import Need
-from ottla.server.decisions import decided
-from ottla.server.stepped import Division
+from ottla.server.requests.api import Listeners
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import controller_api
+from ottla.server.requests.stepped import Division
 
 
 def error_response(message: AlterClientQuotasRequest, code: ErrorCode, text: str) -> AlterClientQuotasResponse:
@@ -27,14 +27,14 @@ def error_response(message: AlterClientQuotasRequest, code: ErrorCode, text: str
     )
 
 
-ALTER_CLIENT_QUOTAS = decided(
+ALTER_CLIENT_QUOTAS = controller_api(
     ApiKey.ALTER_CLIENT_QUOTAS,
     lambda image, message, controller: handle_alter_client_quotas(
         image, message, controller.config.get_int(MAX_CLIENT_QUOTAS)
     ),
     error_response,
     listeners=Listeners.BOTH,
-    needs=Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
     forwarded=True,
     division=Division(("entries",), "entries", entity_of, mentions=2),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.configs import handle_alter_configs
 from ottla.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -14,14 +14,14 @@ from ottla.protocol.messages.alter_configs import (
     AlterConfigsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners
-from ottla.server.authorization import Need
-from ottla.server.decisions import DecidingContext, decided
-from ottla.server.guards import Items, guard_configs, resource_key
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.admin.reconfiguration import screen_configs
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.api import Listeners
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import DecidingContext, controller_api
+from ottla.server.requests.guards import Items, guard_configs, resource_key
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 
 def error_response(message: AlterConfigsRequest, code: ErrorCode, text: str) -> AlterConfigsResponse:
@@ -44,7 +44,7 @@ def guard(context: DecidingContext, request: Request, message: AlterConfigsReque
     return guard_configs(request, message, AclOperation.ALTER_CONFIGS, Items("resources", "responses", error_response))
 
 
-def screen(context: AdminContext, request: Request, message: AlterConfigsRequest) -> object | None:
+def broker_prevalidate(context: AdminContext, request: Request, message: AlterConfigsRequest) -> object | None:
     """What this broker can't follow of its own settings."""
 
     def proposed(_old: Mapping[str, str], item: AlterConfigsResource) -> Mapping[str, str]:
@@ -53,17 +53,17 @@ def screen(context: AdminContext, request: Request, message: AlterConfigsRequest
     return screen_configs(context, request, message, proposed, error_response)
 
 
-ALTER_CONFIGS = decided(
+ALTER_CONFIGS = controller_api(
     ApiKey.ALTER_CONFIGS,
     handle_alter_configs,
     error_response,
     guard=guard,
     listeners=Listeners.BOTH,
     item_needs=(
-        Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
-        Need(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC),
-        Need(AclOperation.ALTER_CONFIGS, ResourceType.GROUP),
+        RequiredPermission(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
+        RequiredPermission(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.ALTER_CONFIGS, ResourceType.GROUP),
     ),
-    forwarded=screen,
+    forwarded=broker_prevalidate,
     division=Division(("resources",), "responses", resource_key, mentions=2),
 )

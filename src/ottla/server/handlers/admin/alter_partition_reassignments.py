@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.reassignments import handle_alter_partition_reassignments
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -12,10 +12,10 @@ from ottla.protocol.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners
-from ottla.server.authorization import Need
-from ottla.server.decisions import decided
-from ottla.server.stepped import Division
+from ottla.server.requests.api import Listeners
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import controller_api
+from ottla.server.requests.stepped import Division
 
 
 def error_response(
@@ -37,12 +37,12 @@ def error_response(
     return AlterPartitionReassignmentsResponse(error_code=code, error_message=text, responses=responses)
 
 
-ALTER_PARTITION_REASSIGNMENTS = decided(
+ALTER_PARTITION_REASSIGNMENTS = controller_api(
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     handle_alter_partition_reassignments,
     error_response,
     listeners=Listeners.BOTH,
-    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
     division=Division(("topics",), "responses", items=256, inner="partitions"),
 )

@@ -7,8 +7,8 @@ Left out: the move itself (`replica.moves`).
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -16,12 +16,12 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
-from ottla.server.stepped import Steps
-from ottla.storage.names import has_future_dir
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Steps
+from ottla.storage.files.names import has_future_dir
 
 
 def handle(context: AdminContext, request: Request, message: AlterReplicaLogDirsRequest) -> Steps:
@@ -61,9 +61,9 @@ def _outcome(context: AdminContext, name: str, index: int, path: str) -> ErrorCo
         context.replicas.moves.begin(partition, directory)
     except KafkaError as error:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            context.failures.complain("AlterReplicaLogDirs", error.message)
+            context.failures.warn("AlterReplicaLogDirs", error.message)
             return error.code
-        context.logs.futures.wish((name, index), path)
+        context.logs.futures.set_target_dir((name, index), path)
         is_known = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.REPLICA_NOT_AVAILABLE if is_known else error.code
     return ErrorCode.NONE
@@ -86,9 +86,9 @@ def error_response(message: AlterReplicaLogDirsRequest, code: ErrorCode, text: s
     )
 
 
-ALTER_REPLICA_LOG_DIRS = DeclaredApi(
+ALTER_REPLICA_LOG_DIRS = SchemaApi(
     ApiKey.ALTER_REPLICA_LOG_DIRS,
     handle,
     error_response,
-    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
 )

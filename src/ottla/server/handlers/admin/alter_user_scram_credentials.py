@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.config_keys_bounds import MAX_SCRAM_CREDENTIALS
+from ottla.common.config.config_keys_bounds import MAX_SCRAM_CREDENTIALS
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.scram_credentials import handle_alter_user_scram_credentials
 from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -12,10 +12,10 @@ from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners
-from ottla.server.authorization import Need
-from ottla.server.decisions import decided
-from ottla.server.stepped import Division
+from ottla.server.requests.api import Listeners
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import controller_api
+from ottla.server.requests.stepped import Division
 
 
 def error_response(
@@ -28,14 +28,14 @@ def error_response(
     )
 
 
-ALTER_USER_SCRAM_CREDENTIALS = decided(
+ALTER_USER_SCRAM_CREDENTIALS = controller_api(
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     lambda image, message, controller: handle_alter_user_scram_credentials(
         image, message, controller.config.get_int(MAX_SCRAM_CREDENTIALS)
     ),
     error_response,
     listeners=Listeners.BOTH,
-    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
     division=Division(
         ("deletions", "upsertions"), "results", lambda change: change.name, mentions=2, items=256, together=True

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 
+from ottla.common.config.feature_levels import KRAFT_VERSION
 from ottla.common.errors import ErrorCode
-from ottla.common.feature_levels import KRAFT_VERSION
 from ottla.metadata.records import REGISTERED_FEATURES
 from ottla.protocol.messages.api_versions import (
     ApiVersion,
@@ -21,9 +21,9 @@ from ottla.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.request import Request
 
 NO_NODE = -1
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -69,10 +69,10 @@ def error_response(message: ApiVersionsRequest, code: ErrorCode, text: str) -> A
     return ApiVersionsResponse(error_code=code)
 
 
-API_VERSIONS = DeclaredApi(
+API_VERSIONS = SchemaApi(
     ApiKey.API_VERSIONS,
     handle,
     error_response,
     listeners=Listeners.BOTH,
-    basis=lambda context: (context.metadata.image, context.metadata.kraft_version),
+    cache_inputs=lambda context: (context.metadata.image, context.metadata.kraft_version),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ottla.server.api import Api
 from ottla.server.handlers.admin.alter_client_quotas import ALTER_CLIENT_QUOTAS
 from ottla.server.handlers.admin.alter_configs import ALTER_CONFIGS
 from ottla.server.handlers.admin.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
@@ -36,6 +35,7 @@ from ottla.server.handlers.admin.sasl_handshake import SASL_HANDSHAKE
 from ottla.server.handlers.admin.unregister_broker import UNREGISTER_BROKER
 from ottla.server.handlers.admin.unregister_controller import UNREGISTER_CONTROLLER
 from ottla.server.handlers.admin.update_features import UPDATE_FEATURES
+from ottla.server.requests.api import Api
 
 ADMIN_APIS: tuple[Api[AdminContext], ...] = (
     ALTER_CLIENT_QUOTAS,

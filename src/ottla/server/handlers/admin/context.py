@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.disk import Disk
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.platform.disk import Disk
 from ottla.replica.manager import ReplicaManager
-from ottla.server.decisions import Decisions
-from ottla.server.failures import Failures
-from ottla.server.metadata_cache import MetadataCache
-from ottla.server.request_limits import RequestLimits
-from ottla.server.topic_creation import TopicCreation
-from ottla.storage.log_manager import LogManager
+from ottla.server.metadata.metadata_cache import MetadataCache
+from ottla.server.metadata.topic_creation import TopicCreation
+from ottla.server.requests.controller_requests import ControllerQueue
+from ottla.server.requests.failures import Failures
+from ottla.server.requests.request_limits import RequestLimits
+from ottla.storage.directory.log_manager import LogManager
 
 
 class AdminContext:
@@ -36,7 +36,7 @@ class AdminContext:
         config: BrokerConfig,
         *,
         metadata: MetadataCache,
-        decisions: Decisions,
+        decisions: ControllerQueue,
         topics: TopicCreation,
         replicas: ReplicaManager,
         logs: LogManager,

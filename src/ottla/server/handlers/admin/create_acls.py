@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.acls import handle_create_acls
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.delta import acl_of
@@ -11,11 +11,11 @@ from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ottla.protocol.registry import ApiKey
 from ottla.security.authorizer import log_changes
-from ottla.server.api import DeclaredApi, Listeners
-from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 
 def handle(context: AdminContext, request: Request, message: CreateAclsRequest) -> None:
@@ -39,11 +39,11 @@ def error_response(message: CreateAclsRequest, code: ErrorCode, text: str) -> Cr
     )
 
 
-CREATE_ACLS = DeclaredApi(
+CREATE_ACLS = SchemaApi(
     ApiKey.CREATE_ACLS,
     handle,
     error_response,
     listeners=Listeners.BOTH,
-    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
 ).divided(Division(("creations",), "results"))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.delegation_tokens import handle_create_delegation_token, owner_of, refused
 from ottla.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners
-from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.admin.token_requests import check_token_request
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(
@@ -39,11 +39,11 @@ def error_response(message: CreateDelegationTokenRequest, code: ErrorCode, text:
     )
 
 
-CREATE_DELEGATION_TOKEN = DeclaredApi(
+CREATE_DELEGATION_TOKEN = SchemaApi(
     ApiKey.CREATE_DELEGATION_TOKEN,
     handle,
     error_response,
     listeners=Listeners.BOTH,
-    item_needs=(Need(AclOperation.CREATE_TOKENS, ResourceType.USER),),
+    item_needs=(RequiredPermission(AclOperation.CREATE_TOKENS, ResourceType.USER),),
     forwarded=True,
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.topics import handle_create_partitions
 from ottla.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -11,12 +11,12 @@ from ottla.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners
-from ottla.server.authorization import Need
-from ottla.server.decisions import DecidingContext, decided
-from ottla.server.guards import Items, guard_items
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.api import Listeners
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import DecidingContext, controller_api
+from ottla.server.requests.guards import Items, guard_items
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 
 def error_response(message: CreatePartitionsRequest, code: ErrorCode, text: str) -> CreatePartitionsResponse:
@@ -39,13 +39,13 @@ def guard(context: DecidingContext, request: Request, message: CreatePartitionsR
     )
 
 
-CREATE_PARTITIONS = decided(
+CREATE_PARTITIONS = controller_api(
     ApiKey.CREATE_PARTITIONS,
     handle_create_partitions,
     error_response,
     guard=guard,
     listeners=Listeners.BOTH,
-    item_needs=(Need(AclOperation.ALTER, ResourceType.TOPIC),),
+    item_needs=(RequiredPermission(AclOperation.ALTER, ResourceType.TOPIC),),
     forwarded=True,
     makes_partitions=True,
     refused_from=3,

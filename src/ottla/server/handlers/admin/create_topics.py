@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.topics import handle_create_topics
 from ottla.protocol.messages.create_topics import (
     CreatableTopicResult,
@@ -11,12 +11,12 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners
-from ottla.server.authorization import Need
-from ottla.server.decisions import DecidingContext, decided
-from ottla.server.guards import Items, amend, guard_items
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.api import Listeners
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import DecidingContext, controller_api
+from ottla.server.requests.guards import Items, amend, guard_items
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 
 def error_response(message: CreateTopicsRequest, code: ErrorCode, text: str) -> CreateTopicsResponse:
@@ -28,12 +28,12 @@ def error_response(message: CreateTopicsRequest, code: ErrorCode, text: str) -> 
 
 def guard(context: DecidingContext, request: Request, message: CreateTopicsRequest) -> object | None:
     """Who may create in the cluster may create any topic; what came of it is told to who may describe settings."""
-    everywhere = request.allowed(AclOperation.CREATE, ResourceType.CLUSTER, told=False)
+    everywhere = request.allowed(AclOperation.CREATE, ResourceType.CLUSTER, audit=False)
 
     def hide_settings(response: CreateTopicsResponse) -> None:
         for topic in response.topics:
             if not topic.error_code and not request.allowed(
-                AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, told=False
+                AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, audit=False
             ):
                 topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 topic.num_partitions = topic.replication_factor = -1
@@ -48,16 +48,16 @@ def guard(context: DecidingContext, request: Request, message: CreateTopicsReque
     )
 
 
-CREATE_TOPICS = decided(
+CREATE_TOPICS = controller_api(
     ApiKey.CREATE_TOPICS,
     handle_create_topics,
     error_response,
     guard=guard,
     listeners=Listeners.BOTH,
     item_needs=(
-        Need(AclOperation.CREATE, ResourceType.CLUSTER),
-        Need(AclOperation.CREATE, ResourceType.TOPIC),
-        Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.CREATE, ResourceType.CLUSTER),
+        RequiredPermission(AclOperation.CREATE, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
     ),
     forwarded=True,
     makes_partitions=True,

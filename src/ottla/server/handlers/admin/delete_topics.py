@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.topics import handle_delete_topics
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.delete_topics import (
@@ -15,12 +15,12 @@ from ottla.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners
-from ottla.server.authorization import Need
-from ottla.server.decisions import DecidingContext, decided
-from ottla.server.guards import Items, guard_items, topic_name
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.api import Listeners
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import DecidingContext, controller_api
+from ottla.server.requests.guards import Items, guard_items, topic_name
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 
 def error_response(message: DeleteTopicsRequest, code: ErrorCode, text: str) -> DeleteTopicsResponse:
@@ -37,7 +37,7 @@ def guard(context: DecidingContext, request: Request, message: DeleteTopicsReque
     """Who may delete in the cluster may delete any topic. One that was named by its id and may not be described either
     is refused without its name.
     """
-    if request.allowed(AclOperation.DELETE, ResourceType.CLUSTER, told=False):
+    if request.allowed(AclOperation.DELETE, ResourceType.CLUSTER, audit=False):
         return None
     image = context.decisions.image
 
@@ -50,7 +50,7 @@ def guard(context: DecidingContext, request: Request, message: DeleteTopicsReque
         for row, topic in zip(response.responses, (*refused.topic_names, *refused.topics), strict=True):
             row.name = _name(image, topic)
             by_id = isinstance(topic, DeleteTopicState) and topic.name is None
-            if by_id and not request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, row.name or "", told=False):
+            if by_id and not request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, row.name or "", audit=False):
                 row.name = None
         return response
 
@@ -70,16 +70,16 @@ def _named(topic: str | DeleteTopicState) -> tuple[str | None, bytes]:
     return (topic, b"") if isinstance(topic, str) else (topic.name, bytes(topic.topic_id))
 
 
-DELETE_TOPICS = decided(
+DELETE_TOPICS = controller_api(
     ApiKey.DELETE_TOPICS,
     handle_delete_topics,
     error_response,
     guard=guard,
     listeners=Listeners.BOTH,
     item_needs=(
-        Need(AclOperation.DELETE, ResourceType.CLUSTER),
-        Need(AclOperation.DELETE, ResourceType.TOPIC),
-        Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.DELETE, ResourceType.CLUSTER),
+        RequiredPermission(AclOperation.DELETE, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),
     ),
     forwarded=True,
     refused_from=5,

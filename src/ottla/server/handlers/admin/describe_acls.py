@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.acls import matching_acls
 from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners, error_with_message
-from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
-from ottla.server.stepped import Steps
+from ottla.server.requests.api import Listeners, SchemaApi, error_with_message
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Steps
 
 
 def handle(context: AdminContext, request: Request, message: DescribeAclsRequest) -> Steps:
@@ -21,10 +21,10 @@ def handle(context: AdminContext, request: Request, message: DescribeAclsRequest
     return matching_acls(context.metadata.image, message)
 
 
-DESCRIBE_ACLS = DeclaredApi(
+DESCRIBE_ACLS = SchemaApi(
     ApiKey.DESCRIBE_ACLS,
     handle,
     error_with_message(DescribeAclsResponse),
     listeners=Listeners.BOTH,
-    needs=Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
 )

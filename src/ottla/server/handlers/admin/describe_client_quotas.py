@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.client_quotas import describe_client_quotas
 from ottla.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(
@@ -28,9 +28,9 @@ def error_response(message: DescribeClientQuotasRequest, code: ErrorCode, text: 
     return DescribeClientQuotasResponse(error_code=code, error_message=text, entries=None)
 
 
-DESCRIBE_CLIENT_QUOTAS = DeclaredApi(
+DESCRIBE_CLIENT_QUOTAS = SchemaApi(
     ApiKey.DESCRIBE_CLIENT_QUOTAS,
     handle,
     error_response,
-    needs=Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
 )

@@ -6,18 +6,18 @@ kind only. Version 2 may ask for fenced brokers too.
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners
-from ottla.server.authorization import DENIED_TEXT, NOT_REQUESTED, Need
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.authorization import DENIED_TEXT, NOT_REQUESTED, RequiredPermission
+from ottla.server.requests.request import Request
 
 BROKERS, CONTROLLERS = 1, 2
 _NAMES = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
@@ -69,11 +69,11 @@ def guard(context: AdminContext, request: Request, message: DescribeClusterReque
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED_TEXT)
 
 
-DESCRIBE_CLUSTER = DeclaredApi(
+DESCRIBE_CLUSTER = SchemaApi(
     ApiKey.DESCRIBE_CLUSTER,
     handle,
     error_response,
     guard=guard,
     listeners=Listeners.BOTH,
-    item_needs=(Need(AclOperation.ALTER, ResourceType.CLUSTER),),
+    item_needs=(RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),),
 )

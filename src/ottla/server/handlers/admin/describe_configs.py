@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.configs import handle_describe_configs
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -12,12 +12,12 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners
-from ottla.server.authorization import Need
-from ottla.server.guards import Items, guard_configs
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, guard_configs
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 
 def handle(context: AdminContext, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -51,15 +51,15 @@ def _what_is_asked(resource: DescribeConfigsResource) -> tuple[object, ...]:
     return resource.resource_type, resource.resource_name, None if wanted is None else tuple(wanted)
 
 
-DESCRIBE_CONFIGS = DeclaredApi(
+DESCRIBE_CONFIGS = SchemaApi(
     ApiKey.DESCRIBE_CONFIGS,
     handle,
     error_response,
     guard=guard,
     listeners=Listeners.BOTH,
     item_needs=(
-        Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
-        Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
-        Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP),
+        RequiredPermission(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+        RequiredPermission(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP),
     ),
 ).divided(Division(("resources",), "results", _what_is_asked, mentions=1, items=8))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType, principal_of
-from ottla.common.config_keys_tokens import token_secret
-from ottla.common.delegation_token import DelegationToken
+from ottla.common.config.config_keys_tokens import token_secret
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType, principal_of
+from ottla.common.kafka.delegation_token import DelegationToken
 from ottla.controller.delegation_tokens import describe_delegation_tokens
 from ottla.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, bare_error
-from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.admin.token_requests import check_token_request
-from ottla.server.request import Request
+from ottla.server.requests.api import SchemaApi, bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(
@@ -34,19 +34,19 @@ def handle(
     def visible(token: DelegationToken) -> bool:
         return (
             token.belongs_to(request.principal)
-            or request.allowed(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, told=False)
-            or request.allowed(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, token.owner, told=False)
+            or request.allowed(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, audit=False)
+            or request.allowed(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, token.owner, audit=False)
         )
 
     return describe_delegation_tokens(context.metadata.image, owners, visible, secret)
 
 
-DESCRIBE_DELEGATION_TOKEN = DeclaredApi(
+DESCRIBE_DELEGATION_TOKEN = SchemaApi(
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
     handle,
     bare_error(DescribeDelegationTokenResponse),
     item_needs=(
-        Need(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN),
-        Need(AclOperation.DESCRIBE_TOKENS, ResourceType.USER),
+        RequiredPermission(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN),
+        RequiredPermission(AclOperation.DESCRIBE_TOKENS, ResourceType.USER),
     ),
 )

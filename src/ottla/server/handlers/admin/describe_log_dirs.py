@@ -5,8 +5,8 @@ from __future__ import annotations
 import posixpath
 from itertools import chain
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -15,11 +15,11 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, bare_error
-from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
-from ottla.storage.log_directory import LogDirectory
+from ottla.server.requests.api import SchemaApi, bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
+from ottla.storage.directory.log_directory import LogDirectory
 
 UNKNOWN_SIZE = -1
 
@@ -61,7 +61,7 @@ def _described(
         try:
             total_bytes, usable_bytes = context.disk.usage(directory.path)
         except OSError as error:
-            context.failures.complain("DescribeLogDirs", f"{directory.path}: {error}")
+            context.failures.warn("DescribeLogDirs", f"{directory.path}: {error}")
             code = ErrorCode.KAFKA_STORAGE_ERROR
     return DescribeLogDirsResult(
         error_code=code,
@@ -73,9 +73,9 @@ def _described(
     )
 
 
-DESCRIBE_LOG_DIRS = DeclaredApi(
+DESCRIBE_LOG_DIRS = SchemaApi(
     ApiKey.DESCRIBE_LOG_DIRS,
     handle,
     bare_error(DescribeLogDirsResponse),
-    needs=Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
 )

@@ -5,9 +5,9 @@ Topics are walked by name; the cursor names the first partition of the next page
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.internal_topics import INTERNAL_TOPICS
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.kafka.internal_topics import INTERNAL_TOPICS
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from ottla.metadata.topic_names import unknown_name
 from ottla.protocol.messages.describe_topic_partitions import (
@@ -18,11 +18,11 @@ from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
-from ottla.server.stepped import Steps
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Steps
 
 
 def handle(context: AdminContext, request: Request, message: DescribeTopicPartitionsRequest) -> Steps:
@@ -38,7 +38,7 @@ def handle(context: AdminContext, request: Request, message: DescribeTopicPartit
     asked, names = names, []
     refused: list[str] = []
     for name in asked:
-        allowed = request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, told=not ask_all)
+        allowed = request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, audit=not ask_all)
         (names if allowed else refused).append(name)
         yield None
     if cursor is not None and not ask_all and cursor.topic_name not in (*names, *refused):
@@ -125,9 +125,9 @@ def error_response(
     )
 
 
-DESCRIBE_TOPIC_PARTITIONS = DeclaredApi(
+DESCRIBE_TOPIC_PARTITIONS = SchemaApi(
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     handle,
     error_response,
-    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.TOPIC),),
+    item_needs=(RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),),
 )

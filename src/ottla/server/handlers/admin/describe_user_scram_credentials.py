@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.scram_credentials import describe_user_scram_credentials
 from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -16,10 +16,10 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(
@@ -37,9 +37,9 @@ def error_response(
     return DescribeUserScramCredentialsResponse(error_code=code, error_message=text, results=results)
 
 
-DESCRIBE_USER_SCRAM_CREDENTIALS = DeclaredApi(
+DESCRIBE_USER_SCRAM_CREDENTIALS = SchemaApi(
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     handle,
     error_response,
-    needs=Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
 )

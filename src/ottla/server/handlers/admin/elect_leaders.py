@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.elections import handle_elect_leaders
 from ottla.protocol.messages.elect_leaders import (
     ElectLeadersPartitionResult,
@@ -12,10 +12,10 @@ from ottla.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners
-from ottla.server.authorization import Need
-from ottla.server.decisions import decided
-from ottla.server.stepped import Division
+from ottla.server.requests.api import Listeners
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import controller_api
+from ottla.server.requests.stepped import Division
 
 
 def error_response(message: ElectLeadersRequest, code: ErrorCode, text: str) -> ElectLeadersResponse:
@@ -35,12 +35,12 @@ def error_response(message: ElectLeadersRequest, code: ErrorCode, text: str) -> 
     )
 
 
-ELECT_LEADERS = decided(
+ELECT_LEADERS = controller_api(
     ApiKey.ELECT_LEADERS,
     handle_elect_leaders,
     error_response,
     listeners=Listeners.BOTH,
-    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
     division=Division(("topic_partitions",), "replica_election_results", lambda topic: topic.topic),
 )

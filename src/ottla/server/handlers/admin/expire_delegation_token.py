@@ -6,10 +6,10 @@ from ottla.common.errors import ErrorCode
 from ottla.controller.delegation_tokens import handle_expire_delegation_token
 from ottla.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.admin.token_requests import check_token_request
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.request import Request
 
 
 def handle(context: AdminContext, request: Request, message: ExpireDelegationTokenRequest) -> None:
@@ -26,6 +26,6 @@ def error_response(message: ExpireDelegationTokenRequest, code: ErrorCode, text:
     return ExpireDelegationTokenResponse(error_code=code)
 
 
-EXPIRE_DELEGATION_TOKEN = DeclaredApi(
+EXPIRE_DELEGATION_TOKEN = SchemaApi(
     ApiKey.EXPIRE_DELEGATION_TOKEN, handle, error_response, listeners=Listeners.BOTH, forwarded=True
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.configs import altered, handle_incremental_alter_configs
 from ottla.metadata.image import ConfigResource
 from ottla.protocol.messages.incremental_alter_configs import (
@@ -16,14 +16,14 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners
-from ottla.server.authorization import Need
-from ottla.server.decisions import DecidingContext, decided
-from ottla.server.guards import Items, guard_configs, resource_key
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.admin.reconfiguration import screen_configs
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.api import Listeners
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import DecidingContext, controller_api
+from ottla.server.requests.guards import Items, guard_configs, resource_key
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 
 def error_response(
@@ -48,7 +48,9 @@ def guard(context: DecidingContext, request: Request, message: IncrementalAlterC
     return guard_configs(request, message, AclOperation.ALTER_CONFIGS, Items("resources", "responses", error_response))
 
 
-def screen(context: AdminContext, request: Request, message: IncrementalAlterConfigsRequest) -> object | None:
+def broker_prevalidate(
+    context: AdminContext, request: Request, message: IncrementalAlterConfigsRequest
+) -> object | None:
     """What this broker can't follow of its own settings."""
 
     def proposed(old: Mapping[str, str], item: AlterConfigsResource) -> Mapping[str, str]:
@@ -58,17 +60,17 @@ def screen(context: AdminContext, request: Request, message: IncrementalAlterCon
     return screen_configs(context, request, message, proposed, error_response)
 
 
-INCREMENTAL_ALTER_CONFIGS = decided(
+INCREMENTAL_ALTER_CONFIGS = controller_api(
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     handle_incremental_alter_configs,
     error_response,
     guard=guard,
     listeners=Listeners.BOTH,
     item_needs=(
-        Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
-        Need(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC),
-        Need(AclOperation.ALTER_CONFIGS, ResourceType.GROUP),
+        RequiredPermission(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
+        RequiredPermission(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.ALTER_CONFIGS, ResourceType.GROUP),
     ),
-    forwarded=screen,
+    forwarded=broker_prevalidate,
     division=Division(("resources",), "responses", resource_key, mentions=2),
 )

@@ -5,19 +5,19 @@ Version 0 was ListClientMetricsResources and lists only those; there are none he
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 _LISTED = (
     ConfigResourceType.TOPIC,
@@ -63,9 +63,9 @@ def error_response(message: ListConfigResourcesRequest, code: ErrorCode, text: s
     return ListConfigResourcesResponse(error_code=code)
 
 
-LIST_CONFIG_RESOURCES = DeclaredApi(
+LIST_CONFIG_RESOURCES = SchemaApi(
     ApiKey.LIST_CONFIG_RESOURCES,
     handle,
     error_response,
-    needs=Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.reassignments import handle_list_partition_reassignments
 from ottla.controller.result import ControllerResult
 from ottla.protocol.messages.list_partition_reassignments import (
@@ -11,9 +11,9 @@ from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners
-from ottla.server.authorization import Need
-from ottla.server.decisions import decided
+from ottla.server.requests.api import Listeners
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import controller_api
 
 
 def error_response(
@@ -23,11 +23,11 @@ def error_response(
     return ListPartitionReassignmentsResponse(error_code=code, error_message=text)
 
 
-LIST_PARTITION_REASSIGNMENTS = decided(
+LIST_PARTITION_REASSIGNMENTS = controller_api(
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     lambda image, message, controller: ControllerResult([], handle_list_partition_reassignments(image, message)),
     error_response,
     listeners=Listeners.BOTH,
-    needs=Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
     forwarded=True,
 )

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.ids import ZERO_UUID, Uuid
-from ottla.common.internal_topics import INTERNAL_TOPICS
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.kafka.ids import ZERO_UUID, Uuid
+from ottla.common.kafka.internal_topics import INTERNAL_TOPICS
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.topic_names import CLUSTER_METADATA_TOPIC, unknown_name, unknown_topic, validate_topic_name
 from ottla.protocol.messages.metadata import (
@@ -25,12 +25,12 @@ from ottla.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import NOT_REQUESTED, Need, split_allowed
-from ottla.server.forwarding import Asker
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
-from ottla.server.stepped import Steps
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import NOT_REQUESTED, RequiredPermission, split_allowed
+from ottla.server.requests.forwarding import RequestOrigin
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Steps
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_BY_TOPIC_ID = 12
@@ -50,7 +50,7 @@ def handle(context: AdminContext, request: Request, message: MetadataRequest) ->
     refused: frozenset[str] = frozenset()
     if missing:
         missing, refused = _allowed_to_create(request, missing)
-        client = Asker(request.principal, request.client_id or "", request.channel.client_host)
+        client = RequestOrigin(request.principal, request.client_id or "", request.channel.client_host)
         context.topics.create_on_demand(missing, client)
     return _describe(context, request, message, refused)
 
@@ -68,8 +68,10 @@ def _check_names(message: MetadataRequest, version: int) -> None:
 
 def _allowed_to_create(request: Request, missing: list[str]) -> tuple[list[str], frozenset[str]]:
     """Which of them who asks may create, and which it may describe at least and not create."""
-    missing = [name for name in missing if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, told=False)]
-    if request.allowed(AclOperation.CREATE, ResourceType.CLUSTER, told=False):
+    missing = [
+        name for name in missing if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, audit=False)
+    ]
+    if request.allowed(AclOperation.CREATE, ResourceType.CLUSTER, audit=False):
         return missing, frozenset()
     kept, refused = split_allowed(missing, lambda name: request.allowed(AclOperation.CREATE, ResourceType.TOPIC, name))
     return kept, frozenset(refused)
@@ -113,7 +115,7 @@ def _describe(context: AdminContext, request: Request, message: MetadataRequest,
     ask_all = message.topics is None or (request.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL and not message.topics)
     if ask_all:
         for topic in image.topics.values():
-            if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name, told=False):
+            if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name, audit=False):
                 operations = NOT_REQUESTED
                 if asks_operations:
                     operations = request.authorized_operations(ResourceType.TOPIC, topic.name)
@@ -229,20 +231,20 @@ def error_response(message: MetadataRequest, code: ErrorCode, text: str) -> Meta
     )
 
 
-def basis(context: AdminContext) -> tuple[object, ...]:
+def cache_inputs(context: AdminContext) -> tuple[object, ...]:
     """What a response depends on beside the request: topics and brokers, settings, and who the controller is."""
     metadata = context.metadata
     return metadata.image, context.config, metadata.controller_id()
 
 
-METADATA = DeclaredApi(
+METADATA = SchemaApi(
     ApiKey.METADATA,
     handle,
     error_response,
     item_needs=(
-        Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
-        Need(AclOperation.CREATE, ResourceType.CLUSTER),
-        Need(AclOperation.CREATE, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.CREATE, ResourceType.CLUSTER),
+        RequiredPermission(AclOperation.CREATE, ResourceType.TOPIC),
     ),
-    basis=basis,
+    cache_inputs=cache_inputs,
 )

@@ -11,14 +11,14 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.config_def import ConfigResourceType
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
-from ottla.server.api import ErrorResponse
-from ottla.server.guards import amend
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
+from ottla.server.requests.api import ErrorResponse
+from ottla.server.requests.guards import amend
+from ottla.server.requests.request import Request
 
 THREADS = (
     "background.threads",
@@ -67,7 +67,7 @@ def _reason(context: AdminContext, request: Request, resource: Any, proposed: Pr
         is_default or resource.resource_name == str(config.node_id)
     ):
         return None
-    if not request.allowed(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, told=False):
+    if not request.allowed(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, audit=False):
         return None  # files are opened for nobody else
     image = context.metadata.image
     default, own = image.default_broker_configs(), image.broker_configs(config.node_id)

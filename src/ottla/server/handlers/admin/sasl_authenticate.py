@@ -5,9 +5,9 @@ from __future__ import annotations
 from ottla.common.errors import ErrorCode
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners, error_with_message
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi, error_with_message
+from ottla.server.requests.request import Request
 
 
 def handle(context: AdminContext, request: Request, message: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
@@ -18,6 +18,6 @@ def handle(context: AdminContext, request: Request, message: SaslAuthenticateReq
     )
 
 
-SASL_AUTHENTICATE = DeclaredApi(
+SASL_AUTHENTICATE = SchemaApi(
     ApiKey.SASL_AUTHENTICATE, handle, error_with_message(SaslAuthenticateResponse), listeners=Listeners.BOTH
 )

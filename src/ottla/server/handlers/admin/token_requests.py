@@ -5,9 +5,9 @@ With a token one could have others without end, and nobody in particular has non
 
 from __future__ import annotations
 
-from ottla.common.acl import ANONYMOUS, TokenPrincipal
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.server.request import Request
+from ottla.common.kafka.acl import ANONYMOUS, TokenPrincipal
+from ottla.server.requests.request import Request
 
 
 def check_token_request(request: Request) -> None:

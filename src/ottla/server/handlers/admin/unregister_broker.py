@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.registration import handle_unregister_broker
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners
-from ottla.server.authorization import Need
-from ottla.server.decisions import decided
+from ottla.server.requests.api import Listeners
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import controller_api
 
 
 def error_response(message: UnregisterBrokerRequest, code: ErrorCode, text: str) -> UnregisterBrokerResponse:
@@ -17,11 +17,11 @@ def error_response(message: UnregisterBrokerRequest, code: ErrorCode, text: str)
     return UnregisterBrokerResponse(error_code=code, error_message=text)
 
 
-UNREGISTER_BROKER = decided(
+UNREGISTER_BROKER = controller_api(
     ApiKey.UNREGISTER_BROKER,
     handle_unregister_broker,
     error_response,
     listeners=Listeners.BOTH,
-    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
 )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.registration import handle_unregister_controller
 from ottla.protocol.messages.unregister_controller import UnregisterControllerResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners, error_with_message
-from ottla.server.authorization import Need
-from ottla.server.decisions import decided
+from ottla.server.requests.api import Listeners, error_with_message
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import controller_api
 
-UNREGISTER_CONTROLLER = decided(
+UNREGISTER_CONTROLLER = controller_api(
     ApiKey.UNREGISTER_CONTROLLER,
     handle_unregister_controller,
     error_with_message(UnregisterControllerResponse),
     listeners=Listeners.BOTH,
-    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
 )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.features import handle_update_features
 from ottla.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners
-from ottla.server.authorization import Need
 from ottla.server.handlers.admin.context import AdminContext
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(context: AdminContext, request: Request, message: UpdateFeaturesRequest) -> None:
@@ -29,11 +29,11 @@ def error_response(message: UpdateFeaturesRequest, code: ErrorCode, text: str) -
     return UpdateFeaturesResponse(error_code=code, error_message=text)
 
 
-UPDATE_FEATURES = DeclaredApi(
+UPDATE_FEATURES = SchemaApi(
     ApiKey.UPDATE_FEATURES,
     handle,
     error_response,
     listeners=Listeners.BOTH,
-    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
 )

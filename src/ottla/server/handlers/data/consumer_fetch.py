@@ -13,9 +13,9 @@ from ottla.replica.fetch_session import SessionPartition
 from ottla.replica.partition import READ_COMMITTED, Partition
 from ottla.replica.purgatory import Watch
 from ottla.server.handlers.data.fetching import Fetch, ReadRound, Rows
-from ottla.storage.aborted_transactions import ListedTransactions
-from ottla.storage.off_loop import Known, OffLoop
-from ottla.storage.results import ReadResult
+from ottla.storage.files.off_loop import Known, WouldBlock
+from ottla.storage.log.aborted_transactions import ListedTransactions
+from ottla.storage.segment.results import ReadResult
 
 FIRST_VERSION_WITH_FOLLOWERS = 11
 
@@ -84,7 +84,7 @@ class ConsumerFetch(Fetch):
                     None, None,
                 )  # fmt: skip
                 rows.append((asked, new_tuple(FetchPartitionResult, row)))
-            except OffLoop as needed:
+            except WouldBlock as needed:
                 done.needed.append(needed)
                 if done.full:
                     break

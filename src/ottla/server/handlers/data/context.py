@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.channel import Part
-from ottla.common.clock import Clock
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.platform.channel import Part
+from ottla.common.platform.clock import Clock
 from ottla.protocol.codec import MAX_REQUEST_ELEMENTS
 from ottla.protocol.fetch import ParsedFetchRequest
 from ottla.replica.fetch_session import FetchContext, FetchSessionCache
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.purgatory import Purgatory
-from ottla.server.failures import Failures
 from ottla.server.handlers.data.produce_transactions import TransactionGate
-from ottla.server.metadata_cache import MetadataCache
-from ottla.server.off_loop_work import OffLoopWork
-from ottla.server.request import Request
-from ottla.server.request_limits import RequestLimits
-from ottla.server.statistics import BrokerStatistics
+from ottla.server.metadata.metadata_cache import MetadataCache
+from ottla.server.requests.failures import Failures
+from ottla.server.requests.off_loop_work import OffLoopWork
+from ottla.server.requests.request import Request
+from ottla.server.requests.request_limits import RequestLimits
+from ottla.server.requests.statistics import BrokerStatistics
 
 
 class Fetching(Protocol):

@@ -6,9 +6,9 @@ from them must not bring the records back.
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.internal_topics import INTERNAL_TOPICS
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.kafka.internal_topics import INTERNAL_TOPICS
 from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -18,12 +18,12 @@ from ottla.protocol.messages.delete_records import (
 from ottla.protocol.registry import ApiKey
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
-from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.data.context import DataContext
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, guard_items
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 NO_WATERMARK = -1
 
@@ -134,10 +134,10 @@ def guard(context: DataContext, request: Request, message: DeleteRecordsRequest)
     )
 
 
-DELETE_RECORDS = DeclaredApi(
+DELETE_RECORDS = SchemaApi(
     ApiKey.DELETE_RECORDS,
     handle,
     error_response,
     guard=guard,
-    item_needs=(Need(AclOperation.DELETE, ResourceType.TOPIC),),
+    item_needs=(RequiredPermission(AclOperation.DELETE, ResourceType.TOPIC),),
 ).divided(Division(("topics",), "topics", lambda topic: topic.name, items=256))

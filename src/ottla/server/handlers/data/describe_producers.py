@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.metadata.topic_names import unknown_name
 from ottla.protocol.messages.describe_producers import (
     ActiveProducer,
@@ -15,12 +15,12 @@ from ottla.protocol.messages.describe_producers import (
     DescribeProducersTopicResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
-from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.data.context import DataContext
-from ottla.server.request import Request
-from ottla.server.stepped import Steps
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, guard_items
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Steps
 
 PRODUCERS_PER_STEP = 256
 
@@ -102,10 +102,10 @@ def guard(context: DataContext, request: Request, message: DescribeProducersRequ
     )
 
 
-DESCRIBE_PRODUCERS = DeclaredApi(
+DESCRIBE_PRODUCERS = SchemaApi(
     ApiKey.DESCRIBE_PRODUCERS,
     handle,
     error_response,
     guard=guard,
-    item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
+    item_needs=(RequiredPermission(AclOperation.READ, ResourceType.TOPIC),),
 )

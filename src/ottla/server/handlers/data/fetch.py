@@ -6,9 +6,9 @@ read for whom, `old_fetch` what those get who know no record batches.
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.platform.channel import Part
 from ottla.protocol.fetch import (
     BATCHES_FROM,
     TOPIC_ID_FROM,
@@ -18,12 +18,12 @@ from ottla.protocol.fetch import (
     parse_fetch,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import HotApi
-from ottla.server.authorization import Need
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.follower_fetch import Follower, FollowerFetch
 from ottla.server.handlers.data.old_fetch import OldFetch
-from ottla.server.request import Request
+from ottla.server.requests.api import RawApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def serve(context: DataContext, request: Request, buffer: bytearray, body_start: int, end: int) -> list[Part] | None:
@@ -70,8 +70,11 @@ def _refuse(request: Request, message: ParsedFetchRequest, code: ErrorCode) -> l
     return encode_fetch_response(request.api_version, request.correlation_id, 0, 0, 0, topics)
 
 
-FETCH = HotApi(
+FETCH = RawApi(
     ApiKey.FETCH,
     serve,
-    item_needs=(Need(AclOperation.READ, ResourceType.TOPIC), Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)),
+    item_needs=(
+        RequiredPermission(AclOperation.READ, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    ),
 )

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.platform.channel import Part
 from ottla.metadata.topic_names import TopicKey
 from ottla.protocol.fetch import FetchPartitionResult, ParsedFetchRequest, encode_fetch_response
 from ottla.protocol.primitives import NodeEndpoint, Topic
 from ottla.replica.fetch_session import FetchContext, SessionPartition
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation, Watch
-from ottla.server.guards import topic_name
 from ottla.server.handlers.data.context import DataContext
-from ottla.server.request import Request
-from ottla.storage.off_loop import Known, OffLoop, run_off_loop
+from ottla.server.requests.guards import topic_name
+from ottla.server.requests.request import Request
+from ottla.storage.files.off_loop import Known, WouldBlock, run_off_loop
 
 FIRST_VERSION_WITH_ENDPOINTS = 16
 MAX_READ_AHEAD = 64
@@ -44,7 +44,7 @@ class ReadRound:
 
     def __init__(self) -> None:
         self.rows: Rows = []
-        self.needed: list[OffLoop] = []
+        self.needed: list[WouldBlock] = []
         self.byte_count = 0
         self.urgent = False
 
@@ -161,7 +161,7 @@ class Fetch:
             raise error
         elif isinstance(error, OSError):
             code = ErrorCode.KAFKA_STORAGE_ERROR
-            self._context.failures.complain("Fetch", f"partition {asked.index} can't be read: {error}")
+            self._context.failures.warn("Fetch", f"partition {asked.index} can't be read: {error}")
         else:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             self._context.failures("Fetch", error)

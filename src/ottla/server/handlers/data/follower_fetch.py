@@ -17,9 +17,9 @@ from ottla.replica.partition import EpochEnd, Partition
 from ottla.replica.purgatory import Watch
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.fetching import Fetch, ReadRound
-from ottla.server.request import Request
-from ottla.storage.off_loop import Known, OffLoop
-from ottla.storage.segment import SegmentRegion
+from ottla.server.requests.request import Request
+from ottla.storage.files.off_loop import Known, WouldBlock
+from ottla.storage.segment.segment import SegmentRegion
 
 Place = tuple[SessionPartition, Partition | FetchPartitionResult]
 """A partition to read from, or the answer where there is nothing to read: an error, or a log that parts from ours."""
@@ -118,9 +118,9 @@ class FollowerFetch(Fetch):
                     or asked.moved(offsets.high_watermark, offsets.log_start_offset)
                 ):
                     done.rows.append((asked, _answer(asked, partition, region)))
-                elif note and partition.follower_rests(follower.replica_id, asked.fetch_offset, asked):
+                elif note and partition.mark_follower_idle(follower.replica_id, asked.fetch_offset, asked):
                     asked.rest(partition.follower_watch)
-            except OffLoop as needed:
+            except WouldBlock as needed:
                 done.needed.append(needed)
                 if done.full:
                     break

@@ -6,15 +6,15 @@ for everything again, as it would of Apache Kafka.
 
 from __future__ import annotations
 
-from ottla.common.channel import Part
+from ottla.common.platform.channel import Part
 from ottla.protocol.fetch import ParsedFetchRequest, encode_fetch_response
 from ottla.replica.fetch_session import INVALID_SESSION_ID, FetchContext
 from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.fetching import ReadRound
-from ottla.server.request import Request
-from ottla.server.throttling import ThrottledChannel
-from ottla.storage.off_loop import Known
+from ottla.server.requests.request import Request
+from ottla.server.requests.throttling import ThrottledChannel
+from ottla.storage.files.off_loop import Known
 
 HEAD_BYTES = 24
 """Of a response, and of each partition in it below: about what is sent beside records."""

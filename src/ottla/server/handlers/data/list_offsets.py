@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.clock import BlockingPool
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.platform.clock import BlockingPool
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -30,13 +30,13 @@ from ottla.replica.offsets import (
     find_offset,
     offsets_before,
 )
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
-from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.data.context import DataContext
-from ottla.server.request import Request
-from ottla.server.stepped import Division
-from ottla.storage.off_loop import Known, OffLoop, run_off_loop
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, guard_items
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
+from ottla.storage.files.off_loop import Known, WouldBlock, run_off_loop
 
 CONSUMER_REPLICA_ID = -1
 FIRST_VERSION_WITH_ONE_OFFSET = 1
@@ -91,7 +91,7 @@ class Listing:
                 if self._known and self._request.dispatcher.stopped:
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
                 answer = _find(self._context, self._request, self._message, key[0], asked, self._known)
-            except OffLoop as needed:
+            except WouldBlock as needed:
                 self._context.in_flight.begin()
                 run_off_loop([needed], self._known, self._pool_for(needed), self._resume)
                 return None
@@ -102,7 +102,7 @@ class Listing:
             self._topics.setdefault(key[0], ListOffsetsTopicResponse(name=key[0])).partitions.append(answer)
         return ListOffsetsResponse(topics=list(self._topics.values()))
 
-    def _pool_for(self, needed: OffLoop) -> BlockingPool:
+    def _pool_for(self, needed: WouldBlock) -> BlockingPool:
         if not needed.computes:
             return self._context.pool
         return self._context.compute_pool.long if needed.long else self._context.compute_pool
@@ -198,10 +198,10 @@ def guard(context: DataContext, request: Request, message: ListOffsetsRequest) -
     )
 
 
-LIST_OFFSETS = DeclaredApi(
+LIST_OFFSETS = SchemaApi(
     ApiKey.LIST_OFFSETS,
     handle,
     error_response,
     guard=guard,
-    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.TOPIC),),
+    item_needs=(RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),),
 ).divided(Division(("topics",), "topics", lambda topic: topic.name, items=256))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -12,12 +12,12 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
-from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.data.context import DataContext
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, guard_items
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 
 def handle(
@@ -62,7 +62,7 @@ def error_response(message: OffsetForLeaderEpochRequest, code: ErrorCode, text: 
 
 def guard(context: DataContext, request: Request, message: OffsetForLeaderEpochRequest) -> object | None:
     """Brokers may; a client may of topics that it may describe (KIP-320)."""
-    if request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, told=False):
+    if request.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, audit=False):
         return None
     return guard_items(
         request,
@@ -72,13 +72,13 @@ def guard(context: DataContext, request: Request, message: OffsetForLeaderEpochR
     )
 
 
-OFFSET_FOR_LEADER_EPOCH = DeclaredApi(
+OFFSET_FOR_LEADER_EPOCH = SchemaApi(
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
     handle,
     error_response,
     guard=guard,
     item_needs=(
-        Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
-        Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),
     ),
 ).divided(Division(("topics",), "topics", items=256, inner="partitions"))

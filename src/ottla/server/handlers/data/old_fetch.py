@@ -10,8 +10,8 @@ Memory: what is read and converted for one request has `MAX_CONVERTED_BYTES`, bu
 
 from __future__ import annotations
 
-from ottla.common.channel import FileRegion, Part
 from ottla.common.errors import InvariantError, KafkaError, without_frames
+from ottla.common.platform.channel import FileRegion, Part
 from ottla.protocol.fetch import ParsedFetchRequest
 from ottla.record.legacy.down_conversion import Converted, convert_down
 from ottla.record.legacy.message_set import MAGIC_V0, MAGIC_V1
@@ -19,7 +19,7 @@ from ottla.replica.fetch_session import FetchContext
 from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.fetching import ReadRound
-from ottla.server.request import Request
+from ottla.server.requests.request import Request
 
 FIRST_VERSION_WITH_V1 = 2
 MAX_CONVERTED_BYTES = 4 * 1024 * 1024

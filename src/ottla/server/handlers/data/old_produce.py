@@ -17,8 +17,8 @@ from ottla.record.errors import InvalidRecord
 from ottla.record.legacy.up_conversion import batch_of_message_set
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.produce_transactions import Findings
-from ottla.server.request import Request
-from ottla.storage.append_rules import DecompressionBudget
+from ottla.server.requests.request import Request
+from ottla.storage.log.append_rules import DecompressionBudget
 
 _REFUSED = bytes(HEADER_SIZE)
 """Stands where a message set was refused: what was found out says so before it is looked at."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError, without_frames
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.platform.channel import Part
 from ottla.protocol.primitives import NodeEndpoint, Topic
 from ottla.protocol.produce import (
     BATCHES_FROM,
@@ -32,9 +32,6 @@ from ottla.record.compression import DEFAULT_MAX_BYTES, ZSTD
 from ottla.record.errors import RecordsRefused
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import DelayedOperation
-from ottla.server.api import HotApi
-from ottla.server.authorization import Need, split_allowed
-from ottla.server.guards import topic_name
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.old_produce import UpConversion
 from ottla.server.handlers.data.produce_transactions import (
@@ -45,17 +42,20 @@ from ottla.server.handlers.data.produce_transactions import (
     of_one_producer,
     transactional_batches,
 )
-from ottla.server.request import Request
-from ottla.storage.append_rules import (
+from ottla.server.requests.api import RawApi
+from ottla.server.requests.authorization import RequiredPermission, split_allowed
+from ottla.server.requests.guards import topic_name
+from ottla.server.requests.request import Request
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.files.off_loop import BYTES_PER_TURN, DecompressionSliceExceeded
+from ottla.storage.log.append_rules import (
     MAX_NAMED_RECORDS,
     DecompressionBudget,
     has_doubtful_timestamps,
     needs_decompression,
     prepare_batch,
 )
-from ottla.storage.log_config import LogConfig
-from ottla.storage.off_loop import BYTES_PER_TURN, TurnTooShort
-from ottla.storage.results import AppendResult
+from ottla.storage.segment.results import AppendResult
 
 ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, 0, 1)
@@ -360,7 +360,7 @@ def _failed(
         raise error
     elif isinstance(error, OSError):
         code = ErrorCode.KAFKA_STORAGE_ERROR
-        context.failures.complain(f"append to {_name(context, topic)}-{index}", str(error))
+        context.failures.warn(f"append to {_name(context, topic)}-{index}", str(error))
     else:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         context.failures("Produce", error)
@@ -511,7 +511,7 @@ class Preparation:
                         error.records = ()
                     self._nameable -= len(error.records)
                 self._findings.refusals[key] = without_frames(error)
-            except TurnTooShort:
+            except DecompressionSliceExceeded:
                 self._budget.turn_bytes = DEFAULT_MAX_BYTES
                 return
             self._next += 1
@@ -653,8 +653,11 @@ class DelayedProduce(DelayedOperation):
         self._request.respond_parts([_encode(self._context, self._request, self._results)])
 
 
-PRODUCE = HotApi(
+PRODUCE = RawApi(
     ApiKey.PRODUCE,
     serve,
-    item_needs=(Need(AclOperation.WRITE, ResourceType.TOPIC), Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)),
+    item_needs=(
+        RequiredPermission(AclOperation.WRITE, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    ),
 )

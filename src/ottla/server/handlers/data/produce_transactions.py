@@ -7,18 +7,18 @@ in Apache Kafka, and not the finalized `transaction.version`: clients send 12 on
 coordinator knew may be out of date when its answer comes; the guard that the partition gave out before, and takes back
 with the append, is what tells (`Partition.begin_verification`).
 
-Left out: the appending (`produce`), the way to coordinators (`server.transaction_partitions`).
+Left out: the appending (`produce`), the way to coordinators (`server.transactions.transaction_partitions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ottla.common.broker_configs import BrokerConfig
-from ottla.common.clock import Clock, TimerHandle
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import ErrorCode, KafkaError, without_frames
-from ottla.common.topic_partition import TopicPartition
-from ottla.common.turn import TurnScheduler
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.clock import Clock, TimerHandle
+from ottla.common.platform.end_of_tick import EndOfTickScheduler
 from ottla.protocol.primitives import Topic
 from ottla.protocol.produce import ParsedProduceRequest
 from ottla.record.batch import (
@@ -35,13 +35,13 @@ from ottla.record.batch import (
 )
 from ottla.replica.manager import ReplicaManager
 from ottla.replica.partition import Partition
-from ottla.server.transaction_partitions import (
+from ottla.server.transactions.transaction_partitions import (
     REQUEST_TIMEOUT_S,
     PartitionErrors,
     TransactionPartitions,
 )
-from ottla.storage.results import AppendResult
-from ottla.storage.verification import VerificationGuard
+from ottla.storage.log.verification import VerificationGuard
+from ottla.storage.segment.results import AppendResult
 
 FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
 FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
@@ -139,7 +139,12 @@ class TransactionGate:
     __slots__ = ("clock", "partitions", "replicas", "retry_backoff_s", "retry_max_s", "scheduler", "verifies")
 
     def __init__(
-        self, partitions: TransactionPartitions, replicas: ReplicaManager, *, clock: Clock, scheduler: TurnScheduler
+        self,
+        partitions: TransactionPartitions,
+        replicas: ReplicaManager,
+        *,
+        clock: Clock,
+        scheduler: EndOfTickScheduler,
     ) -> None:
         self.partitions = partitions
         self.replicas = replicas

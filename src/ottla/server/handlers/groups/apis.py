@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ottla.server.api import Api
 from ottla.server.handlers.groups.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from ottla.server.handlers.groups.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from ottla.server.handlers.groups.context import GroupContext
@@ -18,6 +17,7 @@ from ottla.server.handlers.groups.offset_delete import OFFSET_DELETE
 from ottla.server.handlers.groups.offset_fetch import OFFSET_FETCH
 from ottla.server.handlers.groups.sync_group import SYNC_GROUP
 from ottla.server.handlers.groups.txn_offset_commit import TXN_OFFSET_COMMIT
+from ottla.server.requests.api import Api
 
 GROUP_APIS: tuple[Api[GroupContext], ...] = (
     CONSUMER_GROUP_DESCRIBE,

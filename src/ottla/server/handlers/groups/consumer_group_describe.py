@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -13,14 +13,14 @@ from ottla.protocol.messages.consumer_group_describe import (
     Member,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
-from ottla.server.guards import Items, group_denied, guard_items
 from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import request_context
-from ottla.server.request import Request
-from ottla.server.stepped import Division, Steps, itself
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, group_denied, guard_items
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division, Steps, itself
 
 
 def handle(
@@ -93,10 +93,13 @@ def _topics_of(member: Member) -> Iterator[str]:
             yield topic.topic_name
 
 
-CONSUMER_GROUP_DESCRIBE = DeclaredApi(
+CONSUMER_GROUP_DESCRIBE = SchemaApi(
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     handle,
     error_response,
     guard=guard,
-    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP), Need(AclOperation.DESCRIBE, ResourceType.TOPIC)),
+    item_needs=(
+        RequiredPermission(AclOperation.DESCRIBE, ResourceType.GROUP),
+        RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),
+    ),
 ).divided(Division(("group_ids",), "groups", itself, mentions=1, items=16))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
 from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import request_context
-from ottla.server.request import Request
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(
@@ -41,11 +41,11 @@ def guard(context: GroupContext, request: Request, message: ConsumerGroupHeartbe
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-CONSUMER_GROUP_HEARTBEAT = DeclaredApi(
+CONSUMER_GROUP_HEARTBEAT = SchemaApi(
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     handle,
     error_response,
     guard=guard,
-    needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
-    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.TOPIC),),
+    needs=RequiredPermission(AclOperation.READ, ResourceType.GROUP, "group_id"),
+    item_needs=(RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.common.feature_levels import GROUP_VERSION
+from ottla.common.config.feature_levels import GROUP_VERSION
 from ottla.server.handlers.groups.context import GroupContext
 
 CONSUMER_PROTOCOL_DISABLED = "The consumer protocol is not enabled on this cluster."

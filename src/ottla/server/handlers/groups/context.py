@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ottla.common.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig
 from ottla.coordinator.group.coordinator import GroupCoordinator
-from ottla.server.coordination.coordination import Coordination
-from ottla.server.failures import Failures
-from ottla.server.metadata_cache import MetadataCache
-from ottla.server.topic_creation import TopicCreation
+from ottla.server.coordination.coordinator_host import CoordinatorHost
+from ottla.server.metadata.metadata_cache import MetadataCache
+from ottla.server.metadata.topic_creation import TopicCreation
+from ottla.server.requests.failures import Failures
 
 if TYPE_CHECKING:
     from ottla.zookeeper.offsets import ConsumerOffsets
@@ -26,7 +26,7 @@ class GroupContext:
         config: BrokerConfig,
         *,
         group_coordinator: GroupCoordinator,
-        coordinations: Mapping[int, Coordination[Any]],
+        coordinations: Mapping[int, CoordinatorHost[Any]],
         metadata: MetadataCache,
         topics: TopicCreation,
         failures: Failures,

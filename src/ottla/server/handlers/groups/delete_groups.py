@@ -5,17 +5,17 @@ Answered once the tombstones are committed.
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.authorization import Need
-from ottla.server.guards import Items, group_denied, guard_items
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
-from ottla.server.request import Request
-from ottla.server.stepped import Division, itself
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, group_denied, guard_items
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division, itself
 
 
 def error_response(message: DeleteGroupsRequest, code: ErrorCode, text: str) -> DeleteGroupsResponse:
@@ -41,6 +41,6 @@ DELETE_GROUPS = coordinated(
     GroupCoordinator.delete_groups,
     error_response,
     guard=guard,
-    item_needs=(Need(AclOperation.DELETE, ResourceType.GROUP),),
+    item_needs=(RequiredPermission(AclOperation.DELETE, ResourceType.GROUP),),
     division=Division(("groups_names",), "results", itself, mentions=1),
 )

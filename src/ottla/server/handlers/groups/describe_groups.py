@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
-from ottla.server.guards import Items, group_denied, guard_items
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import answering_with_operations, request_context
-from ottla.server.request import Request
-from ottla.server.stepped import Division, itself
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, group_denied, guard_items
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division, itself
 
 
 def handle(context: GroupContext, request: Request, message: DescribeGroupsRequest) -> None:
@@ -43,10 +43,10 @@ def guard(context: GroupContext, request: Request, message: DescribeGroupsReques
     )
 
 
-DESCRIBE_GROUPS = DeclaredApi(
+DESCRIBE_GROUPS = SchemaApi(
     ApiKey.DESCRIBE_GROUPS,
     handle,
     error_response,
     guard=guard,
-    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP),),
+    item_needs=(RequiredPermission(AclOperation.DESCRIBE, ResourceType.GROUP),),
 ).divided(Division(("groups",), "groups", itself, mentions=1, items=16))

@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ottla.common.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import DENIED, DENIED_TEXT, Need, split_allowed
-from ottla.server.coordination.coordination import Coordination, CoordinatorType
-from ottla.server.guards import amend
+from ottla.server.coordination.coordinator_host import CoordinatorHost, CoordinatorType
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.request import Request
-from ottla.server.stepped import Division, itself
-from ottla.server.topic_creation import Problems
+from ottla.server.metadata.topic_creation import Problems
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import DENIED, DENIED_TEXT, RequiredPermission, split_allowed
+from ottla.server.requests.guards import amend
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division, itself
 
 _NOT_SERVED: dict[int, tuple[ErrorCode, str]] = {
     CoordinatorType.SHARE: (ErrorCode.INVALID_REQUEST, "Share groups are not served by this broker yet."),
@@ -73,7 +73,7 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
             return
 
         def build() -> FindCoordinatorResponse:
-            context.failures.complain(f"creation of {name}", error.message)
+            context.failures.warn(f"creation of {name}", error.message)
             return _answer(batched, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys])
 
         request.answer(build)
@@ -93,7 +93,7 @@ def _unknown(key: str, key_type: int) -> Coordinator:
 
 
 def _coordinator(
-    context: GroupContext, coordination: Coordination[Any], request: Request, key: str, partition: int
+    context: GroupContext, coordination: CoordinatorHost[Any], request: Request, key: str, partition: int
 ) -> Coordinator:
     if coordination.is_loading(partition):
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is loading.")
@@ -153,19 +153,19 @@ def guard(context: GroupContext, request: Request, message: FindCoordinatorReque
     return None
 
 
-_NEEDS: dict[int, Need] = {
-    CoordinatorType.GROUP: Need(AclOperation.DESCRIBE, ResourceType.GROUP),
-    CoordinatorType.TRANSACTION: Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
-    CoordinatorType.SHARE: Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+_NEEDS: dict[int, RequiredPermission] = {
+    CoordinatorType.GROUP: RequiredPermission(AclOperation.DESCRIBE, ResourceType.GROUP),
+    CoordinatorType.TRANSACTION: RequiredPermission(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+    CoordinatorType.SHARE: RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
 }
 
-FIND_COORDINATOR = DeclaredApi(
+FIND_COORDINATOR = SchemaApi(
     ApiKey.FIND_COORDINATOR,
     handle,
     error_response,
     guard=guard,
     item_needs=(
-        Need(AclOperation.DESCRIBE, ResourceType.GROUP),
-        Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+        RequiredPermission(AclOperation.DESCRIBE, ResourceType.GROUP),
+        RequiredPermission(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
     ),
 ).divided(Division(("coordinator_keys",), "coordinators", itself, mentions=1))

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, ErrorResponse, Guard
-from ottla.server.authorization import Need
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.api import ErrorResponse, Guard, SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 if TYPE_CHECKING:
     from ottla.zookeeper.offsets import ConsumerOffsets
@@ -35,12 +35,12 @@ def coordinated(
     ask: Ask,
     error_response: ErrorResponse,
     *,
-    needs: Need | None = None,
-    item_needs: tuple[Need, ...] = (),
+    needs: RequiredPermission | None = None,
+    item_needs: tuple[RequiredPermission, ...] = (),
     guard: Guard[GroupContext] | None = None,
     in_zookeeper: AskZooKeeper | None = None,
     division: Division | None = None,
-) -> DeclaredApi[GroupContext]:
+) -> SchemaApi[GroupContext]:
     """The row of an API whose answer is the coordinator's alone, but for version 0 of those with `in_zookeeper`."""
 
     def handle(context: GroupContext, request: Request, message: Any) -> None:
@@ -50,7 +50,7 @@ def coordinated(
             return
         ask(context.group_coordinator, request_context(request), message, request.answer_with)
 
-    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(division)
+    return SchemaApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(division)
 
 
 def request_context(request: Request) -> RequestContext:
@@ -58,7 +58,7 @@ def request_context(request: Request) -> RequestContext:
     channel = request.channel
     may_describe: Callable[[str], bool] | None = None
     if request.is_guarded:
-        may_describe = partial(request.allowed, AclOperation.DESCRIBE, ResourceType.TOPIC, told=False)
+        may_describe = partial(request.allowed, AclOperation.DESCRIBE, ResourceType.TOPIC, audit=False)
     return RequestContext(
         request.client_id or "", f"/{channel.client_host}", request.api_version, channel.listener.name, may_describe
     )

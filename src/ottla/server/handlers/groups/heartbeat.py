@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.heartbeat import HeartbeatResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import bare_error
-from ottla.server.authorization import Need
 from ottla.server.handlers.groups.group_requests import coordinated
+from ottla.server.requests.api import bare_error
+from ottla.server.requests.authorization import RequiredPermission
 
 HEARTBEAT = coordinated(
     ApiKey.HEARTBEAT,
     GroupCoordinator.heartbeat,
     bare_error(HeartbeatResponse),
-    needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
+    needs=RequiredPermission(AclOperation.READ, ResourceType.GROUP, "group_id"),
 )

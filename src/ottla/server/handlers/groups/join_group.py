@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.authorization import Need
 from ottla.server.handlers.groups.group_requests import coordinated
+from ottla.server.requests.authorization import RequiredPermission
 
 
 def error_response(message: JoinGroupRequest, code: ErrorCode, text: str) -> JoinGroupResponse:
@@ -20,5 +20,5 @@ JOIN_GROUP = coordinated(
     ApiKey.JOIN_GROUP,
     GroupCoordinator.join_group,
     error_response,
-    needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
+    needs=RequiredPermission(AclOperation.READ, ResourceType.GROUP, "group_id"),
 )

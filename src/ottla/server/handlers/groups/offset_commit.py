@@ -3,8 +3,8 @@ matter where ZooKeeper keeps the cluster."""
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -14,13 +14,13 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.authorization import Need
-from ottla.server.guards import Items, guard_items, topic_name
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
 from ottla.server.handlers.groups.zookeeper_offsets import commit_offsets
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, guard_items, topic_name
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 
 def error_response(message: OffsetCommitRequest, code: ErrorCode, text: str) -> OffsetCommitResponse:
@@ -57,7 +57,7 @@ OFFSET_COMMIT = coordinated(
     error_response,
     guard=guard,
     in_zookeeper=commit_offsets,
-    needs=Need(AclOperation.READ, ResourceType.GROUP, "group_id"),
-    item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
+    needs=RequiredPermission(AclOperation.READ, ResourceType.GROUP, "group_id"),
+    item_needs=(RequiredPermission(AclOperation.READ, ResourceType.TOPIC),),
     division=Division(("topics",), "topics", items=1000, inner="partitions"),
 )

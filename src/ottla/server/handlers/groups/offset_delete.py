@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -12,13 +12,13 @@ from ottla.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import bare_error
-from ottla.server.authorization import Need
-from ottla.server.guards import Items, guard_items
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.api import bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, guard_items
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 
 def _refusal(message: OffsetDeleteRequest, code: ErrorCode, text: str) -> OffsetDeleteResponse:
@@ -52,7 +52,7 @@ OFFSET_DELETE = coordinated(
     GroupCoordinator.offset_delete,
     bare_error(OffsetDeleteResponse),
     guard=guard,
-    needs=Need(AclOperation.DELETE, ResourceType.GROUP, "group_id"),
-    item_needs=(Need(AclOperation.READ, ResourceType.TOPIC),),
+    needs=RequiredPermission(AclOperation.DELETE, ResourceType.GROUP, "group_id"),
+    item_needs=(RequiredPermission(AclOperation.READ, ResourceType.TOPIC),),
     division=Division(("topics",), "topics", items=1000, inner="partitions"),
 )

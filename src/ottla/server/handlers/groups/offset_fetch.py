@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -18,13 +18,13 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.authorization import Need, split_allowed
-from ottla.server.guards import amend, topic_name
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
 from ottla.server.handlers.groups.zookeeper_offsets import fetch_offsets
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.authorization import RequiredPermission, split_allowed
+from ottla.server.requests.guards import amend, topic_name
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 NO_OFFSET = -1
 _FIRST_VERSION_OF_GROUPS = 8
@@ -55,16 +55,16 @@ def guard(context: GroupContext, request: Request, message: OffsetFetchRequest) 
     were asked for the others are left out."""
     image = context.metadata.image
 
-    def may_describe(topic: Any, *, told: bool = True) -> bool:
+    def may_describe(topic: Any, *, audit: bool = True) -> bool:
         # Before version 8 there are no ids, from 10 on no names.
         name = topic_name(image, topic.name or bytes(getattr(topic, "topic_id", b"")))
-        return name is None or request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, told=told)
+        return name is None or request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name, audit=audit)
 
     def answered(row: Any) -> None:
         """Of one group, or of a response that has only one."""
         if row.error_code:
             return
-        row.topics = [topic for topic in row.topics if may_describe(topic, told=False)]
+        row.topics = [topic for topic in row.topics if may_describe(topic, audit=False)]
         row.topics += refused_rows.get(getattr(row, "group_id", None), [])
 
     refused_rows: dict[str | None, list[Any]] = {}
@@ -128,6 +128,9 @@ OFFSET_FETCH = coordinated(
     error_response,
     guard=guard,
     in_zookeeper=fetch_offsets,
-    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.GROUP), Need(AclOperation.DESCRIBE, ResourceType.TOPIC)),
+    item_needs=(
+        RequiredPermission(AclOperation.DESCRIBE, ResourceType.GROUP),
+        RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),
+    ),
     division=Division(("groups",), "groups", items=16),
 )

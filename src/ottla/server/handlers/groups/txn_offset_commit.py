@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.coordinator import GroupCoordinator
 from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -13,12 +13,12 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.authorization import Need
-from ottla.server.guards import Items, guard_items, topic_name
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import coordinated
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, guard_items, topic_name
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 
 def error_response(message: TxnOffsetCommitRequest, code: ErrorCode, text: str) -> TxnOffsetCommitResponse:
@@ -56,7 +56,10 @@ TXN_OFFSET_COMMIT = coordinated(
     GroupCoordinator.txn_offset_commit,
     error_response,
     guard=guard,
-    needs=Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
-    item_needs=(Need(AclOperation.READ, ResourceType.GROUP), Need(AclOperation.READ, ResourceType.TOPIC)),
+    needs=RequiredPermission(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
+    item_needs=(
+        RequiredPermission(AclOperation.READ, ResourceType.GROUP),
+        RequiredPermission(AclOperation.READ, ResourceType.TOPIC),
+    ),
     division=Division(("topics",), "topics", items=1000, inner="partitions"),
 )

@@ -24,7 +24,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.request import Request
+from ottla.server.requests.request import Request
 
 if TYPE_CHECKING:
     from ottla.zookeeper.offsets import ConsumerOffsets, TopicPartition

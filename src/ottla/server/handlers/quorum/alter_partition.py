@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.replication import handle_alter_partition
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners, bare_error
-from ottla.server.authorization import Need
-from ottla.server.decisions import DecidingContext
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import DecidingContext
+from ottla.server.requests.request import Request
 
 
 def handle(context: DecidingContext, request: Request, message: AlterPartitionRequest) -> None:
@@ -20,11 +20,11 @@ def handle(context: DecidingContext, request: Request, message: AlterPartitionRe
     )
 
 
-ALTER_PARTITION = DeclaredApi(
+ALTER_PARTITION = SchemaApi(
     ApiKey.ALTER_PARTITION,
     handle,
     bare_error(AlterPartitionResponse),
     listeners=Listeners.CONTROLLER,
-    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
     throttled=False,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ottla.server.api import Api
 from ottla.server.handlers.quorum.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from ottla.server.handlers.quorum.alter_partition import ALTER_PARTITION
 from ottla.server.handlers.quorum.assign_replicas_to_dirs import ASSIGN_REPLICAS_TO_DIRS
@@ -17,6 +16,7 @@ from ottla.server.handlers.quorum.fetch_snapshot import FETCH_SNAPSHOT
 from ottla.server.handlers.quorum.metadata_fetch import METADATA_FETCH
 from ottla.server.handlers.quorum.update_raft_voter import UPDATE_RAFT_VOTER
 from ottla.server.handlers.quorum.vote import VOTE
+from ottla.server.requests.api import Api
 
 QUORUM_APIS: tuple[Api[QuorumContext], ...] = (
     ALLOCATE_PRODUCER_IDS,

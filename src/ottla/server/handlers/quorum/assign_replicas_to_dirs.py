@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.directories import handle_assign_replicas_to_dirs
 from ottla.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners, bare_error
-from ottla.server.authorization import Need
-from ottla.server.decisions import decided
+from ottla.server.requests.api import Listeners, bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import controller_api
 
-ASSIGN_REPLICAS_TO_DIRS = decided(
+ASSIGN_REPLICAS_TO_DIRS = controller_api(
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,
     handle_assign_replicas_to_dirs,
     bare_error(AssignReplicasToDirsResponse),
     listeners=Listeners.CONTROLLER,
-    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
 )

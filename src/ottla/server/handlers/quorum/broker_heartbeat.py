@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.registration import handle_broker_heartbeat
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners, bare_error
-from ottla.server.authorization import Need
-from ottla.server.decisions import decided
+from ottla.server.requests.api import Listeners, bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import controller_api
 
-BROKER_HEARTBEAT = decided(
+BROKER_HEARTBEAT = controller_api(
     ApiKey.BROKER_HEARTBEAT,
     handle_broker_heartbeat,
     bare_error(BrokerHeartbeatResponse),
     listeners=Listeners.CONTROLLER,
-    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
 )

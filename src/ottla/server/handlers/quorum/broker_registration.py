@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.controller.registration import handle_broker_registration
 from ottla.protocol.messages.broker_registration import BrokerRegistrationResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import Listeners, bare_error
-from ottla.server.authorization import Need
-from ottla.server.decisions import decided
+from ottla.server.requests.api import Listeners, bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import controller_api
 
-BROKER_REGISTRATION = decided(
+BROKER_REGISTRATION = controller_api(
     ApiKey.BROKER_REGISTRATION,
     handle_broker_registration,
     bare_error(BrokerRegistrationResponse),
     listeners=Listeners.CONTROLLER,
-    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
 )

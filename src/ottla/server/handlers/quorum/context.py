@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from ottla.quorum.service import QuorumService
-from ottla.server.decisions import Decisions
+from ottla.server.requests.controller_requests import ControllerQueue
 
 
 class ServedMetadata(Protocol):
@@ -34,7 +34,7 @@ class QuorumContext(NamedTuple):
     """What replicas of the metadata log say to one another, brokers to the controller, and administrators of both."""
 
     service: QuorumService
-    decisions: Decisions
+    decisions: ControllerQueue
 
 
 class ZooKeeperContext(NamedTuple):
@@ -43,4 +43,4 @@ class ZooKeeperContext(NamedTuple):
     listener_name: str
     """Where brokers reach one another."""
     service: ServedMetadata
-    decisions: Decisions
+    decisions: ControllerQueue

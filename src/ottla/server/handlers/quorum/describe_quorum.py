@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners, error_with_message
-from ottla.server.authorization import Need
 from ottla.server.handlers.quorum.context import QuorumContext
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi, error_with_message
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(context: QuorumContext, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
@@ -16,12 +16,12 @@ def handle(context: QuorumContext, request: Request, message: DescribeQuorumRequ
     return context.service.describe(message)
 
 
-DESCRIBE_QUORUM = DeclaredApi(
+DESCRIBE_QUORUM = SchemaApi(
     ApiKey.DESCRIBE_QUORUM,
     handle,
     error_with_message(DescribeQuorumResponse),
     listeners=Listeners.BOTH,
-    needs=Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
     throttled=False,
     forwarded=True,
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners, bare_error
-from ottla.server.authorization import Need
 from ottla.server.handlers.quorum.context import QuorumContext
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(context: QuorumContext, request: Request, message: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
@@ -16,11 +16,11 @@ def handle(context: QuorumContext, request: Request, message: EndQuorumEpochRequ
     return context.service.end_quorum_epoch(message)
 
 
-END_QUORUM_EPOCH = DeclaredApi(
+END_QUORUM_EPOCH = SchemaApi(
     ApiKey.END_QUORUM_EPOCH,
     handle,
     bare_error(EndQuorumEpochResponse),
     listeners=Listeners.CONTROLLER,
-    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
     throttled=False,
 )

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import socket
 
-from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.endpoint import peer_host
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.platform.endpoint import peer_host
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners, bare_error
-from ottla.server.authorization import Need
-from ottla.server.decisions import DecidingContext
-from ottla.server.enveloped_channel import EnvelopedChannel, enveloped
-from ottla.server.principals import unpack_principal
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.controller_requests import DecidingContext
+from ottla.server.requests.enveloped_channel import EnvelopedChannel, enveloped
+from ottla.server.requests.principals import unpack_principal
+from ottla.server.requests.request import Request
 
 
 def handle(context: DecidingContext, request: Request, message: EnvelopeRequest) -> EnvelopeResponse | None:
@@ -41,11 +41,11 @@ def _address(packed: bytes) -> str:
         return ""
 
 
-ENVELOPE = DeclaredApi(
+ENVELOPE = SchemaApi(
     ApiKey.ENVELOPE,
     handle,
     bare_error(EnvelopeResponse),
     listeners=Listeners.CONTROLLER,
-    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
     throttled=False,
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners, bare_error
-from ottla.server.authorization import Need
 from ottla.server.handlers.quorum.context import ServingContext
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(context: ServingContext, request: Request, message: FetchSnapshotRequest) -> None:
@@ -16,11 +16,11 @@ def handle(context: ServingContext, request: Request, message: FetchSnapshotRequ
     context.service.fetch_snapshot(message, request.answer_with)
 
 
-FETCH_SNAPSHOT = DeclaredApi(
+FETCH_SNAPSHOT = SchemaApi(
     ApiKey.FETCH_SNAPSHOT,
     handle,
     bare_error(FetchSnapshotResponse),
     listeners=Listeners.CONTROLLER,
-    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
     throttled=False,
 )

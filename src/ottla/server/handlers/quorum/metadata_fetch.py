@@ -6,13 +6,13 @@ parts from the leader's.
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners, bare_error
-from ottla.server.authorization import Need
 from ottla.server.handlers.quorum.context import ServingContext
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(context: ServingContext, request: Request, message: FetchRequest) -> None:
@@ -20,11 +20,11 @@ def handle(context: ServingContext, request: Request, message: FetchRequest) -> 
     context.service.fetch(message, request.answer_with)
 
 
-METADATA_FETCH = DeclaredApi(
+METADATA_FETCH = SchemaApi(
     ApiKey.FETCH,
     handle,
     bare_error(FetchResponse),
     listeners=Listeners.CONTROLLER,
-    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
     throttled=False,
 )

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ottla.common.acl import AclOperation, ResourceType
-from ottla.common.channel import Part
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.ids import METADATA_TOPIC_ID
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.kafka.ids import METADATA_TOPIC_ID
+from ottla.common.platform.channel import Part
 from ottla.controller.registration import handle_broker_heartbeat
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.image import MetadataImage
@@ -21,8 +21,6 @@ from ottla.protocol.codec import read_message
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, HotApi, Served
-from ottla.server.decisions import DecidingContext, decided
 from ottla.server.handlers.quorum.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from ottla.server.handlers.quorum.alter_partition import ALTER_PARTITION
 from ottla.server.handlers.quorum.assign_replicas_to_dirs import ASSIGN_REPLICAS_TO_DIRS
@@ -30,7 +28,9 @@ from ottla.server.handlers.quorum.broker_heartbeat import BROKER_HEARTBEAT
 from ottla.server.handlers.quorum.context import ZooKeeperContext
 from ottla.server.handlers.quorum.envelope import ENVELOPE
 from ottla.server.handlers.quorum.fetch_snapshot import FETCH_SNAPSHOT
-from ottla.server.request import Request
+from ottla.server.requests.api import ApiBinding, RawApi, SchemaApi
+from ottla.server.requests.controller_requests import DecidingContext, controller_api
+from ottla.server.requests.request import Request
 
 _OF_A_QUORUM = frozenset({ApiKey.UNREGISTER_BROKER, ApiKey.UNREGISTER_CONTROLLER})
 """On ZooKeeper a broker is registered as long as its session lasts."""
@@ -41,10 +41,10 @@ _METADATA_ALONE = b"\x02" + METADATA_TOPIC_ID
 """An array of one topic, by its id."""
 
 
-def served_between_brokers(served: Sequence[Served], context: ZooKeeperContext) -> list[Served]:
+def served_between_brokers(served: Sequence[ApiBinding], context: ZooKeeperContext) -> list[ApiBinding]:
     """What a broker serves, but for what a quorum alone has, and these."""
     added = [
-        Served(row.served_only_on(context.listener_name), context)
+        ApiBinding(row.served_only_on(context.listener_name), context)
         for row in (
             ALLOCATE_PRODUCER_IDS,
             ALTER_PARTITION,
@@ -58,7 +58,7 @@ def served_between_brokers(served: Sequence[Served], context: ZooKeeperContext) 
     return [_with_metadata(each, context) if each.api.key is ApiKey.FETCH else each for each in (*own, *added)]
 
 
-def _heartbeat_at_the_end() -> DeclaredApi[DecidingContext]:
+def _heartbeat_at_the_end() -> SchemaApi[DecidingContext]:
     """The row of BrokerHeartbeat for who asks to be let go: brokers have sessions, and no others. INVALID_REQUEST."""
 
     def decide(
@@ -71,13 +71,13 @@ def _heartbeat_at_the_end() -> DeclaredApi[DecidingContext]:
         return handle_broker_heartbeat(image, message, controller)
 
     row = BROKER_HEARTBEAT
-    return decided(row.key, decide, row.error_response, listeners=row.listeners, needs=row.needs)
+    return controller_api(row.key, decide, row.error_response, listeners=row.listeners, needs=row.needs)
 
 
-def _with_metadata(fetch: Served, context: ZooKeeperContext) -> Served:
+def _with_metadata(fetch: ApiBinding, context: ZooKeeperContext) -> ApiBinding:
     """A broker's row of Fetch that serves the metadata log too."""
     own = fetch.api
-    if not isinstance(own, HotApi):
+    if not isinstance(own, RawApi):
         raise InvariantError("Fetch has a codec of its own")
     serve_records = own.serve
 
@@ -99,4 +99,4 @@ def _with_metadata(fetch: Served, context: ZooKeeperContext) -> Served:
             request.answer_with(FetchResponse(error_code=error.code))
         return None
 
-    return Served(HotApi(ApiKey.FETCH, serve, item_needs=own.item_needs), fetch.context)
+    return ApiBinding(RawApi(ApiKey.FETCH, serve, item_needs=own.item_needs), fetch.context)

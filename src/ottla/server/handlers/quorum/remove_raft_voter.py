@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners, error_with_message
-from ottla.server.authorization import Need
 from ottla.server.handlers.quorum.context import QuorumContext
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi, error_with_message
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(context: QuorumContext, request: Request, message: RemoveRaftVoterRequest) -> None:
@@ -16,12 +16,12 @@ def handle(context: QuorumContext, request: Request, message: RemoveRaftVoterReq
     context.service.remove_voter(message, request.answer_with)
 
 
-REMOVE_RAFT_VOTER = DeclaredApi(
+REMOVE_RAFT_VOTER = SchemaApi(
     ApiKey.REMOVE_RAFT_VOTER,
     handle,
     error_with_message(RemoveRaftVoterResponse),
     listeners=Listeners.BOTH,
-    needs=Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     throttled=False,
     forwarded=True,
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, Listeners, bare_error
-from ottla.server.authorization import Need
 from ottla.server.handlers.quorum.context import QuorumContext
-from ottla.server.request import Request
+from ottla.server.requests.api import Listeners, SchemaApi, bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(context: QuorumContext, request: Request, message: UpdateRaftVoterRequest) -> None:
@@ -16,11 +16,11 @@ def handle(context: QuorumContext, request: Request, message: UpdateRaftVoterReq
     context.service.update_voter(message, request.answer_with)
 
 
-UPDATE_RAFT_VOTER = DeclaredApi(
+UPDATE_RAFT_VOTER = SchemaApi(
     ApiKey.UPDATE_RAFT_VOTER,
     handle,
     bare_error(UpdateRaftVoterResponse),
     listeners=Listeners.CONTROLLER,
-    needs=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
     throttled=False,
 )

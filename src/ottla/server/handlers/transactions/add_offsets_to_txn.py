@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import bare_error
-from ottla.server.authorization import Need
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.handlers.transactions.transaction_requests import coordinated
-from ottla.server.request import Request
+from ottla.server.requests.api import bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def guard(context: TransactionContext, request: Request, message: AddOffsetsToTxnRequest) -> None:
@@ -25,6 +25,6 @@ ADD_OFFSETS_TO_TXN = coordinated(
     TransactionCoordinator.add_offsets_to_txn,
     bare_error(AddOffsetsToTxnResponse),
     guard=guard,
-    needs=Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
-    item_needs=(Need(AclOperation.READ, ResourceType.GROUP),),
+    needs=RequiredPermission(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
+    item_needs=(RequiredPermission(AclOperation.READ, ResourceType.GROUP),),
 )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.internal_topics import INTERNAL_TOPICS
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.kafka.internal_topics import INTERNAL_TOPICS
 from ottla.coordinator.transaction.coordinator import FIRST_BATCHED_ADD_PARTITIONS
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -20,10 +20,10 @@ from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
 from ottla.server.handlers.transactions.context import TransactionContext
-from ottla.server.request import Request
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(
@@ -79,13 +79,13 @@ def error_response(message: AddPartitionsToTxnRequest, code: ErrorCode, text: st
     )
 
 
-ADD_PARTITIONS_TO_TXN = DeclaredApi(
+ADD_PARTITIONS_TO_TXN = SchemaApi(
     ApiKey.ADD_PARTITIONS_TO_TXN,
     handle,
     error_response,
     item_needs=(
-        Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
-        Need(AclOperation.WRITE, ResourceType.TOPIC),
-        Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        RequiredPermission(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        RequiredPermission(AclOperation.WRITE, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ottla.server.api import Api
 from ottla.server.handlers.transactions.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
 from ottla.server.handlers.transactions.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from ottla.server.handlers.transactions.context import TransactionContext
@@ -11,6 +10,7 @@ from ottla.server.handlers.transactions.end_txn import END_TXN
 from ottla.server.handlers.transactions.init_producer_id import INIT_PRODUCER_ID
 from ottla.server.handlers.transactions.list_transactions import LIST_TRANSACTIONS
 from ottla.server.handlers.transactions.write_txn_markers import WRITE_TXN_MARKERS
+from ottla.server.requests.api import Api
 
 TRANSACTION_APIS: tuple[Api[TransactionContext], ...] = (
     ADD_OFFSETS_TO_TXN,

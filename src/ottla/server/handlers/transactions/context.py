@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
-from ottla.server.marker_writer import MarkerWriter
-from ottla.server.producer_id_source import ProducerIdSource
+from ottla.server.transactions.marker_writer import MarkerWriter
+from ottla.server.transactions.producer_id_source import ProducerIdSource
 
 
 class TransactionContext(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -11,12 +11,12 @@ from ottla.protocol.messages.describe_transactions import (
     TransactionState,
 )
 from ottla.protocol.registry import ApiKey
-from ottla.server.authorization import Need
-from ottla.server.guards import Items, amend, guard_items
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.handlers.transactions.transaction_requests import coordinated
-from ottla.server.request import Request
-from ottla.server.stepped import Division, itself
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import Items, amend, guard_items
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division, itself
 
 
 def error_response(message: DescribeTransactionsRequest, code: ErrorCode, text: str) -> DescribeTransactionsResponse:
@@ -37,7 +37,7 @@ def guard(context: TransactionContext, request: Request, message: DescribeTransa
             state.topics = [
                 topic
                 for topic in state.topics
-                if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic, told=False)
+                if request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic, audit=False)
             ]
 
     amend(request, hide_topics)
@@ -56,8 +56,8 @@ DESCRIBE_TRANSACTIONS = coordinated(
     error_response,
     guard=guard,
     item_needs=(
-        Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
-        Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+        RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),
     ),
     division=Division(("transactional_ids",), "transaction_states", itself, mentions=1),
 )

@@ -6,15 +6,15 @@ one, as from Apache Kafka. What a transactional id gets is its coordinator's bus
 
 from __future__ import annotations
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.registry import ApiKey
 from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
 from ottla.server.handlers.transactions.context import TransactionContext
-from ottla.server.request import Request
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
 
 
 def handle(context: TransactionContext, request: Request, message: InitProducerIdRequest) -> None:
@@ -56,14 +56,14 @@ def guard(context: TransactionContext, request: Request, message: InitProducerId
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-INIT_PRODUCER_ID = DeclaredApi(
+INIT_PRODUCER_ID = SchemaApi(
     ApiKey.INIT_PRODUCER_ID,
     handle,
     error_response,
     guard=guard,
     item_needs=(
-        Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
-        Need(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
-        Need(AclOperation.WRITE, ResourceType.TOPIC),
+        RequiredPermission(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        RequiredPermission(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
+        RequiredPermission(AclOperation.WRITE, ResourceType.TOPIC),
     ),
 )

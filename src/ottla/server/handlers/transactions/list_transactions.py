@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from ottla.common.acl import AclOperation, ResourceType
+from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import bare_error
-from ottla.server.authorization import Need
-from ottla.server.guards import amend_in_steps
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.handlers.transactions.transaction_requests import coordinated
-from ottla.server.request import Request
+from ottla.server.requests.api import bare_error
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.guards import amend_in_steps
+from ottla.server.requests.request import Request
 
 
 def guard(context: TransactionContext, request: Request, message: ListTransactionsRequest) -> None:
@@ -23,7 +23,7 @@ def guard(context: TransactionContext, request: Request, message: ListTransactio
         kept = []
         for state in response.transaction_states:
             if request.allowed(
-                AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id, told=False
+                AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id, audit=False
             ):
                 kept.append(state)
             yield
@@ -37,5 +37,5 @@ LIST_TRANSACTIONS = coordinated(
     TransactionCoordinator.list_transactions,
     bare_error(ListTransactionsResponse),
     guard=guard,
-    item_needs=(Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),),
+    item_needs=(RequiredPermission(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),),
 )

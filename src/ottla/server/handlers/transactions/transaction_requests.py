@@ -7,11 +7,11 @@ from typing import Any
 
 from ottla.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla.protocol.registry import ApiKey
-from ottla.server.api import DeclaredApi, ErrorResponse, Guard
-from ottla.server.authorization import Need
 from ottla.server.handlers.transactions.context import TransactionContext
-from ottla.server.request import Request
-from ottla.server.stepped import Division
+from ottla.server.requests.api import ErrorResponse, Guard, SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 Ask = Callable[[TransactionCoordinator, int, Any, Callable[[Any], None]], None]
 """A method of the coordinator: the version of the API, the request message, what is called with the response."""
@@ -22,14 +22,14 @@ def coordinated(
     ask: Ask,
     error_response: ErrorResponse,
     *,
-    needs: Need | None = None,
-    item_needs: tuple[Need, ...] = (),
+    needs: RequiredPermission | None = None,
+    item_needs: tuple[RequiredPermission, ...] = (),
     guard: Guard[TransactionContext] | None = None,
     division: Division | None = None,
-) -> DeclaredApi[TransactionContext]:
+) -> SchemaApi[TransactionContext]:
     """The row of an API whose answer is the coordinator's alone."""
 
     def handle(context: TransactionContext, request: Request, message: Any) -> None:
         ask(context.coordinator, request.api_version, message, request.answer_with)
 
-    return DeclaredApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(division)
+    return SchemaApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(division)

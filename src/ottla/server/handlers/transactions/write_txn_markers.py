@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from ottla.common.acl import AclOperation, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.shares import finish
-from ottla.common.topic_partition import TopicPartition
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.shares import finish
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -22,16 +22,16 @@ from ottla.protocol.messages.write_txn_markers import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.record.control import EndMarker
-from ottla.server.api import DeclaredApi
-from ottla.server.authorization import Need
 from ottla.server.handlers.transactions.context import TransactionContext
-from ottla.server.marker_writer import MarkerDone
-from ottla.server.request import Request
-from ottla.server.stepped import Steps
+from ottla.server.requests.api import SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Steps
+from ottla.server.transactions.marker_writer import MarkerDone
 
 _NEEDS = (
-    Need(AclOperation.ALTER, ResourceType.CLUSTER),
-    Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
+    RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
 )
 """One of them: brokers have the second, administrators who end a hanging transaction the first (KIP-664)."""
 
@@ -146,4 +146,4 @@ def error_response(message: WriteTxnMarkersRequest, code: ErrorCode, text: str) 
     )
 
 
-WRITE_TXN_MARKERS = DeclaredApi(ApiKey.WRITE_TXN_MARKERS, handle, error_response, item_needs=_NEEDS, throttled=False)
+WRITE_TXN_MARKERS = SchemaApi(ApiKey.WRITE_TXN_MARKERS, handle, error_response, item_needs=_NEEDS, throttled=False)

@@ -1,0 +1,165 @@
+"""What an onlooker knows of a simulated cluster who sees into all its nodes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.common.errors import KafkaError
+from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage, PartitionImage
+from ottla.metadata.log import NO_NODE, LeaderAndEpoch
+from ottla.replica.manager import ReplicaManager
+from simulation.checkers import Violation
+from simulation.network import Address
+from simulation.node import SimNode
+from simulation.replicas import compare_epochs
+
+NOT_IN_OFFICE = -1
+FIRST_EPOCH = 0
+
+
+class ClusterView:
+    """The newest metadata; no epoch of a partition or of the quorum has two leaders, and replicas agree on epochs."""
+
+    def __init__(self, nodes: Sequence[SimNode], *, may_lose_committed: bool = False) -> None:
+        """`may_lose_committed`: also what is below a high watermark, so that replicas may differ there."""
+        self._nodes = nodes
+        self._may_lose_committed = may_lose_committed
+        self._newest = EMPTY_IMAGE
+        self._looked_at: dict[str, MetadataImage] = {}
+        self._leaders: dict[tuple[bytes, int, int], int] = {}
+        self._controllers: dict[int, int] = {}
+        self.leader_changes = 0
+
+    def newest(self) -> MetadataImage:
+        """The newest image that any node ever had; whoever had it may be dead since."""
+        for node in self._nodes:
+            if node.broker is not None and node.broker.parts.publisher.image.offset > self._newest.offset:
+                self._newest = node.broker.parts.publisher.image
+        return self._newest
+
+    def look(self) -> None:
+        """Look at what every node believes.
+
+        Raises Violation when two images name different leaders for one epoch, or in-sync replicas know different leader
+        epochs of what is committed.
+        """
+        for node in self._nodes:
+            if node.broker is None:
+                continue
+            node.check()
+            self._look_at_controller(node.broker.parts.control.metadata.log.leader, node.host)
+            image = node.broker.parts.publisher.image
+            if self._looked_at.get(node.host) is not image:
+                self._looked_at[node.host] = image
+                self._look_at(image, node.host)
+        if not self._may_lose_committed:
+            self._compare_epochs()
+
+    def _compare_epochs(self) -> None:
+        running = {node.config.node_id: node.broker for node in self._nodes if node.broker is not None}
+        for topic in self.newest().topics.values():
+            for index, partition in topic.partitions.items():
+                managers = [(f"node {each}", running[each].parts.replicas) for each in partition.isr if each in running]
+                compare_epochs(topic.name, index, [each for each in managers if _has(each[1], topic.name, index)])
+
+    def _look_at_controller(self, leader: LeaderAndEpoch, who: str) -> None:
+        if leader.leader_id == NO_NODE:
+            return
+        known = self._controllers.setdefault(leader.epoch, leader.leader_id)
+        if known != leader.leader_id:
+            raise Violation(
+                f"{who} has {leader.leader_id} as leader of the quorum in epoch {leader.epoch}, where {known} leads"
+            )
+
+    def _look_at(self, image: MetadataImage, who: str) -> None:
+        for topic in image.topics.values():
+            for index, partition in topic.partitions.items():
+                if partition.leader == NO_LEADER:
+                    continue
+                key = (topic.topic_id, index, partition.leader_epoch)
+                known = self._leaders.get(key)
+                if known is None:
+                    self._leaders[key] = partition.leader
+                    self.leader_changes += 1
+                elif known != partition.leader:
+                    raise Violation(
+                        f"{who} has {partition.leader} as leader of {topic.name}-{index} in epoch "
+                        f"{partition.leader_epoch}, where {known} leads"
+                    )
+
+    def leads(self, address: Address | None, topic: str, partition: int) -> int:
+        """The leader epoch in which the broker that clients reach at `address` leads; NOT_IN_OFFICE when it doesn't."""
+        image = self.newest().partition(topic, partition)
+        if image is None or image.leader == NO_LEADER:
+            return NOT_IN_OFFICE
+        leader = next(node for node in self._nodes if node.config.node_id == image.leader)
+        return image.leader_epoch if leader.client_address == address else NOT_IN_OFFICE
+
+    def is_settled(self, topic: str, partition: int) -> bool:
+        """Whether the leader has committed something in its epoch.
+
+        Until then a replica that is in the ISR, or eligible, may still hold what a leader appended that was deposed and
+        did not know it, and may bring it back when it leads next.
+        """
+        image = self.newest().partition(topic, partition)
+        if image is None or image.leader == NO_LEADER:
+            return False
+        leader = next(node for node in self._nodes if node.config.node_id == image.leader)
+        if leader.broker is None:
+            return False
+        try:
+            found = leader.broker.parts.replicas.find(topic, partition)
+        except KafkaError:
+            return False
+        newest = found.log.epochs.epoch_for_offset(found.high_watermark - 1)
+        return image.leader_epoch in (FIRST_EPOCH, newest)
+
+    def stable_offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Of each partition the last stable offset and the end, as its leader has them; (-1, 0) while there is none."""
+        image = self.newest().topic(topic)
+        found = {}
+        for index, partition in (image.partitions if image is not None else {}).items():
+            leader = next((node for node in self._nodes if node.config.node_id == partition.leader), None)
+            found[index] = _stable_offset(leader, topic, index)
+        return found
+
+    def all_agree(self) -> bool:
+        """Whether all nodes have the same metadata of topics and settings."""
+        images = [node.broker.parts.publisher.image for node in self._nodes if node.broker is not None]
+        newest = self.newest()
+        return len(images) == len(self._nodes) and all(
+            image.topics == newest.topics and image.configs == newest.configs for image in images
+        )
+
+    def all_in_sync(self) -> bool:
+        """Every node serves, and every partition has all its replicas in the ISR and is not on the move."""
+        return all(node.broker is not None for node in self._nodes) and all(
+            _whole(partition) for topic in self.newest().topics.values() for partition in topic.partitions.values()
+        )
+
+
+def _has(replicas: ReplicaManager, topic: str, index: int) -> bool:
+    try:
+        replicas.find(topic, index)
+    except KafkaError:
+        return False
+    return True
+
+
+def _stable_offset(leader: SimNode | None, topic: str, index: int) -> tuple[int, int]:
+    if leader is None or leader.broker is None:
+        return (-1, 0)
+    try:
+        found = leader.broker.parts.replicas.find(topic, index)
+    except KafkaError:
+        return (-1, 0)
+    return found.log.last_stable_offset(found.high_watermark), found.log.log_end_offset
+
+
+def _whole(partition: PartitionImage) -> bool:
+    return (
+        partition.leader != NO_LEADER
+        and set(partition.isr) == set(partition.replicas)
+        and not partition.adding_replicas
+        and not partition.removing_replicas
+    )

@@ -1,0 +1,303 @@
+"""A loop whose time is virtual: when nothing is due, the clock jumps to the next timer.
+
+`SimLoop` is as much of an asyncio loop as the broker and the simulated clients use (callbacks, timers, futures, tasks)
+and satisfies `ottla.common.platform.clock.Scheduler`. Callbacks that are due at the same time run in the order in which
+they were scheduled, so a run is a function of its seed. An exception that leaves a callback ends the run: on the real
+loop it would be logged and forgotten, here it is a finding.
+
+`Process` is what a simulated process may use of it: once killed, none of its callbacks runs any more.
+
+Left out: sockets, threads, signals, subprocesses; the time that code takes to run, which is zero.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, TypeVar, cast
+
+from simulation.rng import SimRng
+
+T = TypeVar("T")
+
+START_MS = 1_700_000_000_000
+"""Wall time at the start of every run."""
+MAX_EVENTS_AT_ONCE = 100_000
+"""So many callbacks without virtual time passing: something spins."""
+POOL_START_S = (0.00002, 0.002)
+POOL_RESULT_S = (0.00001, 0.0005)
+"""Bounds of how long a piece of work waits for a thread, and its result for the loop."""
+POOL_SLOW_CHANCE = 0.02
+POOL_SLOW_FACTOR = 100
+
+
+class Livelock(Exception):
+    """Callbacks schedule one another and time stands still."""
+
+
+class ProcessKilled(BaseException):
+    """Raised out of a disk operation in which the process dies; unwinds its stack down to the loop."""
+
+
+class SimHandle:
+    """What is to run, when; satisfies `TimerHandle`."""
+
+    __slots__ = ("_args", "_callback", "_context", "_when")
+
+    def __init__(
+        self, when: float, callback: Callable[..., Any], args: tuple[Any, ...], context: Context | None
+    ) -> None:
+        self._when = when
+        self._callback: Callable[..., Any] | None = callback
+        self._args = args
+        self._context = context
+
+    def when(self) -> float:
+        """Virtual time at which it is due."""
+        return self._when
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled or has run."""
+        return self._callback is None
+
+    def cancel(self) -> None:
+        """Idempotent."""
+        self._callback = None
+        self._args = ()
+
+    def run(self) -> bool:
+        """Run it, once; whether there was something to run."""
+        callback, args = self._callback, self._args
+        if callback is None:
+            return False
+        self.cancel()
+        if self._context is None:
+            callback(*args)
+        else:
+            self._context.run(callback, *args)
+        return True
+
+
+class SimLoop:
+    """The one loop of a simulated world; asyncio takes it for one of its own."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._queue: list[tuple[float, int, SimHandle]] = []
+        self._sequence = 0
+        self._closed = False
+        self._running = False
+        self.failures: list[BaseException] = []
+        """What asyncio would only log: failed tasks that nobody waits for."""
+        self.events = 0
+        """Callbacks that ran."""
+
+    # -- Scheduler
+
+    def time(self) -> float:
+        """Virtual seconds since the start."""
+        return self._now
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> SimHandle:
+        """Run `callback(*args)` at `when`, or now if that has passed."""
+        handle = SimHandle(max(when, self._now), callback, args, context)
+        self.schedule(handle)
+        return handle
+
+    def schedule(self, handle: SimHandle) -> None:
+        """Run `handle` when it is due, behind all that are due at that time already."""
+        self._sequence += 1
+        heapq.heappush(self._queue, (handle.when(), self._sequence, handle))
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> SimHandle:
+        """Run `callback(*args)` after `delay` virtual seconds."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> SimHandle:
+        """Run `callback(*args)` behind everything that is due now."""
+        return self.call_at(self._now, callback, *args, context=context)
+
+    # -- running
+
+    def run_until(self, end_s: float, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Run what is due up to `end_s`, or until `stop()`; whether it was `stop` that ended it.
+
+        Raises whatever a callback raises, and Livelock.
+        """
+        previous = asyncio._get_running_loop()
+        asyncio._set_running_loop(self.as_asyncio())
+        self._running = True
+        at_once = 0
+        try:
+            while True:
+                if self.failures:
+                    raise self.failures.pop(0)
+                if stop():
+                    return True
+                if not self._queue or self._queue[0][0] > end_s:
+                    self._now = max(self._now, end_s)
+                    return False
+                when, _, handle = heapq.heappop(self._queue)
+                at_once = at_once + 1 if when <= self._now else 0
+                if at_once > MAX_EVENTS_AT_ONCE:
+                    raise Livelock(f"{at_once} callbacks at {self._now:.6f} s")
+                self._now = max(self._now, when)
+                self.events += handle.run()
+        finally:
+            self._running = False
+            asyncio._set_running_loop(previous)
+
+    def is_running(self) -> bool:
+        """Whether `run_until` is under way."""
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Forget everything that was scheduled."""
+        self._closed = True
+        self._queue.clear()
+
+    def get_debug(self) -> bool:
+        return False
+
+    # -- futures and tasks
+
+    def as_asyncio(self) -> asyncio.AbstractEventLoop:
+        """For asyncio's functions, which ask for all of a loop and use what is here."""
+        return cast(asyncio.AbstractEventLoop, self)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future of this loop."""
+        return asyncio.Future(loop=self.as_asyncio())
+
+    def create_task(
+        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[T]:
+        """A task of this loop."""
+        return asyncio.Task(coro, loop=self.as_asyncio(), name=name, context=context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """An exception that nobody retrieved ends the run."""
+        error = context.get("exception")
+        if error is not None:
+            self.failures.append(error)
+
+
+class SimClock:
+    """Implements `ottla.common.platform.clock.Clock` on virtual time."""
+
+    __slots__ = ("_loop", "monotonic", "skew_ms")
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self.monotonic = loop.time
+        self.skew_ms = 0
+        """Added to wall time; may change while the process runs."""
+
+    def time_ms(self) -> int:
+        """Milliseconds since the Unix epoch."""
+        return START_MS + int(self._loop.time() * 1000) + self.skew_ms
+
+
+class ProcessHandle(SimHandle):
+    """What a process is to run; can be cancelled as long as it did not run, also while the process is paused."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self, when: float, callback: Callable[..., Any], args: tuple[Any, ...], process: Process) -> None:
+        super().__init__(when, callback, args, None)
+        self._process = process
+
+    def run(self) -> bool:
+        """Run it as `process`, unless that is dead; later if it is paused."""
+        callback, args, process = self._callback, self._args, self._process
+        if callback is None:
+            return False
+        if process.paused is not None and process.alive:
+            process.paused.append((self.run, ()))
+            return True
+        self.cancel()
+        process.run(callback, *args)
+        return True
+
+
+class Process:
+    """One run of a simulated process: a Scheduler and a BlockingPool that end with it."""
+
+    __slots__ = ("_loop", "_rng", "alive", "on_death", "paused", "pool_delay_s")
+
+    def __init__(self, loop: SimLoop, rng: SimRng) -> None:
+        self._loop = loop
+        self._rng = rng
+        self.paused: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
+        """What has become due since it was paused, in that order."""
+        self.alive = True
+        self.on_death: Callable[[], None] = lambda: None
+        self.pool_delay_s = 0.0
+        """At most so much longer waits a piece of work for a thread."""
+
+    def kill(self) -> None:
+        """Nothing of it runs any more; idempotent."""
+        if self.alive:
+            self.alive = False
+            self.on_death()
+
+    def pause(self) -> None:
+        """As SIGSTOP: nothing of it runs, time goes on. Idempotent."""
+        if self.paused is None:
+            self.paused = []
+
+    def resume(self) -> None:
+        """As SIGCONT: what was due meanwhile runs now, in the order in which it was due."""
+        waiting, self.paused = self.paused, None
+        for callback, args in waiting or ():
+            self.call_soon(callback, *args)
+
+    def run(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Run `callback` as this process, if it lives; it may die in it. While it is paused, later."""
+        if not self.alive:
+            return
+        if self.paused is not None:
+            self.paused.append((callback, args))
+            return
+        try:
+            callback(*args)
+        except ProcessKilled:
+            self.kill()
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> ProcessHandle:
+        """See `Scheduler`."""
+        return self.call_later(0.0, callback, *args)
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> ProcessHandle:
+        """See `Scheduler`."""
+        handle = ProcessHandle(self._loop.time() + max(delay, 0.0), callback, args, self)
+        self._loop.schedule(handle)
+        return handle
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """See `BlockingPool`. Work takes effect at some moment before `done` hears of it; a death may come between."""
+        factor = POOL_SLOW_FACTOR if self._rng.chance(POOL_SLOW_CHANCE) else 1
+        start_s = self._rng.uniform(*POOL_START_S) * factor
+        if self.pool_delay_s:
+            start_s += self._rng.uniform(0, self.pool_delay_s)
+        self.call_later(start_s, self._work, work, done)
+
+    def _work(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        result: T | None = None
+        error: BaseException | None = None
+        try:
+            result = work()
+        except ProcessKilled:
+            raise
+        except BaseException as caught:  # the submitter decides what an error means
+            error = caught
+        self.call_later(self._rng.uniform(*POOL_RESULT_S), done, result, error)

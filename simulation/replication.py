@@ -1,0 +1,172 @@
+"""The workload of a replicated cluster: real nodes, clients, faults; then calm, where all must come right.
+
+A run is a function of its seed. The cluster is that of `simulation.cluster_simulation`; the topic has three replicas a
+partition and `min.insync.replicas` 2, and may be a compacted one, whose records have keys; producers want acks=all, a
+consumer reads for itself, and the members of a consumer group read and commit. While things go wrong the history of the
+clients is checked (`simulation.history`), what the group was promised (`simulation.checkers`), and that no epoch of a
+partition or of the quorum has two leaders.
+After the last fault every producer must get every partition acknowledged again within a bounded time, the group must
+read and commit all that was acknowledged, and all replicas must be in sync; then the contents are compared with the
+history, and the replicas with one another, byte for byte where they are not compacted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from simulation.checkers import Violation
+from simulation.cluster_group import ClusterGroup
+from simulation.cluster_simulation import PROGRESS_S, READ_ALL_S, ROLL_MS, SETUP_S, ClusterRunOutcome, ClusterSimulation
+from simulation.history import CompactedHistory, LogHistory, Losses
+from simulation.log_clients import Producer
+from simulation.log_consumers import Consumer, Reader
+
+TOPIC = "events"
+MIN_OPERATIONS = 2_000
+MIN_FAULTS = 20
+"""A seed counts as tried only above these."""
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What a run does not take from its seed."""
+
+    nodes: int | None = None
+    """Three or four by the seed when None."""
+    partitions: int = 20
+    producers: int = 2
+    consumers: int = 1
+    members: int = 2
+    """Of the group; none where more is lost than is promised, since committed offsets would be lost as well."""
+    compacted: bool = False
+    """The topic is; then there is no group, since its members expect each offset."""
+    protocol: str | None = None
+    """Of the group, one of PROTOCOLS; by the seed when None."""
+    faults_s: float = 600.0
+    """Virtual seconds in which things go wrong."""
+    damage: bool = False
+    """Change bits of files, too."""
+    beyond: bool = False
+    """Take unsynced data from more replicas than the promises cover; then losses are counted, not refused."""
+
+
+@dataclass
+class ClusterOutcome(ClusterRunOutcome):
+    """What came of a run."""
+
+    losses: Losses = field(default_factory=lambda: Losses(0, 0))
+    conflicts: int = 0
+
+    @property
+    def counts(self) -> bool:
+        """Whether enough happened for the run to say something."""
+        return self.operations >= MIN_OPERATIONS and self.faults >= MIN_FAULTS
+
+    @property
+    def too_little(self) -> str:
+        """See `ClusterRunOutcome`."""
+        return f"below {MIN_OPERATIONS:,} operations or {MIN_FAULTS} faults"
+
+    def told(self) -> str:
+        """See `RunOutcome`."""
+        lost = f", {self.losses.acknowledged} acknowledged and {self.losses.served} served records lost"
+        return super().told() + (lost if self.conflicts else "")
+
+
+class ReplicationSimulation(ClusterSimulation):
+    """One run."""
+
+    def __init__(
+        self, seed: int, options: ClusterOptions | None = None, cpu_time: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """`cpu_time` in seconds, only to report it."""
+        self.options = options = options or ClusterOptions()
+        super().__init__(seed, options.nodes, cpu_time, beyond=options.beyond, damage=options.damage)
+        history = CompactedHistory if options.compacted else LogHistory
+        self.history = history(self.trace, allow_loss=options.beyond)
+        self.world = self._log_world(TOPIC, options.partitions, self.history)
+        members = self._members = 0 if options.beyond or options.compacted else options.members
+        group_rng = self._rng.fork("group")
+        self.group = ClusterGroup(self.world, self.view, group_rng, self.trace, options.protocol, members)
+        self._make_nodes(self.group.settings())
+        self.description = (
+            f"{len(self.nodes)} nodes, {options.partitions} partitions, {self.group.description}, "
+            f"{self._at_once} faults at once within {self._most_between_s:.0f} s"
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._losses = Losses(0, 0)
+
+    def run(self) -> ClusterOutcome:
+        """To the end, or to the first violation."""
+        outcome = ClusterOutcome(self.seed, self.description)
+        self._run_into(outcome)
+        self._fill_in(outcome)
+        outcome.operations = self.world.operations
+        outcome.acknowledged = self.history.acknowledged_count
+        outcome.served = self.history.served_count
+        outcome.commits = self.group.commits
+        outcome.rebalances = self.group.rebalances
+        outcome.losses = self._losses
+        outcome.conflicts = self.history.forgiven.total()
+        return outcome
+
+    # -- the course of a run
+
+    def _faults_s(self) -> float:
+        return self.options.faults_s
+
+    def _set_up(self) -> None:
+        configs = {"cleanup.policy": "compact", "segment.ms": ROLL_MS} if self.options.compacted else {}
+        self._finish(self._create_topic(self.world, configs), SETUP_S, "the cluster is not ready")
+
+    def _begin_clients(self) -> None:
+        clients: list[Producer | Consumer] = [
+            Producer(self.world, f"p{number}", self._rng.fork(f"producer {number}"))
+            for number in range(self.options.producers)
+        ]
+        clients += [
+            Consumer(self.world, f"c{number}", self._rng.fork(f"consumer {number}"))
+            for number in range(self.options.consumers)
+        ]
+        self._tasks = [self._begin(client.run()) for client in clients]
+        self.group.start(self._follow)
+
+    def _calm(self) -> None:
+        self.group.calm()
+
+    def _recover(self) -> None:
+        self._wait_for_progress()
+        self.world.stopping = True
+        self._wait("a client is still waiting", PROGRESS_S, lambda: all(task.done() for task in self._tasks))
+        self._wait_for_replicas()
+        if self._members:
+            self._wait_for_group()
+        reader = Reader(self.world, self._rng.fork("reader"))
+        self._finish(reader.run(), READ_ALL_S, "the topic can't be read to its end")
+        self._losses = self.history.finish(reader.contents)
+
+    def _wait_for_progress(self) -> None:
+        """Every producer is acknowledged somewhere again, and together they are everywhere."""
+        calm_s = self.loop.time()
+        progress = self.world.progress
+        progress.clear()
+        wanted = set(range(self.options.partitions))
+
+        def progressed() -> bool:
+            return len(progress) == self.options.producers and set().union(*progress.values()) == wanted
+
+        if not self.loop.run_until(calm_s + PROGRESS_S, progressed):
+            reached = set().union(*progress.values()) if progress else set()
+            raise Violation(
+                f"{PROGRESS_S:.0f} s after the last fault nothing was acknowledged in partitions "
+                f"{sorted(wanted - reached)}; producers that go on: {sorted(progress)}"
+            )
+        self.trace.note("observer", f"all is well {self.loop.time() - calm_s:.1f} s after the last fault")
+
+    def _wait_for_group(self) -> None:
+        """The members read and commit everything."""
+        ends = self.history.acknowledged_ends()
+        if not self.loop.run_until(self.loop.time() + PROGRESS_S, lambda: not self.group.lacks(ends)):
+            raise Violation(f"{PROGRESS_S:.0f} s after the last record the group lacks {self.group.lacks(ends)}")

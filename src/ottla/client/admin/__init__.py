@@ -1,0 +1,1 @@
+"""Admin requests of the tools, by subject (ACLs, groups, quotas, users, ...), and `Cluster`, their facade."""

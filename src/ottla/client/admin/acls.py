@@ -1,0 +1,102 @@
+"""The requests about ACLs: one exchange each, on a connection that is given. See `client.admin.admin_calls`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.failure import raise_for
+from ottla.common.kafka.acl import Acl, AclOperation, PatternType, Permission, ResourceType
+from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ottla.protocol.registry import ApiKey
+
+
+class AclFilter(NamedTuple):
+    """Which ACLs are meant; what is not said does not matter."""
+
+    resource_type: int = ResourceType.ANY
+    resource_name: str | None = None
+    pattern_type: int = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: int = AclOperation.ANY
+    permission: int = Permission.ANY
+
+    def fields(self) -> dict[str, Any]:
+        """As both requests name them."""
+        return {
+            "resource_type_filter": self.resource_type,
+            "resource_name_filter": self.resource_name,
+            "pattern_type_filter": self.pattern_type,
+            "principal_filter": self.principal,
+            "host_filter": self.host,
+            "operation": self.operation,
+            "permission_type": self.permission,
+        }
+
+
+def describe_acls(connection: Connection, wanted: AclFilter) -> list[Acl]:
+    """DescribeAcls: what matches the filter, sorted."""
+    request = DescribeAclsRequest(**wanted.fields())
+    response: DescribeAclsResponse = connection.request(ApiKey.DESCRIBE_ACLS, request)
+    raise_for(response.error_code, "ACLs", response.error_message)
+    return sorted(
+        Acl(
+            resource.resource_type,
+            resource.resource_name,
+            resource.pattern_type,
+            acl.principal,
+            acl.host,
+            acl.operation,
+            acl.permission_type,
+        )
+        for resource in response.resources
+        for acl in resource.acls
+    )
+
+
+def create_acls(connection: Connection, acls: Sequence[Acl]) -> None:
+    """CreateAcls: add all of them; those that are there stay. Raises KafkaError for the first that is refused."""
+    request = CreateAclsRequest(
+        creations=[
+            AclCreation(
+                resource_type=acl.resource_type,
+                resource_name=acl.resource_name,
+                resource_pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for acl in acls
+        ]
+    )
+    response: CreateAclsResponse = connection.request(ApiKey.CREATE_ACLS, request)
+    for acl, result in zip(acls, response.results, strict=True):
+        raise_for(result.error_code, f"ACL for {acl.principal} on {acl.resource_name!r}", result.error_message)
+
+
+def delete_acls(connection: Connection, filters: Sequence[AclFilter]) -> list[Acl]:
+    """DeleteAcls: remove what matches any of the filters; each that was removed, once and sorted."""
+    request = DeleteAclsRequest(filters=[DeleteAclsFilter(**wanted.fields()) for wanted in filters])
+    response: DeleteAclsResponse = connection.request(ApiKey.DELETE_ACLS, request)
+    removed: set[Acl] = set()
+    for result in response.filter_results:
+        raise_for(result.error_code, "ACLs", result.error_message)
+        for each in result.matching_acls:
+            raise_for(each.error_code, f"ACL for {each.principal}", each.error_message)
+            removed.add(
+                Acl(
+                    each.resource_type,
+                    each.resource_name,
+                    each.pattern_type,
+                    each.principal,
+                    each.host,
+                    each.operation,
+                    each.permission_type,
+                )
+            )
+    return sorted(removed)

@@ -1,0 +1,109 @@
+"""The requests about delegation tokens (KIP-48): one exchange each, on a given connection.
+
+As `client.admin.admin_calls`: nothing is retried. Whoever has a token's HMAC can come in by it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.failure import raise_for
+from ottla.common.kafka.acl import parted, principal_of
+from ottla.protocol.messages.create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from ottla.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from ottla.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from ottla.protocol.registry import ApiKey
+
+LEFT_TO_BROKER = -1
+"""A time that the broker's settings decide."""
+NOW = -1
+
+
+class Token(NamedTuple):
+    """A token. Principals as "User:name", times in milliseconds since the Unix epoch, the HMAC in base64."""
+
+    token_id: str
+    hmac: str
+    owner: str
+    requester: str
+    renewers: list[str]
+    issue_ms: int
+    expiry_ms: int
+    max_ms: int
+
+
+def create_token(connection: Connection, owner: str | None, renewers: Sequence[str], max_lifetime_ms: int) -> Token:
+    """CreateDelegationToken: for `owner`, or for who asks."""
+    kind, name = (None, None) if owner is None else parted(owner)
+    request = CreateDelegationTokenRequest(
+        owner_principal_type=kind,
+        owner_principal_name=name,
+        renewers=[CreatableRenewers(principal_type=kind, principal_name=name) for kind, name in map(parted, renewers)],
+        max_lifetime_ms=max_lifetime_ms,
+    )
+    made: CreateDelegationTokenResponse = connection.request(ApiKey.CREATE_DELEGATION_TOKEN, request)
+    raise_for(made.error_code, "the new token", None)
+    return Token(
+        made.token_id,
+        b64encode(made.hmac).decode(),
+        principal_of(made.principal_type, made.principal_name),
+        principal_of(made.token_requester_principal_type, made.token_requester_principal_name),
+        list(renewers),
+        made.issue_timestamp_ms,
+        made.expiry_timestamp_ms,
+        made.max_timestamp_ms,
+    )
+
+
+def renew_token(connection: Connection, token: Token, period_ms: int) -> int:
+    """RenewDelegationToken: when the token ends now, `period_ms` from now at most."""
+    request = RenewDelegationTokenRequest(hmac=b64decode(token.hmac), renew_period_ms=period_ms)
+    renewed: RenewDelegationTokenResponse = connection.request(ApiKey.RENEW_DELEGATION_TOKEN, request)
+    raise_for(renewed.error_code, f"token {token.token_id}", None)
+    return renewed.expiry_timestamp_ms
+
+
+def expire_token(connection: Connection, token: Token, period_ms: int) -> int:
+    """ExpireDelegationToken: when the token ends, `period_ms` from now, or `NOW`."""
+    request = ExpireDelegationTokenRequest(hmac=b64decode(token.hmac), expiry_time_period_ms=period_ms)
+    expired: ExpireDelegationTokenResponse = connection.request(ApiKey.EXPIRE_DELEGATION_TOKEN, request)
+    raise_for(expired.error_code, f"token {token.token_id}", None)
+    return expired.expiry_timestamp_ms
+
+
+def describe_tokens(connection: Connection, owners: Sequence[str] | None) -> list[Token]:
+    """DescribeDelegationToken: those of `owners`, or of everybody, that who asks may see; the oldest first."""
+    named = None
+    if owners is not None:
+        named = [
+            DescribeDelegationTokenOwner(principal_type=kind, principal_name=name) for kind, name in map(parted, owners)
+        ]
+    request = DescribeDelegationTokenRequest(owners=named)
+    found: DescribeDelegationTokenResponse = connection.request(ApiKey.DESCRIBE_DELEGATION_TOKEN, request)
+    raise_for(found.error_code, "tokens", None)
+    tokens = [
+        Token(
+            each.token_id,
+            b64encode(each.hmac).decode(),
+            principal_of(each.principal_type, each.principal_name),
+            principal_of(each.token_requester_principal_type, each.token_requester_principal_name),
+            [principal_of(renewer.principal_type, renewer.principal_name) for renewer in each.renewers],
+            each.issue_timestamp,
+            each.expiry_timestamp,
+            each.max_timestamp,
+        )
+        for each in found.tokens
+    ]
+    return sorted(tokens, key=lambda token: (token.issue_ms, token.token_id))

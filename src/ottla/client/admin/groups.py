@@ -1,0 +1,301 @@
+"""The requests about groups: one exchange each, on a connection that is given.
+
+All but `list_groups` belong to the coordinator of the group. They retry nothing and raise KafkaError. Offsets travel
+with topic names: the versions that use topic ids only (OffsetCommit and OffsetFetch from 10 on) are not needed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.failure import raise_for, response_error
+from ottla.client.wire.model import (
+    BrokerInfo,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    Position,
+)
+from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.kafka.topic_partition import by_topic
+from ottla.protocol.codec import read_message
+from ottla.protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from ottla.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+from ottla.protocol.registry import ApiKey
+
+TELLING_OF_MISSING_GROUPS = 5
+"""The last version of DescribeGroups in which a group that is not there is no error."""
+NAMED_TOPICS_VERSION = 9
+"""The last version of OffsetCommit and OffsetFetch that names topics."""
+CONSUMER_PROTOCOL_TYPE = "consumer"
+ASSIGNMENT_HEADER_BYTES = 2
+MAX_ASSIGNMENT_VERSION = 3
+DEAD = "Dead"
+MEMBER_TYPES = {0: "classic", 1: "consumer"}
+
+
+def group_not_found(group_id: str) -> KafkaError:
+    """The error of a group that nobody knows."""
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
+
+
+def list_groups(connection: Connection, states: Sequence[str], types: Sequence[str]) -> list[GroupListing]:
+    """The groups that this broker coordinates. Raises KafkaError UNSUPPORTED_VERSION for a filter it doesn't know."""
+    request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+    response: ListGroupsResponse = connection.request(ApiKey.LIST_GROUPS, request)
+    raise_for(response.error_code, f"groups of {connection.address}")
+    return [
+        GroupListing(group.group_id, group.protocol_type, group.group_state or None, group.group_type or None)
+        for group in response.groups
+    ]
+
+
+def describe_group(connection: Connection, group_id: str, coordinator: BrokerInfo) -> GroupDescription:
+    """State and members, whichever protocol the group uses. Raises KafkaError GROUP_ID_NOT_FOUND."""
+    try:
+        return _describe_consumer_group(connection, group_id, coordinator)
+    except KafkaError as error:
+        # A classic group is none of this API's (KIP-848); an older broker does not have it.
+        if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            raise
+    return _describe_classic_group(connection, group_id, coordinator)
+
+
+def _describe_consumer_group(connection: Connection, group_id: str, coordinator: BrokerInfo) -> GroupDescription:
+    request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+    response: ConsumerGroupDescribeResponse = connection.request(ApiKey.CONSUMER_GROUP_DESCRIBE, request)
+    for group in response.groups:
+        raise_for(group.error_code, f"group {group_id!r}", group.error_message)
+        members = tuple(
+            GroupMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                host=_host(member.client_host),
+                protocol=MEMBER_TYPES.get(member.member_type, CONSUMER_PROTOCOL_TYPE),
+                member_epoch=member.member_epoch,
+                assignment=_assignment(member.assignment),
+                target_assignment=_assignment(member.target_assignment),
+            )
+            for member in group.members
+        )
+        return GroupDescription(
+            group_id=group_id,
+            group_type="consumer",
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            state=group.group_state,
+            assignor=group.assignor_name or None,
+            group_epoch=group.group_epoch,
+            assignment_epoch=group.assignment_epoch,
+            coordinator=coordinator,
+            members=members,
+        )
+    raise group_not_found(group_id)
+
+
+def authorized_operations(connection: Connection, group_id: str) -> frozenset[int]:
+    """What this user may do with a group that need not be there (KIP-430); none where the broker tells nobody.
+
+    Raises KafkaError GROUP_AUTHORIZATION_FAILED.
+    """
+    request = DescribeGroupsRequest(groups=[group_id], include_authorized_operations=True)
+    response: DescribeGroupsResponse = connection.request(
+        ApiKey.DESCRIBE_GROUPS, request, max_version=TELLING_OF_MISSING_GROUPS
+    )
+    (group,) = response.groups
+    raise_for(group.error_code, f"group {group_id!r}")
+    bits = max(group.authorized_operations, 0)
+    return frozenset(number for number in range(bits.bit_length()) if bits >> number & 1)
+
+
+def _assignment(assignment: Assignment) -> dict[str, tuple[int, ...]]:
+    return {
+        topic.topic_name: tuple(sorted(topic.partitions))
+        for topic in sorted(assignment.topic_partitions, key=lambda topic: topic.topic_name)
+    }
+
+
+def _describe_classic_group(connection: Connection, group_id: str, coordinator: BrokerInfo) -> GroupDescription:
+    response: DescribeGroupsResponse = connection.request(
+        ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=[group_id])
+    )
+    for group in response.groups:
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (not group.error_code and group.group_state == DEAD):
+            raise group_not_found(group_id)
+        raise_for(group.error_code, f"group {group_id!r}", group.error_message)
+        of_consumers = group.protocol_type == CONSUMER_PROTOCOL_TYPE
+        members = tuple(
+            GroupMember(
+                member_id=member.member_id,
+                instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                host=_host(member.client_host),
+                protocol="classic",
+                member_epoch=None,
+                assignment=decode_assignment(member.member_assignment) if of_consumers else {},
+                target_assignment=None,
+            )
+            for member in group.members
+        )
+        return GroupDescription(
+            group_id=group_id,
+            group_type="classic",
+            protocol_type=group.protocol_type,
+            state=group.group_state,
+            assignor=group.protocol_data or None,
+            group_epoch=None,
+            assignment_epoch=None,
+            coordinator=coordinator,
+            members=members,
+        )
+    raise group_not_found(group_id)
+
+
+def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
+    """What the leader of a classic group of consumers gave a member; empty when it can't be read.
+
+    The bytes are the clients' own, and a foreign client may write what it likes.
+    """
+    if len(data) < ASSIGNMENT_HEADER_BYTES:
+        return {}
+    version = int.from_bytes(data[:ASSIGNMENT_HEADER_BYTES], "big", signed=True)
+    if version < 0:
+        return {}
+    try:
+        assignment, _ = read_message(
+            ConsumerProtocolAssignment,
+            min(version, MAX_ASSIGNMENT_VERSION),
+            data,
+            ASSIGNMENT_HEADER_BYTES,
+            len(data),
+        )
+    except ProtocolError:
+        return {}
+    return {
+        topic.topic: tuple(sorted(topic.partitions))
+        for topic in sorted(assignment.assigned_partitions, key=lambda topic: topic.topic)
+    }
+
+
+def fetch_offsets(connection: Connection, group_id: str, *, stable: bool) -> dict[Position, CommittedOffset]:
+    """Every committed offset of the group; empty when there is none, or no such group.
+
+    `stable`: KafkaError UNSTABLE_OFFSET_COMMIT where a transaction is about to change one (KIP-447).
+    """
+    if connection.version_for(ApiKey.OFFSET_FETCH) >= 8:
+        groups = [OffsetFetchRequestGroup(group_id=group_id, topics=None)]
+        request = OffsetFetchRequest(groups=groups, require_stable=stable)
+    else:
+        request = OffsetFetchRequest(group_id=group_id, topics=None, require_stable=stable)
+    response: OffsetFetchResponse = connection.request(ApiKey.OFFSET_FETCH, request, max_version=NAMED_TOPICS_VERSION)
+    found: Any = response
+    if response.groups:
+        found = response.groups[0]
+    raise_for(found.error_code, f"offsets of group {group_id!r}")
+    offsets: dict[Position, CommittedOffset] = {}
+    for topic in found.topics:
+        for partition in topic.partitions:
+            raise_for(partition.error_code, f"offset of group {group_id!r} in {topic.name}-{partition.partition_index}")
+            if partition.committed_offset >= 0:
+                offsets[topic.name, partition.partition_index] = CommittedOffset(
+                    partition.committed_offset, partition.committed_leader_epoch, partition.metadata or ""
+                )
+    return dict(sorted(offsets.items()))
+
+
+def commit_offsets(connection: Connection, group_id: str, offsets: Mapping[Position, int]) -> None:
+    """Set offsets as nobody of the group: the broker refuses while it has members. Raises the first failure."""
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=partition, committed_offset=offsets[topic, partition], committed_metadata=""
+                    )
+                    for partition in partitions
+                ],
+            )
+            for topic, partitions in by_topic(offsets).items()
+        ],
+    )
+    response: OffsetCommitResponse = connection.request(ApiKey.OFFSET_COMMIT, request, max_version=NAMED_TOPICS_VERSION)
+    for topic in response.topics:
+        for partition in topic.partitions:
+            _raise_for_position(partition.error_code, group_id, topic.name, partition.partition_index)
+
+
+def delete_offsets(connection: Connection, group_id: str, positions: Iterable[Position]) -> None:
+    """Forget committed offsets. Raises the first failure, GROUP_SUBSCRIBED_TO_TOPIC among others."""
+    request = OffsetDeleteRequest(
+        group_id=group_id,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=[OffsetDeleteRequestPartition(partition_index=partition) for partition in partitions],
+            )
+            for topic, partitions in by_topic(positions).items()
+        ],
+    )
+    response: OffsetDeleteResponse = connection.request(ApiKey.OFFSET_DELETE, request)
+    if response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise group_not_found(group_id)
+    raise_for(response.error_code, f"group {group_id!r}")
+    for topic in response.topics:
+        for partition in topic.partitions:
+            _raise_for_position(partition.error_code, group_id, topic.name, partition.partition_index)
+
+
+def delete_group(connection: Connection, group_id: str) -> None:
+    """Delete an empty group with its offsets. Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+    response: DeleteGroupsResponse = connection.request(
+        ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=[group_id])
+    )
+    for result in response.results:
+        if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            raise group_not_found(group_id)
+        if result.error_code == ErrorCode.NON_EMPTY_GROUP:
+            raise response_error(result.error_code, f"group {group_id!r}", "it still has members")
+        raise_for(result.error_code, f"group {group_id!r}")
+
+
+def _raise_for_position(code: int, group_id: str, topic: str, partition: int) -> None:
+    subject = f"offset of group {group_id!r} in {topic}-{partition}"
+    if code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
+        raise response_error(code, subject, "a member is subscribed to the topic")
+    if code == ErrorCode.UNKNOWN_MEMBER_ID:
+        raise response_error(code, subject, "the group has members; stop them first")
+    raise_for(code, subject)
+
+
+def _host(client_host: str) -> str:
+    """Brokers in Java write an address with a slash before it."""
+    return client_host.removeprefix("/")

@@ -1,0 +1,48 @@
+"""The requests about limits of clients: one exchange each, on a given connection (KIP-546). As
+`client.admin.admin_calls`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.failure import raise_for
+from ottla.client.wire.model import ClientQuota
+from ottla.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlteredEntity,
+    AlterQuotaOperation,
+    AlterQuotasEntry,
+)
+from ottla.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from ottla.protocol.registry import ApiKey
+
+Entity = Sequence[tuple[str, str | None]]
+"""Kinds ("user", "client-id", "ip") and names; a name of None is the default of its kind."""
+
+
+def describe_client_quotas(connection: Connection) -> list[ClientQuota]:
+    """DescribeClientQuotas without a filter: whatever is limited, in the order of kinds and names."""
+    response: DescribeClientQuotasResponse = connection.request(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest()
+    )
+    raise_for(response.error_code, "the quotas", response.error_message)
+    found = [
+        ClientQuota(
+            {part.entity_type: part.entity_name for part in entry.entity},
+            {value.key: value.value for value in entry.values},
+        )
+        for entry in response.entries or ()
+    ]
+    return sorted(found, key=lambda quota: sorted((kind, name or "") for kind, name in quota.entity.items()))
+
+
+def alter_client_quotas(connection: Connection, entity: Entity, changes: Mapping[str, float | None]) -> None:
+    """AlterClientQuotas of one entity: set limits, and remove those whose value is None; all or none."""
+    ops = [AlterQuotaOperation(key=key, value=value or 0.0, remove=value is None) for key, value in changes.items()]
+    named = [AlteredEntity(entity_type=kind, entity_name=name) for kind, name in entity]
+    request = AlterClientQuotasRequest(entries=[AlterQuotasEntry(entity=named, ops=ops)])
+    response: AlterClientQuotasResponse = connection.request(ApiKey.ALTER_CLIENT_QUOTAS, request)
+    for entry in response.entries:
+        raise_for(entry.error_code, "the quotas", entry.error_message)

@@ -1,0 +1,116 @@
+"""Plans of where replicas should be: pure functions of what the cluster looks like.
+
+A plan names, for each partition that changes, all its replicas, the preferred leader first. Replicas that can stay do,
+since every other one is copied in full. New ones go where the fewest are, on a rack that the partition is not on yet
+where there is one.
+
+Left out: carrying a plan out (`client.admin.cluster_admin`), moving leaderships without replicas (an election does
+that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ottla.client.wire.failure import TopicNotFound
+from ottla.client.wire.model import BrokerInfo, PartitionInfo, Position, TopicInfo
+from ottla.common.errors import ErrorCode, KafkaError
+
+Plan = dict[Position, tuple[int, ...]]
+
+
+class _Load:
+    """How many replicas each broker has, counting those that a plan has given away so far."""
+
+    def __init__(self, brokers: Iterable[BrokerInfo], topics: Iterable[TopicInfo]) -> None:
+        self._racks = {broker.node_id: broker.rack for broker in brokers}
+        self._counts = dict.fromkeys(self._racks, 0)
+        for topic in topics:
+            for partition in topic.partitions:
+                self.add(partition.replicas)
+
+    def add(self, replicas: Iterable[int]) -> None:
+        for broker_id in replicas:
+            if broker_id in self._counts:
+                self._counts[broker_id] += 1
+
+    def best(self, taken: Sequence[int], excluded: int | None) -> int | None:
+        """The broker for one more replica of a partition that is on `taken`; None when there is none left."""
+        racks = {self._racks.get(broker_id) for broker_id in taken if broker_id != excluded}
+        candidates = [broker_id for broker_id in self._counts if broker_id not in taken and broker_id != excluded]
+        if not candidates:
+            return None
+        return min(candidates, key=lambda each: (self._racks[each] in racks, self._counts[each], each))
+
+
+def evacuation(brokers: Sequence[BrokerInfo], topics: Mapping[str, TopicInfo], broker_id: int) -> Plan:
+    """Every replica of `broker_id` on another broker, in the same place of its partition's list.
+
+    Raises KafkaError INVALID_REPLICA_ASSIGNMENT when a partition would lose a replica since no other broker is left.
+    """
+    load = _Load(brokers, topics.values())
+    plan: Plan = {}
+    for name, partition in _partitions(topics):
+        if broker_id in partition.replicas:
+            target = load.best(partition.replicas, broker_id)
+            if target is None:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"no other live broker can take the replica of {name}-{partition.index} on broker {broker_id}: "
+                    "start another broker, or lower the replication factor first",
+                )
+            plan[name, partition.index] = tuple(
+                target if replica == broker_id else replica for replica in partition.replicas
+            )
+            load.add([target])
+    return plan
+
+
+def with_replication_factor(
+    brokers: Sequence[BrokerInfo], topics: Mapping[str, TopicInfo], chosen: Iterable[str], factor: int
+) -> Plan:
+    """The partitions of the chosen topics with `factor` replicas each; the first ones of the list stay.
+
+    Raises TopicNotFound, KafkaError INVALID_REPLICATION_FACTOR when there are fewer live brokers.
+    """
+    if factor > len(brokers):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"a replication factor of {factor} needs as many live brokers, and there are {len(brokers)}",
+        )
+    load = _Load(brokers, topics.values())
+    plan: Plan = {}
+    for name in chosen:
+        if name not in topics:
+            raise TopicNotFound(name, known=topics)
+        for _, partition in _partitions({name: topics[name]}):
+            replicas = list(partition.replicas[:factor])
+            while len(replicas) < factor:
+                target = load.best(replicas, None)
+                if target is None:
+                    break
+                replicas.append(target)
+                load.add([target])
+            if tuple(replicas) != partition.replicas:
+                plan[name, partition.index] = tuple(replicas)
+    return plan
+
+
+def _partitions(topics: Mapping[str, TopicInfo]) -> Iterable[tuple[str, PartitionInfo]]:
+    for name in sorted(topics):
+        for partition in topics[name].partitions:
+            yield name, partition
+
+
+def throttled_replicas(plan: Plan, topics: Mapping[str, TopicInfo]) -> dict[str, tuple[str, str]]:
+    """For each topic the values of `leader.` and `follower.replication.throttled.replicas` while the plan runs.
+
+    Throttled is reading at the replicas of now and writing at those that come, as `partition:broker` items (KIP-73).
+    """
+    items: dict[str, tuple[list[str], list[str]]] = {}
+    for (name, index), replicas in plan.items():
+        present = topics[name].partitions[index].replicas
+        sources, targets = items.setdefault(name, ([], []))
+        sources += [f"{index}:{broker_id}" for broker_id in present]
+        targets += [f"{index}:{broker_id}" for broker_id in replicas if broker_id not in present]
+    return {name: (",".join(sources), ",".join(targets)) for name, (sources, targets) in items.items() if targets}

@@ -1,0 +1,85 @@
+"""The requests about users with passwords for SCRAM (KIP-554): one exchange each, on a given connection.
+
+As `client.admin.admin_calls`: nothing is retried. Passwords are salted here, so that the cluster never sees them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.failure import raise_for
+from ottla.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from ottla.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from ottla.protocol.registry import ApiKey
+from ottla.security.sasl.credentials import (
+    BY_NAME,
+    BY_NUMBER,
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SALT_BYTES,
+    salted_password,
+)
+
+MECHANISMS = tuple(BY_NAME)
+ITERATIONS = (MIN_ITERATIONS, MAX_ITERATIONS)
+
+
+class ScramUser(NamedTuple):
+    """One credential of a user; a user has up to one for each mechanism."""
+
+    name: str
+    mechanism: str
+    iterations: int
+
+
+def describe_users(connection: Connection) -> list[ScramUser]:
+    """DescribeUserScramCredentials: all of them, by name."""
+    response: DescribeUserScramCredentialsResponse = connection.request(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, DescribeUserScramCredentialsRequest(users=None)
+    )
+    raise_for(response.error_code, "users", response.error_message)
+    return sorted(
+        ScramUser(result.user, _mechanism_name(info.mechanism), info.iterations)
+        for result in response.results
+        for info in result.credential_infos
+    )
+
+
+def put_user(connection: Connection, name: str, mechanism: str, password: str, iterations: int) -> None:
+    """AlterUserScramCredentials: give a user this password for one mechanism."""
+    salt = os.urandom(SALT_BYTES)
+    upsertion = ScramCredentialUpsertion(
+        name=name,
+        mechanism=BY_NAME[mechanism].number,
+        iterations=iterations,
+        salt=salt,
+        salted_password=salted_password(BY_NAME[mechanism], password, salt, iterations),
+    )
+    _alter(connection, name, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+
+
+def remove_user(connection: Connection, name: str, mechanism: str) -> None:
+    """AlterUserScramCredentials: take the password for one mechanism away."""
+    deletion = ScramCredentialDeletion(name=name, mechanism=BY_NAME[mechanism].number)
+    _alter(connection, name, AlterUserScramCredentialsRequest(deletions=[deletion]))
+
+
+def _alter(connection: Connection, name: str, request: AlterUserScramCredentialsRequest) -> None:
+    response: AlterUserScramCredentialsResponse = connection.request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request)
+    for result in response.results:
+        raise_for(result.error_code, f"user {name!r}", result.error_message)
+
+
+def _mechanism_name(number: int) -> str:
+    mechanism = BY_NUMBER.get(number)
+    return f"mechanism {number}" if mechanism is None else mechanism.mechanism_name

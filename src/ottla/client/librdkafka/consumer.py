@@ -1,0 +1,231 @@
+"""A consumer that reads partitions by assignment, as far as the command line needs one.
+
+Invariants: no group takes part, no coordinator is asked (which would create `__consumer_offsets`), nothing is
+committed; a partition starts where it is told and never jumps: an offset out of range is an error, and so is a topic
+that was deleted and created again, whose offsets are others. With `ends`, records
+at and beyond a partition's end are not returned and the iteration stops once every partition got there, also when its
+last records are markers or were compacted away. A cluster that does not answer is asked until it does.
+
+Left out: groups (`ottla.client.librdkafka.group_consumer`), deserializers, the face for programs (`ottla.api`). Not
+thread-safe.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic
+
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.connection import BrokerUnreachable
+from ottla.client.wire.failure import TopicNotFound, TopicReplaced
+from ottla.client.wire.model import FetchResult, Position
+from ottla.client.wire.outage import OutageReporter, Tell
+from ottla.client.wire.security import PLAINTEXT, ClientSecurity
+from ottla.client.wire.time_limit import require_seconds
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError
+from ottla.common.kafka.ids import Uuid
+from ottla.record.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchView
+from ottla.record.legacy.stored import iter_any_batches
+from ottla.record.transactions import TransactionFilter
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # at run time one without a default does
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K, V = TypeVar("K"), TypeVar("V")
+
+FETCH_WAIT_MS = 500
+FETCH_BYTES = 4 * 1024 * 1024
+REQUEST_TIMEOUT_S = 10.0
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}
+"""By librdkafka's numbers; 0 is 'not available'."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedRecord(Generic[K, V]):
+    """One record; `timestamp_ms` is None where the topic's format has none. Key and value may be decoded."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    timestamp_type: str | None
+    key: K | None
+    value: V | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class RecordConsumer:
+    """Reads assigned partitions of one cluster; a context manager."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        starts: Mapping[Position, int],
+        *,
+        ends: Mapping[Position, int] | None = None,
+        client_id: str = "ottla",
+        isolation: str = "read_committed",
+        tell: Tell | None = None,
+        security: ClientSecurity = PLAINTEXT,
+    ) -> None:
+        """`tell` gets a sentence when the cluster is gone and when it is back. Raises OperatorError for an address."""
+        self._cluster = Cluster(bootstrap_servers, client_id=client_id, timeout_s=REQUEST_TIMEOUT_S, security=security)
+        self._ends = ends
+        self._isolation = isolation
+        self._outage = OutageReporter(tell)
+        self._pause_s = FIRST_PAUSE_S
+        self._topic_ids: dict[str, Uuid] = {}
+        """As they were at the first fetch."""
+        self._positions = {key: start for key, start in starts.items() if ends is None or start < ends[key]}
+
+    def __enter__(self) -> RecordConsumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cluster.close()
+
+    @property
+    def is_done(self) -> bool:
+        """Every partition is at its end."""
+        return not self._positions
+
+    def batches(
+        self, *, max_records: int | None = None, idle_timeout_s: float | None = None
+    ) -> Iterator[list[ConsumedRecord]]:
+        """Records as they come, in lists; ends after `max_records`, at the `ends`, or when nothing came for that long.
+
+        Raises KafkaError for what a partition reports, CORRUPT_MESSAGE for what can't be read, TopicNotFound.
+        """
+        require_seconds(idle_timeout_s)
+        remaining = max_records
+        last_arrival = time.monotonic()
+        while self._positions:
+            limit_s = None if idle_timeout_s is None else last_arrival + idle_timeout_s - time.monotonic()
+            for key, result in self._fetch(limit_s).items():
+                for records in self._records(key, result):
+                    if remaining is not None:
+                        records = records[:remaining]
+                        remaining -= len(records)
+                    if records:
+                        yield records
+                        last_arrival = time.monotonic()
+                    if remaining == 0:
+                        return
+            if idle_timeout_s is not None and time.monotonic() - last_arrival >= idle_timeout_s:
+                return
+
+    def _fetch(self, limit_s: float | None) -> dict[Position, FetchResult]:
+        """One round over all partitions; empty, after a pause, when the cluster gives no answer. Takes turns."""
+        wait_ms = FETCH_WAIT_MS if limit_s is None else max(0, min(FETCH_WAIT_MS, int(limit_s * 1000)))
+        try:
+            for topic in sorted({topic for topic, _ in self._positions} - self._topic_ids.keys()):
+                self._topic_ids[topic] = self._cluster.topic(topic).topic_id
+            answers = self._cluster.fetch_several(
+                self._positions,
+                max_bytes=FETCH_BYTES,
+                max_wait_ms=wait_ms,
+                isolation=self._isolation,
+                topic_ids=self._topic_ids,
+            )
+        except TopicNotFound:
+            raise
+        except (BrokerUnreachable, KafkaError) as error:
+            self._rest(error)
+            return {}
+        results: dict[Position, FetchResult] = {}
+        failure: KafkaError | None = None
+        for key, answer in answers.items():
+            if isinstance(answer, KafkaError):
+                failure = answer
+                self._require_retriable(answer)
+                continue
+            results[key] = answer
+            if answer.records:  # the next round begins with those that had nothing
+                self._positions[key] = self._positions.pop(key)
+        if failure is None:
+            self._outage.ended()
+            self._pause_s = FIRST_PAUSE_S
+        else:
+            self._rest(failure)
+        return results
+
+    def _rest(self, error: BrokerUnreachable | KafkaError) -> None:
+        if isinstance(error, KafkaError):
+            self._require_retriable(error)
+        self._outage.failed(str(error))
+        time.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    @staticmethod
+    def _require_retriable(error: KafkaError) -> None:
+        """A partition that is gone for good is told as one; while metadata spreads it may be missing for a moment."""
+        if isinstance(error, (TopicNotFound, TopicReplaced)) or error.code not in RETRIABLE_ERRORS:
+            raise error
+
+    def _records(self, key: Position, result: FetchResult) -> Iterator[list[ConsumedRecord]]:
+        """The records of a fetch from the position on and before the end, batch by batch; moves the position."""
+        end = None if self._ends is None else self._ends[key]
+        position = start = self._positions[key]
+        for position, records in read_batches(key, result, start, end):
+            if records:
+                self._positions[key] = position
+                yield records
+        self._positions[key] = position
+        if end is not None and position >= end:
+            del self._positions[key]
+
+
+def read_batches(
+    key: Position, result: FetchResult, position: int, end: int | None = None
+) -> Iterator[tuple[int, list[ConsumedRecord]]]:
+    """For each batch of a fetch where to go on, and what is to be seen of it from `position` on and before `end`.
+
+    Raises KafkaError for a batch that can't be read, CORRUPT_MESSAGE for a wrong checksum.
+    """
+    transactions = TransactionFilter(result.aborted)
+    try:
+        for batch in iter_any_batches(result.records):
+            if end is not None and batch.base_offset >= end:
+                yield end, []
+                return
+            if not batch.crc_matches():
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum does not match")
+            records: list[ConsumedRecord] = []
+            if transactions.passes(batch) and batch.next_offset > position:
+                records = _consumed(key, batch, position, end)
+            position = max(position, batch.next_offset)
+            yield position, records
+    except KafkaError as error:
+        where = f"the batch of {key[0]}-{key[1]} at offset {position} or behind it"
+        raise KafkaError(error.code, f"{where} can't be read: {error.message}") from error
+
+
+def _consumed(key: Position, batch: BatchView, start: int, end: int | None) -> list[ConsumedRecord]:
+    topic, partition = key
+    kind = TIMESTAMP_TYPES[2 if batch.timestamp_type == LOG_APPEND_TIME else 1]
+    return [
+        ConsumedRecord(
+            topic,
+            partition,
+            record.offset,
+            None if record.timestamp == NO_TIMESTAMP else record.timestamp,
+            None if record.timestamp == NO_TIMESTAMP else kind,
+            record.key,
+            record.value,
+            record.headers,
+        )
+        for record in batch.records()
+        if record.offset >= start and (end is None or record.offset < end)
+    ]

@@ -1,0 +1,223 @@
+"""A thin consumer on confluent-kafka that reads topics as a member of a group, as far as the command line needs one.
+
+Invariants: an offset is committed only after the caller came back for more, so what a caller did not finish with is
+read again by whoever comes next (at least once); commits leave every COMMIT_INTERVAL_S, before partitions are given up
+and at the end. With `ends`, the iteration stops once this member has got to the end of every partition it owns; records
+at and beyond an end are neither returned nor committed.
+
+Left out: commits as part of a transaction, manual commits, the face for programs (`ottla.api`). Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from ottla.client.librdkafka.consumer import TIMESTAMP_TYPES, ConsumedRecord
+from ottla.client.librdkafka.rdkafka import (
+    RECONNECT_BACKOFF_MAX_MS,
+    LibraryOutage,
+    headers_of,
+    kafka_error,
+    leave_group,
+    require_group_id,
+    require_text,
+)
+from ottla.client.wire.connection import library_servers
+from ottla.client.wire.model import Position
+from ottla.client.wire.outage import Tell
+from ottla.client.wire.time_limit import require_seconds
+from ottla.common.errors import ErrorCode, KafkaError
+
+BATCH_RECORDS = 500
+BATCH_WAIT_S = 0.1
+FULL_QUEUE_BACKOFF_MS = 10
+"""The library's own second of rest, whenever its queue is full, more than halves the speed of a long read."""
+COMMIT_INTERVAL_S = 1.0
+LEAVE_LIMIT_S = 30.0
+"""Apache Kafka's default for the closing of a consumer."""
+INTERRUPTED_LEAVE_S = 5.0
+
+
+class GroupConsumer:
+    """One member of a group that reads some topics; a context manager that leaves the group.
+
+    A partition without a committed offset starts at its beginning or its end, as `from_beginning` says. `properties`
+    are librdkafka's (`group.protocol=consumer` among them), and win over the defaults.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        topics: Sequence[str],
+        *,
+        from_beginning: bool = False,
+        ends: Mapping[Position, int] | None = None,
+        client_id: str = "ottla",
+        isolation: str = "read_committed",
+        properties: Mapping[str, str] | None = None,
+        tell: Tell | None = None,
+    ) -> None:
+        """`tell` gets a sentence when the cluster is gone and when it is back.
+
+        Raises KafkaError INVALID_CONFIG for a property that librdkafka refuses, INVALID_GROUP_ID for an empty id.
+        """
+        import confluent_kafka
+
+        self._library = confluent_kafka
+        settings: dict[str, Any] = {
+            "bootstrap.servers": library_servers(bootstrap_servers),
+            "client.id": client_id,
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest" if from_beginning else "latest",
+            "isolation.level": isolation,
+            "fetch.queue.backoff.ms": FULL_QUEUE_BACKOFF_MS,
+            "reconnect.backoff.max.ms": RECONNECT_BACKOFF_MAX_MS,
+            "log_level": 0,
+            **(properties or {}),
+        }
+        require_group_id(settings["group.id"])
+        require_text([*settings.values(), *topics])
+        self._instance_id = settings.get("group.instance.id")
+        self._outage = LibraryOutage(tell)
+        self._ends = dict(ends) if ends is not None else None
+        self._owned: set[Position] = set()
+        self._finished: set[Position] = set()
+        self._uncommitted: dict[Position, int] = {}
+        self._committed_at = time.monotonic()
+        try:
+            self._consumer = confluent_kafka.Consumer({**settings, "error_cb": self._outage.on_error})
+        except confluent_kafka.KafkaException as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, error.args[0].str()) from error
+        self._consumer.subscribe(
+            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def __enter__(self) -> GroupConsumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit and leave the group. From a cluster that does not answer in time the member just goes: its session
+        ends, and what was not committed is read again."""
+        leaving = threading.Thread(target=self._leave, name="leaving-the-group", daemon=True)
+        leaving.start()
+        leaving.join(LEAVE_LIMIT_S if kind is None else INTERRUPTED_LEAVE_S)
+
+    def _leave(self) -> None:
+        self._commit(wait=True)
+        # Waits for every answer that is still due, and can't be told for how long.
+        leave_group(self._consumer, instance_id=self._instance_id)
+
+    def batches(
+        self, *, max_records: int | None = None, idle_timeout_s: float | None = None
+    ) -> Iterator[list[ConsumedRecord]]:
+        """Records as they come, in lists; ends after `max_records`, at the `ends`, or when nothing came for that long.
+
+        Raises KafkaError for what a partition or the coordinator reports and the library doesn't mend by itself.
+        """
+        require_seconds(idle_timeout_s)
+        remaining = max_records
+        last_arrival = time.monotonic()
+        while (remaining is None or remaining > 0) and not self._done():
+            count = BATCH_RECORDS if remaining is None else min(BATCH_RECORDS, remaining)
+            wait_s = BATCH_WAIT_S if idle_timeout_s is None else min(BATCH_WAIT_S, idle_timeout_s)
+            messages = self._consumer.consume(count, wait_s)
+            self._outage.look(self._consumer)
+            records = [record for message in messages for record in self._accept(message)]
+            now = time.monotonic()
+            if records:
+                last_arrival = now
+                if remaining is not None:
+                    remaining -= len(records)
+                yield records
+                for record in records:
+                    self._uncommitted[record.topic, record.partition] = record.offset + 1
+            elif idle_timeout_s is not None and now - last_arrival >= idle_timeout_s:
+                return
+            if now - self._committed_at >= COMMIT_INTERVAL_S:
+                self._commit(wait=False)
+
+    def _done(self) -> bool:
+        return self._ends is not None and bool(self._owned) and self._owned <= self._finished
+
+    def _accept(self, message: Any) -> list[ConsumedRecord]:
+        """The record of a message; none for an end-of-partition event or what lies beyond the end."""
+        key = (message.topic(), message.partition())
+        error = message.error()
+        if error is not None:
+            if error.code() == self._library.KafkaError._PARTITION_EOF:
+                self._finish_at(key, message.offset())
+            elif error.fatal() or not error.retriable():
+                raise kafka_error(error, "" if key[0] is None else f"partition {key[0]}-{key[1]}")
+            return []
+        if key not in self._owned:  # it came with the batch during which its partition was given up
+            return []
+        end = self._end(key)
+        self._finish_at(key, message.offset() + 1)
+        return [] if end is not None and message.offset() >= end else [_record_of(message)]
+
+    def _end(self, key: Position) -> int | None:
+        """Partitions that came into being later have nothing before the end."""
+        return None if self._ends is None else self._ends.get(key, 0)
+
+    def _finish_at(self, key: Position, position: int) -> None:
+        end = self._end(key)
+        if end is not None and position >= end and key not in self._finished:
+            self._finished.add(key)
+            self._consumer.pause([self._library.TopicPartition(*key)])
+
+    def _commit(self, *, wait: bool) -> None:
+        """Commit what was finished with. A refusal is no failure: whoever has the partition now reads it again.
+
+        Nothing is sent to a cluster that is gone: the library would wait for it, at the end too.
+        """
+        self._committed_at = time.monotonic()
+        if not self._uncommitted or self._outage.lasts:
+            return
+        offsets = [self._library.TopicPartition(*key, offset) for key, offset in self._uncommitted.items()]
+        self._uncommitted.clear()
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=not wait)
+        except self._library.KafkaException:
+            return
+
+    def _on_assign(self, _: Any, partitions: list[Any]) -> None:
+        keys = {(each.topic, each.partition) for each in partitions}
+        self._owned |= keys
+        self._finished -= keys
+
+    def _on_revoke(self, _: Any, partitions: list[Any]) -> None:
+        self._commit(wait=True)
+        self._forget(partitions)
+
+    def _on_lost(self, _: Any, partitions: list[Any]) -> None:
+        self._forget(partitions)
+
+    def _forget(self, partitions: list[Any]) -> None:
+        for each in partitions:
+            self._owned.discard((each.topic, each.partition))
+            self._uncommitted.pop((each.topic, each.partition), None)
+
+
+def _record_of(message: Any) -> ConsumedRecord:
+    """The record that a message without an error carries."""
+    kind, timestamp = message.timestamp()
+    return ConsumedRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        timestamp if kind in TIMESTAMP_TYPES else None,
+        TIMESTAMP_TYPES.get(kind),
+        message.key(),
+        message.value(),
+        headers_of(message),
+    )

@@ -1,0 +1,105 @@
+"""Membership in a consumer group on confluent-kafka, for the partitions that it gives and nothing else.
+
+Invariants: nothing is fetched and no offset is read or committed; the library's heartbeats keep the member in the group
+only as long as `poll` is called (`max.poll.interval.ms`). An assignment ends the moment the group takes it back, also
+in the middle of work: whoever works by it makes sure by other means that two owners do no harm.
+
+Left out: records (`ottla.client.librdkafka.group_consumer`). Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from ottla.client.librdkafka.rdkafka import (
+    RECONNECT_BACKOFF_MAX_MS,
+    kafka_error,
+    leave_group,
+    require_group_id,
+    require_text,
+)
+from ottla.client.wire.connection import library_servers
+from ottla.client.wire.model import Position
+from ottla.client.wire.security import PLAINTEXT, ClientSecurity
+from ottla.common.errors import ErrorCode, KafkaError
+
+SESSION_TIMEOUT_MS = 10_000
+"""How long the others wait for a member that was killed."""
+METADATA_INTERVAL_MS = 30_000
+"""How soon partitions that came are given out."""
+LEAVE_LIMIT_S = 5.0
+
+
+class Membership:
+    """One member; it joins with `join` and is no member any more after `leave`."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        *,
+        client_id: str = "ottla",
+        security: ClientSecurity = PLAINTEXT,
+    ) -> None:
+        """Asks nobody before `join`. Raises KafkaError INVALID_GROUP_ID for an empty id."""
+        require_group_id(group_id)
+        self._group_id = group_id
+        self._settings: dict[str, Any] = {
+            "bootstrap.servers": library_servers(bootstrap_servers),
+            "client.id": client_id,
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "partition.assignment.strategy": "roundrobin",
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": SESSION_TIMEOUT_MS // 10,
+            "topic.metadata.refresh.interval.ms": METADATA_INTERVAL_MS,
+            "reconnect.backoff.max.ms": RECONNECT_BACKOFF_MAX_MS,
+            "log_level": 0,
+            **security.library,
+        }
+        require_text(self._settings.values())
+        self._consumer: Any = None
+        self._topics: list[str] = []
+        self.assignment: frozenset[Position] | None = None
+        """What the group gave; None between two assignments. Another object each time, also where it is equal."""
+
+    def join(self, topics: Iterable[str]) -> None:
+        """Ask for partitions of these topics from now on. Raises KafkaError INVALID_CONFIG."""
+        wanted = sorted(topics)
+        if self._consumer is None:
+            import confluent_kafka
+
+            try:
+                self._consumer = confluent_kafka.Consumer(self._settings)
+            except confluent_kafka.KafkaException as error:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, error.args[0].str()) from error
+        elif wanted == self._topics:
+            return
+        self._topics, self.assignment = wanted, None
+        self._consumer.subscribe(wanted, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
+
+    def poll(self, wait_s: float) -> None:
+        """Take what the group has changed, and wait so long for it. Raises KafkaError where it takes no members."""
+        message = self._consumer.poll(wait_s)
+        error = None if message is None else message.error()
+        if error is not None and error.code() > 0:  # below are the library's own, of which it recovers
+            raise kafka_error(error, f"group {self._group_id!r}")
+
+    def leave(self) -> None:
+        """Give all partitions back; from a cluster that does not answer in time the session ends by itself."""
+        consumer, self._consumer, self.assignment = self._consumer, None, None
+        if consumer is not None:
+            leaving = threading.Thread(target=leave_group, args=(consumer,), name="leaving-the-group", daemon=True)
+            leaving.start()
+            leaving.join(LEAVE_LIMIT_S)
+
+    def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
+        consumer.assign([])  # or the library would fetch from them
+        if consumer is self._consumer:
+            self.assignment = frozenset({(each.topic, each.partition) for each in partitions})
+
+    def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        if consumer is self._consumer:
+            self.assignment = None

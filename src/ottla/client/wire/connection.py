@@ -1,0 +1,362 @@
+"""One blocking connection to one broker: version negotiation, one request at a time, reads bounded in size and time.
+
+Invariants: a connection that failed in any way is closed and never used again, because what is left in its stream can't
+be told from the next response. A response is allocated only up to `max_response_bytes`.
+
+Left out on purpose: requests on their way beyond the end of a call. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any, cast
+
+from ottla.client.wire.login import Login
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
+from ottla.common.platform.endpoint import format_address
+from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.protocol.registry import API, ApiKey
+from ottla.security.sasl.exchange import SaslExchange
+from ottla.security.sasl.mechanism import AuthenticationFailed
+
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+"""Above any sensible fetch; callers that allow larger batches raise it."""
+
+CONNECT_TIMEOUT_S = 4.0
+"""A host that is lost answers nothing: enough for a second and a third SYN (after 1 and 3 s), and then the next address
+has its turn."""
+
+FIRST_VERSIONS = {
+    ApiKey.PRODUCE: 3,
+    ApiKey.FETCH: 4,
+    ApiKey.LIST_OFFSETS: 1,
+    ApiKey.OFFSET_COMMIT: 2,
+    ApiKey.OFFSET_FETCH: 1,
+    ApiKey.SASL_HANDSHAKE: 1,
+}
+"""Where this client begins though older versions are known: it speaks of record batches v2, one offset by time, and
+offsets that the group keeps. Who asks for no version above an older one gets that one."""
+
+IN_FLIGHT = 5
+"""As many batches of a producer a partition remembers, in Apache Kafka as here."""
+
+_PROTOCOL = re.compile(r"^[0-9A-Za-z%._-]*://", re.ASCII)
+MAX_PORT_DIGITS = 5
+_SIZE = struct.Struct(">i")
+_CORRELATION_AND_ERROR = struct.Struct(">ih")
+CLIENT_NAME = "ottla"
+
+
+class BrokerUnreachable(OperatorError):
+    """No connection could be made; the message names the address and the reason."""
+
+
+class ConnectionLost(KafkaError):
+    """An established connection broke; the outcome of the request in work is unknown."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
+
+
+class Connection:
+    """A connection to `host:port`; made and negotiated by the constructor.
+
+    `timeout_s` bounds each request as a whole, unless it says otherwise, and the connect, which may take
+    `CONNECT_TIMEOUT_S` at most.
+    """
+
+    __slots__ = (
+        "_client_id",
+        "_correlation_id",
+        "_host",
+        "_login",
+        "_login_again_s",
+        "_max_response_bytes",
+        "_socket",
+        "_timeout_s",
+        "_versions",
+        "address",
+    )
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_s: float,
+        software_version: str,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        tls: ssl.SSLContext | None = None,
+        login: Login | None = None,
+    ) -> None:
+        """Raises BrokerUnreachable when nothing answers there, or not by TLS as `tls` asks for; KafkaError or
+        ProtocolError when it isn't a broker, OperatorError when it does not take `login`.
+        """
+        self.address = format_address(host, port)
+        self._host = host
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._max_response_bytes = max_response_bytes
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._login = login
+        self._login_again_s: float | None = None
+        """When the login is to be said again, on the monotonic clock (KIP-368)."""
+        try:
+            self._socket: socket.socket | None = socket.create_connection(
+                (host, port), timeout=min(timeout_s, CONNECT_TIMEOUT_S)
+            )
+        except OSError as error:
+            raise BrokerUnreachable(f"cannot connect to {self.address}: {_reason(error)}") from error
+        except UnicodeError as error:
+            raise BrokerUnreachable(f"cannot connect to {self.address}: this can't be the name of a host") from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._encrypt(tls, host)
+            self._negotiate(software_version)
+            if login is not None:
+                self._log_in(login)
+        except ConnectionLost as error:
+            self.close()
+            if isinstance(error.__cause__, ssl.SSLError):  # TLS 1.3 refuses a client after its first request
+                raise _refused(self.address, error.__cause__) from error
+            if tls is None and not self._versions:
+                raise BrokerUnreachable(
+                    f"{error} before its first answer; a listener that speaks TLS does so with a client that does not: "
+                    "name the settings by --command-config or --profile (ottla mirror: --from-config, --to-config)"
+                ) from error
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def closed(self) -> bool:
+        return self._socket is None
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def version_for(self, api_key: ApiKey, max_version: int | None = None) -> int:
+        """The highest version that both sides know and that is not above `max_version`.
+
+        Raises KafkaError UNSUPPORTED_VERSION when there is none.
+        """
+        spec = API[api_key]
+        highest = spec.max_version if max_version is None else min(spec.max_version, max_version)
+        lowest = max(spec.min_version, min(highest, FIRST_VERSIONS.get(api_key, 0)))
+        theirs = self._versions.get(api_key)
+        if theirs is None:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"the broker at {self.address} does not support {spec.name}"
+            )
+        version = min(highest, theirs[1])
+        if version < max(lowest, theirs[0]):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the broker at {self.address} supports {spec.name} in versions {theirs[0]} to {theirs[1]}, "
+                f"this client in {lowest} to {highest}",
+            )
+        return version
+
+    def request(
+        self, api_key: ApiKey, message: Any, *, timeout_s: float | None = None, max_version: int | None = None
+    ) -> Any:
+        """Send one request in the best common version (up to `max_version`) and return its response message.
+
+        Raises ConnectionLost when the connection breaks, KafkaError REQUEST_TIMED_OUT when no whole answer came in
+        time and INVALID_REQUEST for a message that can't be written, ProtocolError when the answer makes no sense.
+        Error codes inside the response are the caller's.
+        """
+        self._maybe_log_in_again()
+        return self._exchange(api_key, self.version_for(api_key, max_version), message, timeout_s)
+
+    def _maybe_log_in_again(self) -> None:
+        if self._login_again_s is not None and self._login is not None and time.monotonic() >= self._login_again_s:
+            self._log_in(self._login)
+
+    def _log_in(self, login: Login) -> None:
+        """Say who this client is. Raises OperatorError when the broker does not take it."""
+        exchange = SaslExchange(login(self._host))
+        message: SaslHandshakeRequest | SaslAuthenticateRequest | None = exchange.first()
+        try:
+            while message is not None:
+                handshake = isinstance(message, SaslHandshakeRequest)
+                key = ApiKey.SASL_HANDSHAKE if handshake else ApiKey.SASL_AUTHENTICATE
+                message = exchange.answered(self._exchange(key, self.version_for(key), message, None))
+        except AuthenticationFailed as error:
+            self.close()
+            raise OperatorError(f"{self.address} does not let this client in: {error}; see sasl.jaas.config") from error
+        again_after_s = exchange.again_after_s
+        self._login_again_s = None if again_after_s is None else time.monotonic() + again_after_s
+
+    def _encrypt(self, tls: ssl.SSLContext, host: str) -> None:
+        try:
+            self._socket = tls.wrap_socket(cast(socket.socket, self._socket), server_hostname=host.partition("%")[0])
+        except OSError as error:
+            raise _refused(self.address, error) from error
+
+    def _negotiate(self, software_version: str) -> None:
+        """ApiVersions in our best version; a broker that doesn't know it answers in version 0 (KIP-511)."""
+        spec = API[ApiKey.API_VERSIONS]
+        version = spec.max_version
+        while True:
+            request = ApiVersionsRequest(
+                client_software_name=CLIENT_NAME if version >= 3 else "",
+                client_software_version=software_version if version >= 3 else "",
+            )
+            response = self._exchange(ApiKey.API_VERSIONS, version, request, None)
+            if response.error_code == ErrorCode.NONE:
+                break
+            offered = {entry.api_key: entry.max_version for entry in response.api_keys}
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
+                code = ErrorCode.for_code(response.error_code)
+                raise KafkaError(code, f"{self.address} refused ApiVersions: {code.name}")
+            version = min(version - 1, max(0, offered.get(ApiKey.API_VERSIONS, 0)))
+        self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+
+    def request_each(self, api_key: ApiKey, messages: Sequence[Any], *, max_version: int | None = None) -> list[Any]:
+        """The same for several requests that follow one another, of which IN_FLIGHT may be on their way at once.
+
+        The broker serves them in their order, whatever it answers to those before. Raises as `request`.
+        """
+        self._maybe_log_in_again()
+        version = self.version_for(api_key, max_version)
+        responses: list[Any] = []
+        for start in range(0, len(messages), IN_FLIGHT):
+            responses += self._exchange_each(api_key, version, messages[start : start + IN_FLIGHT], None)
+        return responses
+
+    def _exchange(self, api_key: ApiKey, version: int, message: Any, timeout_s: float | None) -> Any:
+        return self._exchange_each(api_key, version, (message,), timeout_s)[0]
+
+    def _exchange_each(
+        self, api_key: ApiKey, version: int, messages: Sequence[Any], timeout_s: float | None
+    ) -> list[Any]:
+        if self._socket is None:
+            raise ConnectionLost(f"the connection to {self.address} is closed")
+        allowed_s = self._timeout_s if timeout_s is None else timeout_s
+        frames: dict[int, bytes] = {}
+        for message in messages:
+            self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+            try:
+                frames[self._correlation_id] = encode_request(
+                    api_key, version, self._correlation_id, self._client_id, message
+                )
+            except struct.error as error:
+                what = f"a value does not fit into a request {API[api_key].name}: {error}"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, what) from error
+        try:
+            deadline = time.monotonic() + allowed_s
+            for frame in frames.values():
+                self._socket.settimeout(allowed_s)
+                self._socket.sendall(frame)
+            return [
+                self._decode(api_key, version, self._read_frame(self._socket, deadline), correlation_id)
+                for correlation_id in frames
+            ]
+        except TimeoutError:
+            self.close()
+            name = API[api_key].name
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"no answer to {name} from {self.address} within {allowed_s:g} s"
+            ) from None
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"the connection to {self.address} broke: {_reason(error)}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _decode(self, api_key: ApiKey, version: int, payload: bytearray, wanted: int) -> Any:
+        if api_key == ApiKey.API_VERSIONS and len(payload) >= _CORRELATION_AND_ERROR.size:
+            _, error_code = _CORRELATION_AND_ERROR.unpack_from(payload)
+            if error_code == ErrorCode.UNSUPPORTED_VERSION:
+                version = 0
+        correlation_id, response = decode_response(api_key, version, payload)
+        if correlation_id != wanted:
+            raise ProtocolError(f"{self.address} answered request {correlation_id} where {wanted} was expected")
+        return response
+
+    def _read_frame(self, connected: socket.socket, deadline: float) -> bytearray:
+        (size,) = _SIZE.unpack(self._read_exactly(connected, _SIZE.size, deadline))
+        if not 0 < size <= self._max_response_bytes:
+            raise ProtocolError(
+                f"{self.address} announced a response of {size} bytes (at most {self._max_response_bytes} are read): "
+                "it is not a Kafka broker, or a batch is larger than this client allows"
+            )
+        return self._read_exactly(connected, size, deadline)
+
+    def _read_exactly(self, connected: socket.socket, size: int, deadline: float) -> bytearray:
+        buffer = bytearray(size)
+        position = 0
+        with memoryview(buffer) as view:
+            while position < size:
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0:
+                    raise TimeoutError
+                connected.settimeout(remaining_s)
+                received = connected.recv_into(view[position:])
+                if received == 0:
+                    raise ConnectionLost(f"{self.address} closed the connection")
+                position += received
+        return buffer
+
+
+def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
+    """The addresses of `host:port,host:port`; raises OperatorError that quotes what is wrong.
+
+    As in Java's clients, a protocol may precede an address (`PLAINTEXT://host:port`) and has no meaning.
+    """
+    addresses = []
+    for entry in text.split(","):
+        entry = entry.strip()
+        if not entry:
+            continue
+        host, separator, port_text = _PROTOCOL.sub("", entry).rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        if not separator or not host or "/" in host or not port_text.isascii() or not port_text.isdigit():
+            raise OperatorError(f"{entry!r} is not an address of the form host:port")
+        port = int(port_text) if len(port_text) <= MAX_PORT_DIGITS else 0
+        if not 0 < port < 65536:
+            raise OperatorError(f"{entry!r} has no port between 1 and 65535")
+        addresses.append((host, port))
+    if not addresses:
+        raise OperatorError("no bootstrap server is given; it has the form host:port")
+    return addresses
+
+
+def library_servers(text: str) -> str:
+    """Bootstrap servers as librdkafka takes them: without protocols, which are its own there. Raises OperatorError."""
+    return ",".join(format_address(host, port) for host, port in parse_bootstrap_servers(text))
+
+
+def _refused(address: str, error: OSError) -> BrokerUnreachable:
+    """Of the two sides one did not take what the other showed, or one speaks no TLS."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = f"its certificate is not trusted ({error.verify_message}); see ssl.truststore.location"
+    elif isinstance(error, ssl.SSLError):
+        words = (error.reason or str(error)).lower().replace("_", " ")
+        reason = f"{words}; see security.protocol and ssl.keystore.location"
+    else:
+        reason = f"{_reason(error)}; does it speak TLS there?"
+    return BrokerUnreachable(f"cannot connect to {address} by TLS: {reason}")
+
+
+def _reason(error: OSError) -> str:
+    """The words of the operating system, without Python's decoration."""
+    return (error.strerror or str(error) or type(error).__name__).lower()

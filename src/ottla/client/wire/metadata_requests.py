@@ -1,0 +1,315 @@
+"""The requests that read a cluster: Metadata, ListOffsets, OffsetForLeaderEpoch, Fetch.
+
+One exchange each, on a connection that is given. They retry nothing; the first error that a partition reports is
+returned or raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from ottla.client.wire.connection import Connection
+from ottla.client.wire.failure import TopicNotFound, raise_for, response_error
+from ottla.client.wire.model import (
+    ISOLATION_LEVELS,
+    AbortedTransaction,
+    BrokerInfo,
+    ClusterInfo,
+    FetchResult,
+    OffsetInfo,
+    PartitionInfo,
+    Position,
+    TopicInfo,
+)
+from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.kafka.ids import Uuid
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from ottla.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from ottla.protocol.registry import ApiKey
+
+T = TypeVar("T")
+
+SESSION_ID = 0
+SESSION_EPOCH = -1
+"""Together: a fetch outside of any session (KIP-227)."""
+CONSUMER = -1
+"""The replica id of clients."""
+LAST_WITH_SEVERAL_OFFSETS = 0
+"""The version of ListOffsets up to which offsets are told by when segments were written (KIP-79 ended that)."""
+FIRST_FETCH_BY_ID = 13
+"""The version of Fetch from which on topics are named by id and not by name (KIP-516)."""
+
+
+class Metadata(NamedTuple):
+    """What one Metadata response says; `error` is the first failure among the topics that were asked for."""
+
+    cluster: ClusterInfo
+    topics: list[TopicInfo]
+    error: KafkaError | None
+
+
+class FetchPosition(NamedTuple):
+    """Where to read; which of the two names the topic is a matter of the version (FIRST_FETCH_BY_ID)."""
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    offset: int
+
+
+def metadata(connection: Connection, topics: Sequence[str] | None) -> Metadata:
+    """Ask for the brokers and for topics: None means all, an empty sequence none. No topic is created."""
+    request = MetadataRequest(
+        topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=False,
+    )
+    response: MetadataResponse = connection.request(ApiKey.METADATA, request)
+    raise_for(response.error_code, "metadata")
+    brokers = tuple(
+        BrokerInfo(broker.node_id, broker.host, broker.port, broker.rack)
+        for broker in sorted(response.brokers, key=lambda broker: broker.node_id)
+    )
+    found: list[TopicInfo] = []
+    error: KafkaError | None = None
+    for topic in response.topics:
+        name = topic.name or ""
+        if topic.error_code == ErrorCode.NONE:
+            found.append(_topic_info(name, topic))
+        elif error is None and topics is not None:
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                error = TopicNotFound(name)
+            else:
+                error = response_error(topic.error_code, f"topic {name!r}")
+    return Metadata(ClusterInfo(response.cluster_id, response.controller_id, brokers), found, error)
+
+
+def topic_not_found(connection: Connection, name: str) -> TopicNotFound:
+    """With the topic that may be meant, since the others are asked for."""
+    return TopicNotFound(name, known=[topic.name for topic in metadata(connection, None).topics])
+
+
+def _topic_info(name: str, topic: MetadataResponseTopic) -> TopicInfo:
+    partitions = tuple(
+        PartitionInfo(
+            partition.partition_index,
+            partition.leader_id,
+            partition.leader_epoch,
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
+            tuple(partition.offline_replicas),
+        )
+        for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+    )
+    if [partition.index for partition in partitions] != list(range(len(partitions))):
+        raise ProtocolError(f"metadata of topic {name!r} leaves out partitions")
+    return TopicInfo(name, topic.topic_id, topic.is_internal, partitions)
+
+
+def list_offsets(
+    connection: Connection, timestamps: Mapping[tuple[str, int], int], isolation_level: int
+) -> tuple[dict[tuple[str, int], OffsetInfo], KafkaError | None]:
+    """The offsets of those partitions that answered, and the first failure of the others."""
+    request = _list_offsets_request(timestamps, isolation_level)
+    response: ListOffsetsResponse = connection.request(ApiKey.LIST_OFFSETS, request)
+    return _answered(
+        connection, timestamps, response, lambda found: OffsetInfo(found.offset, found.timestamp, found.leader_epoch)
+    )
+
+
+def _list_offsets_request(
+    timestamps: Mapping[tuple[str, int], int], isolation_level: int, max_count: int = 1
+) -> ListOffsetsRequest:
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), timestamp in timestamps.items():
+        entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, max_num_offsets=max_count)
+        by_topic.setdefault(topic, []).append(entry)
+    return ListOffsetsRequest(
+        replica_id=CONSUMER,
+        isolation_level=isolation_level,
+        topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in by_topic.items()],
+    )
+
+
+def _answered(
+    connection: Connection,
+    timestamps: Mapping[tuple[str, int], int],
+    response: ListOffsetsResponse,
+    read: Callable[[ListOffsetsPartitionResponse], T],
+) -> tuple[dict[tuple[str, int], T], KafkaError | None]:
+    offsets: dict[tuple[str, int], T] = {}
+    error: KafkaError | None = None
+    for topic_response in response.topics:
+        for partition_response in topic_response.partitions:
+            key = (topic_response.name, partition_response.partition_index)
+            if partition_response.error_code == ErrorCode.NONE:
+                offsets[key] = read(partition_response)
+            elif error is None:
+                error = response_error(partition_response.error_code, f"offsets of {key[0]}-{key[1]}")
+    if error is None and offsets.keys() != timestamps.keys():
+        raise ProtocolError(f"{connection.address} answered other partitions than ListOffsets asked for")
+    return offsets, error
+
+
+def offsets_before(
+    connection: Connection, timestamps: Mapping[tuple[str, int], int], max_count: int
+) -> tuple[dict[tuple[str, int], list[int]], KafkaError | None]:
+    """Where segments begin that were written last at a time (ms) or before it, and the log's end as that of now.
+
+    At most `max_count` of each partition, descending; LATEST_TIMESTAMP means all, EARLIEST_TIMESTAMP the first alone.
+    Otherwise as `list_offsets`. Raises KafkaError UNSUPPORTED_VERSION where the broker has dropped that (KIP-896).
+    """
+    request = _list_offsets_request(timestamps, 0, max_count)
+    response: ListOffsetsResponse = connection.request(
+        ApiKey.LIST_OFFSETS, request, max_version=LAST_WITH_SEVERAL_OFFSETS
+    )
+    return _answered(
+        connection, timestamps, response, lambda found: sorted(found.old_style_offsets, reverse=True)[:max_count]
+    )
+
+
+def epoch_ends(
+    connection: Connection, epochs: Mapping[tuple[str, int], int]
+) -> tuple[dict[tuple[str, int], int], KafkaError | None]:
+    """The end offsets of those partitions that answered, and the first failure of the others."""
+    by_topic: dict[str, list[OffsetForLeaderPartition]] = {}
+    for (topic, partition), epoch in epochs.items():
+        by_topic.setdefault(topic, []).append(OffsetForLeaderPartition(partition=partition, leader_epoch=epoch))
+    request = OffsetForLeaderEpochRequest(
+        replica_id=CONSUMER,
+        topics=[OffsetForLeaderTopic(topic=name, partitions=partitions) for name, partitions in by_topic.items()],
+    )
+    response: OffsetForLeaderEpochResponse = connection.request(ApiKey.OFFSET_FOR_LEADER_EPOCH, request)
+    found: dict[tuple[str, int], int] = {}
+    error: KafkaError | None = None
+    for topic_result in response.topics:
+        for result in topic_result.partitions:
+            key = (topic_result.topic, result.partition)
+            if result.error_code == ErrorCode.NONE:
+                found[key] = result.end_offset
+            elif error is None:
+                error = response_error(result.error_code, f"leader epochs of {key[0]}-{key[1]}")
+    if error is None and found.keys() != epochs.keys():
+        raise ProtocolError(f"{connection.address} answered other partitions than OffsetForLeaderEpoch asked for")
+    return found, error
+
+
+def require_fetch_by_id(connection: Connection) -> None:
+    """Raise KafkaError where Fetch would name the topic, so that one of the same name could answer."""
+    version = connection.version_for(ApiKey.FETCH)
+    if version < FIRST_FETCH_BY_ID:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"the broker at {connection.address} knows Fetch up to version {version}, which can't name a topic by id",
+        )
+
+
+class FetchLimits(NamedTuple):
+    """What bounds one Fetch: bytes of the response (KIP-74), the wait for `min_bytes`, isolation as a number."""
+
+    max_bytes: int
+    max_wait_ms: int
+    min_bytes: int
+    isolation_level: int
+
+
+def fetch_several(
+    connection: Connection, positions: Sequence[FetchPosition], limits: FetchLimits, timeout_s: float
+) -> dict[Position, FetchResult | KafkaError]:
+    """Raw batches of partitions that one broker leads, or the error of each; one that the answer lacks is left out.
+
+    Raises KafkaError for what is wrong with the whole request.
+    """
+    topics: dict[str, FetchTopic] = {}
+    for position in positions:
+        topic = topics.setdefault(position.topic, FetchTopic(topic=position.topic, topic_id=position.topic_id))
+        topic.partitions.append(
+            FetchPartition(
+                partition=position.partition, fetch_offset=position.offset, partition_max_bytes=limits.max_bytes
+            )
+        )
+    request = FetchRequest(
+        max_wait_ms=limits.max_wait_ms,
+        min_bytes=limits.min_bytes,
+        max_bytes=limits.max_bytes,
+        isolation_level=limits.isolation_level,
+        session_id=SESSION_ID,
+        session_epoch=SESSION_EPOCH,
+        topics=list(topics.values()),
+    )
+    response: FetchResponse = connection.request(ApiKey.FETCH, request, timeout_s=timeout_s)
+    raise_for(response.error_code, "fetch")
+    asked = {(position.topic, position.partition): position for position in positions}
+    names = {position.topic_id: position.topic for position in positions}
+    results: dict[Position, FetchResult | KafkaError] = {}
+    for answer in response.responses:
+        name = answer.topic or names.get(answer.topic_id, "")
+        for data in answer.partitions:
+            key = (name, data.partition_index)
+            if key in asked:
+                results[key] = _fetch_result(asked[key], data)
+    return results
+
+
+def fetch(
+    connection: Connection,
+    position: FetchPosition,
+    *,
+    max_bytes: int,
+    max_wait_ms: int,
+    min_bytes: int,
+    isolation_level: int,
+    timeout_s: float,
+) -> FetchResult:
+    """Raw batches of one partition from `position.offset` on."""
+    limits = FetchLimits(max_bytes, max_wait_ms, min_bytes, isolation_level)
+    result = fetch_several(connection, [position], limits, timeout_s).get((position.topic, position.partition))
+    if isinstance(result, KafkaError):
+        raise result
+    if result is None:
+        raise ProtocolError(f"{connection.address} left the partition out of its answer: {_subject(position)}")
+    return result
+
+
+def _subject(position: FetchPosition) -> str:
+    return f"fetch of {position.topic}-{position.partition} at offset {position.offset}"
+
+
+def _fetch_result(position: FetchPosition, data: PartitionData) -> FetchResult | KafkaError:
+    if data.error_code != ErrorCode.NONE:
+        return response_error(data.error_code, _subject(position))
+    aborted = tuple(
+        AbortedTransaction(transaction.producer_id, transaction.first_offset)
+        for transaction in data.aborted_transactions or ()
+    )
+    return FetchResult(
+        bytes(data.records or b""), data.high_watermark, data.log_start_offset, data.last_stable_offset, aborted
+    )
+
+
+def isolation_level(isolation: str) -> int:
+    """The number of a level by its name. Raises KafkaError INVALID_REQUEST."""
+    level = ISOLATION_LEVELS.get(isolation)
+    if level is None:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"isolation is one of {', '.join(ISOLATION_LEVELS)}, not {isolation!r}"
+        )
+    return level

@@ -1,0 +1,341 @@
+"""What the client returns: plain immutable values, independent of protocol versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ottla.common.kafka.ids import Uuid
+
+EARLIEST_TIMESTAMP = -2
+"""ListOffsets: the log start offset."""
+LATEST_TIMESTAMP = -1
+"""ListOffsets: the high watermark, or the last stable offset under read_committed."""
+MAX_TIMESTAMP = -3
+"""ListOffsets: the offset of the record with the largest timestamp (KIP-734)."""
+NO_OFFSET = -1
+
+Position = tuple[str, int]
+"""A topic and one of its partitions."""
+
+ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
+
+
+class ResourceType(IntEnum):
+    """What a config belongs to (DescribeConfigs)."""
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+class ConfigOperation(IntEnum):
+    """The operations of IncrementalAlterConfigs (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class UpgradeType(IntEnum):
+    """How far a level of a feature may change (UpdateFeatures)."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+CONFIG_SOURCES = {
+    1: "topic",
+    2: "broker",
+    3: "cluster default",
+    4: "static broker",
+    5: "default",
+    6: "broker logger",
+    8: "group",
+}
+"""DescribeConfigs: where a value was set, in words; others are 'unknown'."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """One live broker as Metadata lists it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBroker:
+    """One registered broker as DescribeCluster lists it; a fenced one serves nothing at present."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplicaInfo:
+    """A voter or observer of the metadata log; times in milliseconds since the epoch, -1 where unknown."""
+
+    node_id: int
+    directory_id: Uuid
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumInfo:
+    """The quorum of the metadata log as its leader sees it."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplicaInfo, ...]
+    observers: tuple[QuorumReplicaInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OngoingReassignment:
+    """A move of replicas that is under way: all replicas of now, those that come and those that go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition; `leader` is -1 while none is known."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+
+    @property
+    def is_led(self) -> bool:
+        """Whether somebody answers for it: a leader whose data directory is lost does not."""
+        return self.leader >= 0 and self.leader not in self.offline_replicas
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic, its partitions in order of their index."""
+
+    name: str
+    topic_id: Uuid
+    is_internal: bool
+    partitions: tuple[PartitionInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """The cluster as Metadata describes it; the id is None before Metadata v2."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[BrokerInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetInfo:
+    """The answer of ListOffsets; offset NO_OFFSET when no record is that young."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectory:
+    """One data directory of a broker (DescribeLogDirs); bytes of its file system are None where they are not told.
+
+    `sizes` are the bytes on disk of each replica in it, those that are just being moved there left out.
+    """
+
+    node_id: int
+    path: str
+    error: str | None
+    total_bytes: int | None
+    usable_bytes: int | None
+    sizes: Mapping[Position, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """Records of `producer_id` from `first_offset` to its next abort marker are void."""
+
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """Record batches as stored, from the one that holds the asked offset; the last one may be cut off.
+
+    `aborted` is empty under read_uncommitted.
+    """
+
+    records: bytes
+    high_watermark: int
+    log_start_offset: int
+    last_stable_offset: int
+    aborted: tuple[AbortedTransaction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuota:
+    """Limits of one entity: kinds ("user", "client-id", "ip") and names, None for a default; values by their keys."""
+
+    entity: dict[str, str | None]
+    limits: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One config of a resource; the value of a sensitive one is None."""
+
+    name: str
+    value: str | None
+    source: str
+    is_default: bool
+    read_only: bool
+    is_sensitive: bool
+    documentation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group as ListGroups names it; state and type are None on brokers that don't tell them."""
+
+    group_id: str
+    protocol_type: str
+    state: str | None
+    group_type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member and the partitions it owns, by topic.
+
+    `protocol` is "classic" or "consumer"; epoch and target assignment are None in a classic group.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    protocol: str
+    member_epoch: int | None
+    assignment: Mapping[str, tuple[int, ...]]
+    target_assignment: Mapping[str, tuple[int, ...]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group with its members; the epochs are None in a classic group."""
+
+    group_id: str
+    group_type: str
+    protocol_type: str
+    state: str
+    assignor: str | None
+    group_epoch: int | None
+    assignment_epoch: int | None
+    coordinator: BrokerInfo
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """Where a group goes on in a partition; the epoch is -1 when the committer gave none."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFilters:
+    """What ListTransactions shall name: what agrees with every filter that is given; an empty one lets all pass.
+
+    `min_duration_ms` leaves transactions that have been open for longer, `id_pattern` is a regular expression.
+    """
+
+    states: tuple[str, ...] = ()
+    producer_ids: tuple[int, ...] = ()
+    min_duration_ms: int | None = None
+    id_pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureInfo:
+    """A feature of the cluster; `level` is the finalized one, 0 without one.
+
+    Both ends of what the broker that answered supports are 0 for a feature that it does not know.
+    """
+
+    level: int
+    supported_min: int
+    supported_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """The level that a feature shall have."""
+
+    feature: str
+    level: int
+    upgrade_type: UpgradeType
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id as its coordinator lists it."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id and its latest transaction; milliseconds since the epoch, None before the first one began.
+
+    `partitions` are those of the transaction that is open or just being ended.
+    """
+
+    transactional_id: str
+    state: str
+    coordinator_id: int
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int | None
+    partitions: tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer as a partition knows it; `transaction_start_offset` is None unless it has a transaction open there.
+
+    `coordinator_epoch` is that of its latest marker, None before the first one.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int | None
+    transaction_start_offset: int | None

@@ -1,0 +1,1 @@
+"""Broker discovery and settings through ZooKeeper, for tools that are pointed at one."""

@@ -1,0 +1,138 @@
+"""How a session on ZooKeeper is secured: TLS by `zookeeper.ssl.*`, and who one is by a JAAS file, as in Kafka 3.9.
+
+Apache Kafka's programs find that file by `-Djava.security.auth.login.config` in KAFKA_OPTS, and so do these: its
+section `Client` (or that of `-Dzookeeper.sasl.clientconfig`) has user and password of SASL DIGEST-MD5. A file without
+the section asks for nothing. A certificate of one's own (`zookeeper.ssl.keystore.location`) says who one is, too.
+
+Left out: Kerberos towards ZooKeeper, and its revocation lists and OCSP.
+"""
+
+from __future__ import annotations
+
+import shlex
+import ssl
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ottla.common.config.config_def import ConfigValue
+from ottla.common.config.config_keys_zookeeper import SSL_PREFIX, SSL_SETTINGS, ZOOKEEPER_CONFIGS
+from ottla.common.errors import KafkaError, OperatorError
+from ottla.security.contexts import ReadFile, TlsSettings, client_context, read_material
+from ottla.security.sasl.jaas import parse_jaas_file
+
+DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
+MAX_FILE_BYTES = 1024 * 1024
+
+CLIENT_PROPERTIES = frozenset(key.name for key in ZOOKEEPER_CONFIGS if key.name.startswith(SSL_PREFIX))
+"""What clients may say of TLS."""
+
+_KEYS = {key.name: key for key in ZOOKEEPER_CONFIGS}
+_LOGIN_FILE = "-Djava.security.auth.login.config="
+_SECTION = "-Dzookeeper.sasl.clientconfig="
+_DISABLED = "-Dzookeeper.sasl.client=false"
+
+
+class DigestLogin(NamedTuple):
+    """Who one is, by SASL DIGEST-MD5."""
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"DigestLogin({self.user})"
+
+
+class ZooKeeperAccess(NamedTuple):
+    """What a session needs beside the servers."""
+
+    context: ssl.SSLContext | None = None
+    """Of TLS; None where it is not spoken."""
+    login: DigestLogin | None = None
+    secures: bool = False
+    """Whether what it makes belongs to it (`zookeeper.set.acl`)."""
+
+
+def zookeeper_access(
+    get: Callable[[str], ConfigValue], environment: Mapping[str, str], read: ReadFile
+) -> ZooKeeperAccess:
+    """From the settings `zookeeper.*`, by what `get` says of each, and KAFKA_OPTS. Raises OperatorError."""
+    context, shows_itself = _context(get, read)
+    login = read_login(environment, read)
+    secures = get("zookeeper.set.acl") is True
+    if secures and login is None and not shows_itself:
+        raise OperatorError(
+            "zookeeper.set.acl is true, and this broker is nobody to ZooKeeper: name a JAAS file with a Client section "
+            "by -Djava.security.auth.login.config in KAFKA_OPTS, or set zookeeper.ssl.client.enable and "
+            "zookeeper.ssl.keystore.location"
+        )
+    return ZooKeeperAccess(context, login, secures)
+
+
+def access_of_client(properties: Mapping[str, str], environment: Mapping[str, str], read: ReadFile) -> ZooKeeperAccess:
+    """The same for who only reads, or writes below `/consumers`, from `zookeeper.ssl.*` among `properties`.
+
+    Raises OperatorError.
+    """
+
+    def get(name: str) -> ConfigValue:
+        text = properties.get(name)
+        try:
+            return _KEYS[name].default if text is None else _KEYS[name].parse(text)
+        except KafkaError as error:
+            raise OperatorError(error.message) from error
+
+    context, _shows_itself = _context(get, read)
+    return ZooKeeperAccess(context, read_login(environment, read))
+
+
+def _context(get: Callable[[str], ConfigValue], read: ReadFile) -> tuple[ssl.SSLContext | None, bool]:
+    """The context of TLS, and whether it shows a certificate."""
+    if get("zookeeper.ssl.client.enable") is not True:
+        return None, False
+    for name in ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable"):
+        if get(name) is True:
+            raise OperatorError(f"{name} is true, and certificates of ZooKeeper can't be looked up here; remove it")
+    values = {name: get(SSL_PREFIX + name) for name in SSL_SETTINGS}
+    given = {f"ssl.{name}": _text(value) for name, value in values.items() if value is not None}
+    if "ssl.keystore.password" in given:
+        given["ssl.key.password"] = given["ssl.keystore.password"]  # ZooKeeper knows of one only
+    try:
+        settings = TlsSettings.parse(given, "zookeeper.ssl")
+        return client_context(settings, read_material(settings, read)), settings.keystore is not None
+    except OperatorError as error:
+        raise OperatorError(f"TLS towards ZooKeeper (zookeeper.ssl.*) can't be spoken: {error}") from error
+
+
+def _text(value: ConfigValue) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def read_login(environment: Mapping[str, str], read: ReadFile) -> DigestLogin | None:
+    """Who one is by the file that KAFKA_OPTS names; None where none is named, or it has no such section.
+
+    Raises OperatorError."""
+    try:
+        options = shlex.split(environment.get("KAFKA_OPTS", ""))
+    except ValueError as error:
+        raise OperatorError(f"KAFKA_OPTS can't be read: {error}; mend its quotes") from error
+    files = [each.removeprefix(_LOGIN_FILE) for each in options if each.startswith(_LOGIN_FILE)]
+    if not files or _DISABLED in options:
+        return None
+    path = files[-1].removeprefix("=").removeprefix("file:")
+    what = f"{path} (-Djava.security.auth.login.config in KAFKA_OPTS)"
+    try:
+        data = read(path, MAX_FILE_BYTES)
+    except OSError as error:
+        raise OperatorError(f"{what} can't be read: {(error.strerror or str(error)).lower()}") from error
+    section = next((each.removeprefix(_SECTION) for each in reversed(options) if each.startswith(_SECTION)), "Client")
+    module = parse_jaas_file(what, data.decode("utf-8", "replace"), section)
+    if module is None:
+        return None
+    if module.name != DIGEST_MODULE:
+        raise OperatorError(
+            f"the section {section} of {what} has {module.name}, and towards ZooKeeper only {DIGEST_MODULE} is there"
+        )
+    user, password = module.options.get("username"), module.options.get("password")
+    if not user or not password:
+        raise OperatorError(f"the section {section} of {what} lacks username or password")
+    return DigestLogin(user, password)

@@ -1,0 +1,60 @@
+"""The broker settings of the authorizer: names and defaults of Apache Kafka 4.4, texts our own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.common.config.config_def import ConfigKey, ConfigType, ConfigValue, Importance, OneOf, UpdateMode
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+class _Principals(NamedTuple):
+    """Principals with a semicolon between them."""
+
+    def problem(self, value: ConfigValue) -> str | None:
+        for principal in principals_of(str(value)):
+            kind, colon, name = principal.partition(":")
+            if not (kind and colon and name):
+                return f"{principal!r} is no principal of the form User:name"
+        return None
+
+    def describe(self) -> str:
+        return "[principals of the form User:name, with a semicolon between them]"
+
+
+def principals_of(text: str) -> tuple[str, ...]:
+    """The principals that a setting names."""
+    return tuple(principal for each in text.split(";") if (principal := each.strip()))
+
+
+AUTHORIZER_CONFIGS = [
+    ConfigKey(
+        "authorizer.class.name",
+        ConfigType.STRING,
+        "",
+        "Who decides what clients may do: nobody, or the ACLs of the metadata log by the name of Apache Kafka's class.",
+        OneOf(("", STANDARD_AUTHORIZER)),
+        Importance.LOW,
+        UpdateMode.READ_ONLY,
+    ),
+    ConfigKey(
+        "super.users",
+        ConfigType.STRING,
+        "",
+        "Principals that may do everything whatever the ACLs say, as User:name, with a semicolon between them; those "
+        "of the cluster's own nodes have to be among them.",
+        _Principals(),
+        Importance.MEDIUM,
+        UpdateMode.READ_ONLY,
+    ),
+    ConfigKey(
+        "allow.everyone.if.no.acl.found",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether what no ACL speaks of is open to everybody, where there is an authorizer.",
+        None,
+        Importance.LOW,
+        UpdateMode.READ_ONLY,
+    ),
+]

@@ -1,0 +1,30 @@
+"""Broker settings for the number of objects in the metadata, which every node keeps. Settings of Ottla alone.
+
+Bounds on the bytes of single names and values are no settings: see `ottla.metadata.bounds`.
+"""
+
+from __future__ import annotations
+
+from ottla.common.config.config_def import ConfigKey, ConfigType, Importance, UpdateMode, at_least
+
+MAX_ACLS = "metadata.max.acls"
+MAX_CLIENT_QUOTAS = "metadata.max.client.quotas"
+MAX_TOKENS = "metadata.max.delegation.tokens"
+MAX_TOKENS_PER_OWNER = "metadata.max.delegation.tokens.per.owner"
+MAX_GROUP_CONFIGS = "metadata.max.group.configs"
+MAX_SCRAM_CREDENTIALS = "metadata.max.scram.credentials"
+
+
+def _most(name: str, default: int, what: str) -> ConfigKey:
+    doc = f"Maximum number of {what} in the cluster's metadata. A setting of Ottla alone."
+    return ConfigKey(name, ConfigType.INT, default, doc, at_least(1), Importance.LOW, UpdateMode.READ_ONLY)
+
+
+BOUND_CONFIGS = [
+    _most(MAX_ACLS, 100_000, "ACLs"),
+    _most(MAX_CLIENT_QUOTAS, 100_000, "client quota entities"),
+    _most(MAX_TOKENS, 100_000, "delegation tokens"),
+    _most(MAX_TOKENS_PER_OWNER, 1_000, "delegation tokens of one owner"),
+    _most(MAX_GROUP_CONFIGS, 100_000, "groups with settings of their own"),
+    _most(MAX_SCRAM_CREDENTIALS, 100_000, "SCRAM credentials"),
+]

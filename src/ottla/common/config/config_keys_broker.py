@@ -1,0 +1,798 @@
+"""The broker settings that can be set and described: names, types and defaults of Apache Kafka 4.4, texts our own.
+
+Deviations from Kafka's defaults: so that `ottla start` works without a file, `node.id` 1, `process.roles` broker and
+controller, `listeners` on the loopback address, `log.dir` under the working directory; and socket buffers that the
+system sizes, with a backlog of 1024, since Kafka's are small for both. Which of these are stored and not acted upon,
+and what Kafka knows beside them, says `config_keys_inert` with the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.common.config.config_def import (
+    MAX_INT,
+    MAX_LONG,
+    ConfigKey,
+    ConfigType,
+    ConfigValue,
+    Importance,
+    OneOf,
+    OneOfAnyCase,
+    RangeOr,
+    UnlimitedOrPositive,
+    UpdateMode,
+    Validator,
+    at_least,
+    between,
+    key_table,
+)
+from ottla.common.config.config_keys_authorizer import AUTHORIZER_CONFIGS
+from ottla.common.config.config_keys_cleaner import CLEANER_CONFIGS, SCRUBBER_CONFIGS
+from ottla.common.config.config_keys_quorum import QUORUM_CONFIGS
+from ottla.common.config.config_keys_quotas import QUOTA_CONFIGS
+from ottla.common.config.config_keys_replication import REPLICATION_CONFIGS
+from ottla.common.config.config_keys_sasl import SASL_CONFIGS
+from ottla.common.config.config_keys_tls import TLS_CONFIGS
+from ottla.common.config.config_keys_tokens import TOKEN_CONFIGS
+from ottla.common.config.config_keys_transactions import TRANSACTION_CONFIGS
+from ottla.common.config.config_keys_zookeeper import ZOOKEEPER_CONFIGS
+from ottla.common.config.passive_configs import STORED_KEYS
+from ottla.common.config.topic_configs import CLEANUP_POLICIES, COMPRESSION_TYPES, HOUR_MS, TIMESTAMP_TYPES, WEEK_MS
+from ottla.common.kafka.ids import MIN_NODE_ID
+
+DEFAULT_SECURITY_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
+
+
+def _fixed(
+    name: str,
+    kind: ConfigType,
+    default: ConfigValue,
+    doc: str,
+    validator: Validator | None = None,
+    *,
+    importance: Importance = Importance.MEDIUM,
+    internal: bool = False,
+) -> ConfigKey:
+    return ConfigKey(name, kind, default, doc, validator, importance, UpdateMode.READ_ONLY, internal=internal)
+
+
+def _dynamic(
+    name: str, kind: ConfigType, default: ConfigValue, doc: str, validator: Validator | None = None
+) -> ConfigKey:
+    return ConfigKey(name, kind, default, doc, validator, Importance.HIGH, UpdateMode.CLUSTER_WIDE)
+
+
+_IDENTITY = [
+    _fixed(
+        "node.id",
+        ConfigType.INT,
+        1,
+        "Number of this node, unique in the cluster; kept in meta.properties of the data directory.",
+        at_least(MIN_NODE_ID),
+        importance=Importance.HIGH,
+    ),
+    _fixed("broker.id", ConfigType.INT, -1, "Older name of node.id.", importance=Importance.HIGH),
+    _fixed(
+        "process.roles",
+        ConfigType.LIST,
+        ("broker", "controller"),
+        "What this process is: broker, controller, or both.",
+        OneOf(("broker", "controller")),
+        importance=Importance.HIGH,
+    ),
+    _fixed("broker.rack", ConfigType.STRING, None, "Rack of this broker, told to clients in Metadata."),
+    _fixed(
+        "listeners",
+        ConfigType.LIST,
+        ("PLAINTEXT://127.0.0.1:9092",),
+        "Addresses to listen on, as NAME://host:port; an empty host is all of IPv4 and IPv6, port 0 takes a free one.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "advertised.listeners",
+        ConfigType.LIST,
+        None,
+        "Addresses that clients are told to connect to, by listener name; listeners when not set.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "listener.security.protocol.map",
+        ConfigType.STRING,
+        DEFAULT_SECURITY_PROTOCOL_MAP,
+        "Security protocol of each listener name.",
+    ),
+    _fixed(
+        "controller.listener.names",
+        ConfigType.LIST,
+        (),
+        "Listeners of the controller; not opened by a node that names no controllers. The first is the one that others "
+        "use.",
+    ),
+    _fixed(
+        "inter.broker.listener.name",
+        ConfigType.STRING,
+        None,
+        "Listener of other brokers; when not set the one named as security.inter.broker.protocol, else the first.",
+    ),
+    _fixed(
+        "security.inter.broker.protocol",
+        ConfigType.STRING,
+        "PLAINTEXT",
+        "Security protocol between brokers, where inter.broker.listener.name does not name their listener.",
+        OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+    ),
+    _fixed(
+        "controller.quorum.voters",
+        ConfigType.LIST,
+        (),
+        "Voters as id@host:port, for a cluster whose log does not name them (kraft.version 0); without effect, but for "
+        "asking who leads, where the metadata log names the voters.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "controller.quorum.bootstrap.servers",
+        ConfigType.LIST,
+        (),
+        "Controllers as host:port where this node asks who leads the metadata quorum. Not set: this node is alone.",
+        importance=Importance.HIGH,
+    ),
+]
+
+_TOPICS = [
+    _fixed(
+        "auto.create.topics.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Create a topic when a client asks for the metadata of one that is not there and allows it.",
+        importance=Importance.HIGH,
+    ),
+    _fixed("delete.topic.enable", ConfigType.BOOLEAN, True, "Allow topics to be deleted.", importance=Importance.HIGH),
+    _fixed(
+        "num.partitions",
+        ConfigType.INT,
+        1,
+        "Partitions of a topic that is created without a number of them.",
+        at_least(1),
+    ),
+    _fixed(
+        "default.replication.factor",
+        ConfigType.INT,
+        1,
+        "Replicas of a topic that is created without a replication factor.",
+        at_least(1),
+    ),
+]
+
+_LOG_FIXED = [
+    _fixed(
+        "log.dir",
+        ConfigType.STRING,
+        "./ottla-data",
+        "Data directory, where log.dirs is not set.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "log.dirs",
+        ConfigType.LIST,
+        None,
+        "Data directories, with commas between them; a new partition comes into the one with the fewest.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "metadata.log.dir",
+        ConfigType.STRING,
+        None,
+        "Where the metadata log lies; the first of log.dirs where it is not set.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "log.flush.offset.checkpoint.interval.ms",
+        ConfigType.INT,
+        60_000,
+        "How often the recovery points are written to their checkpoint file.",
+        at_least(0),
+    ),
+    _fixed(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        ConfigType.INT,
+        60_000,
+        "How often the log start offsets are written to their checkpoint file.",
+        at_least(0),
+    ),
+    _fixed(
+        "log.flush.scheduler.interval.ms",
+        ConfigType.LONG,
+        MAX_LONG,
+        "How often logs are looked at for flush.ms.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "log.initial.task.delay.ms",
+        ConfigType.LONG,
+        30_000,
+        "How long after the start logs are looked at for the first time, where the check interval is longer.",
+        at_least(0),
+    ),
+    _fixed(
+        "log.retention.check.interval.ms",
+        ConfigType.LONG,
+        300_000,
+        "How often logs are looked at for deletion by time and size.",
+        at_least(1),
+    ),
+    _fixed(
+        "log.retention.hours",
+        ConfigType.INT,
+        168,
+        "Hours to keep a log, where neither log.retention.ms nor log.retention.minutes is set.",
+        UnlimitedOrPositive(),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "log.retention.minutes",
+        ConfigType.INT,
+        None,
+        "Minutes to keep a log, where log.retention.ms is not set.",
+        UnlimitedOrPositive(),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "log.roll.hours",
+        ConfigType.INT,
+        168,
+        "Hours after which a new segment is begun, where log.roll.ms is not set.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "log.roll.jitter.hours",
+        ConfigType.INT,
+        0,
+        "Hours of jitter, where log.roll.jitter.ms is not set.",
+        at_least(0),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "replica.high.watermark.checkpoint.interval.ms",
+        ConfigType.LONG,
+        5_000,
+        "How often the high watermarks are written to their checkpoint file.",
+        at_least(1),
+    ),
+    _fixed(
+        "metadata.log.max.record.bytes.between.snapshots",
+        ConfigType.LONG,
+        20 * 1024**2,
+        "Bytes of metadata log after which a snapshot is made.",
+        at_least(1),
+    ),
+    _fixed(
+        "metadata.log.max.snapshot.interval.ms",
+        ConfigType.LONG,
+        HOUR_MS,
+        "Time after which a snapshot is made when there are new records; 0 is never by time.",
+        at_least(0),
+    ),
+    _fixed(
+        "metadata.log.segment.bytes",
+        ConfigType.INT,
+        1024**3,
+        "Segment size of the metadata log.",
+        at_least(8 * 1024**2),
+    ),
+    _fixed("metadata.log.segment.ms", ConfigType.LONG, WEEK_MS, "Segment age of the metadata log.", at_least(1)),
+    _fixed(
+        "metadata.max.retention.bytes",
+        ConfigType.LONG,
+        100 * 1024**2,
+        "Size of metadata log and snapshots above which the part before the latest snapshot is deleted.",
+    ),
+    _fixed(
+        "metadata.max.retention.ms",
+        ConfigType.LONG,
+        WEEK_MS,
+        "Age from which the metadata log before the latest snapshot, and older snapshots, are deleted.",
+    ),
+]
+
+_LOG_DYNAMIC = [
+    ConfigKey(
+        "cordoned.log.dirs",
+        ConfigType.LIST,
+        (),
+        "Directories of log.dirs that get no new partitions while there is another one; * for all (KIP-1066). A broker "
+        "all of whose directories are named gets none from metadata.version 4.3-IV0 on.",
+        importance=Importance.MEDIUM,
+        update_mode=UpdateMode.PER_BROKER,
+    ),
+    _dynamic(
+        "log.cleanup.policy",
+        ConfigType.LIST,
+        ("delete",),
+        "Default of cleanup.policy.",
+        OneOf(CLEANUP_POLICIES),
+    ),
+    _dynamic(
+        "log.cleaner.delete.retention.ms",
+        ConfigType.LONG,
+        24 * HOUR_MS,
+        "Default of delete.retention.ms.",
+        at_least(0),
+    ),
+    _dynamic(
+        "log.cleaner.max.compaction.lag.ms",
+        ConfigType.LONG,
+        MAX_LONG,
+        "Default of max.compaction.lag.ms.",
+        at_least(1),
+    ),
+    _dynamic("log.cleaner.min.compaction.lag.ms", ConfigType.LONG, 0, "Default of min.compaction.lag.ms.", at_least(0)),
+    _dynamic(
+        "log.cleaner.min.cleanable.ratio",
+        ConfigType.DOUBLE,
+        0.5,
+        "Default of min.cleanable.dirty.ratio.",
+        between(0, 1),
+    ),
+    _dynamic("log.flush.interval.messages", ConfigType.LONG, MAX_LONG, "Default of flush.messages.", at_least(1)),
+    _dynamic(
+        "log.flush.interval.ms",
+        ConfigType.LONG,
+        None,
+        "Default of flush.ms; log.flush.scheduler.interval.ms when not set.",
+        at_least(0),
+    ),
+    _dynamic("log.index.interval.bytes", ConfigType.INT, 4096, "Default of index.interval.bytes.", at_least(0)),
+    _dynamic("log.index.size.max.bytes", ConfigType.INT, 10 * 1024**2, "Default of segment.index.bytes.", at_least(4)),
+    _dynamic("log.local.retention.bytes", ConfigType.LONG, -2, "Default of local.retention.bytes.", at_least(-2)),
+    _dynamic("log.local.retention.ms", ConfigType.LONG, -2, "Default of local.retention.ms.", at_least(-2)),
+    _dynamic(
+        "log.message.timestamp.after.max.ms",
+        ConfigType.LONG,
+        HOUR_MS,
+        "Default of message.timestamp.after.max.ms.",
+        at_least(0),
+    ),
+    _dynamic(
+        "log.message.timestamp.before.max.ms",
+        ConfigType.LONG,
+        MAX_LONG,
+        "Default of message.timestamp.before.max.ms.",
+        at_least(0),
+    ),
+    _dynamic(
+        "log.message.timestamp.type",
+        ConfigType.STRING,
+        "CreateTime",
+        "Default of message.timestamp.type.",
+        OneOf(TIMESTAMP_TYPES),
+    ),
+    _dynamic("log.preallocate", ConfigType.BOOLEAN, False, "Default of preallocate."),
+    _dynamic("log.retention.bytes", ConfigType.LONG, -1, "Default of retention.bytes."),
+    _dynamic(
+        "log.retention.ms",
+        ConfigType.LONG,
+        None,
+        "Default of retention.ms; log.retention.minutes, then log.retention.hours, when not set.",
+        UnlimitedOrPositive(),
+    ),
+    _dynamic(
+        "log.roll.jitter.ms",
+        ConfigType.LONG,
+        None,
+        "Default of segment.jitter.ms; log.roll.jitter.hours when not set.",
+        at_least(0),
+    ),
+    _dynamic("log.roll.ms", ConfigType.LONG, None, "Default of segment.ms; log.roll.hours when not set.", at_least(1)),
+    _dynamic("log.segment.bytes", ConfigType.INT, 1024**3, "Default of segment.bytes.", at_least(1024**2)),
+    _dynamic("log.segment.delete.delay.ms", ConfigType.LONG, 60_000, "Default of file.delete.delay.ms.", at_least(0)),
+    _dynamic(
+        "max.decompressed.message.bytes",
+        ConfigType.INT,
+        MAX_INT - 8,
+        "Default of the topic setting of that name.",
+        between(1, MAX_INT - 8),
+    ),
+    _dynamic("message.max.bytes", ConfigType.INT, 1048588, "Default of max.message.bytes.", at_least(0)),
+    _dynamic(
+        "min.insync.replicas",
+        ConfigType.INT,
+        1,
+        "Default of the topic setting of that name. A new cluster takes it over as a setting of all brokers; from then "
+        "on it is changed there (kafka-configs --entity-default), and not by one broker's file.",
+        at_least(1),
+    ),
+    _dynamic(
+        "compression.type",
+        ConfigType.STRING,
+        "producer",
+        "Default of the topic setting of that name.",
+        OneOf(COMPRESSION_TYPES),
+    ),
+    _dynamic(
+        "compression.gzip.level",
+        ConfigType.INT,
+        -1,
+        "Default of the topic setting of that name.",
+        RangeOr(1, 9, -1),
+    ),
+    _dynamic("compression.lz4.level", ConfigType.INT, 9, "Default of the topic setting of that name.", between(1, 17)),
+    _dynamic(
+        "compression.zstd.level",
+        ConfigType.INT,
+        3,
+        "Default of the topic setting of that name.",
+        between(-131072, 22),
+    ),
+    _dynamic(
+        "unclean.leader.election.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Default of the topic setting of that name.",
+    ),
+]
+
+_NETWORK = [
+    _fixed(
+        "socket.request.max.bytes",
+        ConfigType.INT,
+        100 * 1024**2,
+        "Largest request; a connection that announces more is closed.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "socket.receive.buffer.bytes",
+        ConfigType.INT,
+        -1,
+        "SO_RCVBUF of client connections; -1 leaves it to the operating system, which adapts it to the path.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "socket.send.buffer.bytes",
+        ConfigType.INT,
+        -1,
+        "SO_SNDBUF of client connections; -1 leaves it to the operating system, which adapts it to the path.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "socket.listen.backlog.size",
+        ConfigType.INT,
+        1024,
+        "Connections that may wait to be accepted on each listener.",
+        at_least(1),
+    ),
+    _fixed(
+        "connections.max.idle.ms",
+        ConfigType.LONG,
+        600_000,
+        "Time without a request after which a connection is closed; -1 is never.",
+    ),
+    _dynamic("max.connections", ConfigType.INT, MAX_INT, "Connections at one time, over all listeners.", at_least(0)),
+    _dynamic(
+        "max.connections.per.ip", ConfigType.INT, MAX_INT, "Connections at one time from one address.", at_least(0)
+    ),
+    _fixed(
+        "fetch.max.bytes",
+        ConfigType.INT,
+        55 * 1024**2,
+        "Most bytes of records in one fetch response.",
+        at_least(1024),
+    ),
+    _fixed(
+        "max.incremental.fetch.session.cache.slots",
+        ConfigType.INT,
+        1000,
+        "Incremental fetch sessions that are kept at one time (KIP-227).",
+        at_least(0),
+    ),
+    _fixed(
+        "max.request.partition.size.limit",
+        ConfigType.INT,
+        2000,
+        "Most partitions in one DescribeTopicPartitions response.",
+        at_least(1),
+    ),
+    _dynamic(
+        "producer.id.expiration.ms",
+        ConfigType.INT,
+        24 * HOUR_MS,
+        "Time after its last write from which a producer's sequence numbers are forgotten.",
+        at_least(1),
+    ),
+    _dynamic(
+        "transaction.partition.verification.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Whether the leader of a partition asks the coordinator before a transaction begins there (KIP-890).",
+    ),
+]
+
+_GROUPS = [
+    _fixed(
+        "group.min.session.timeout.ms",
+        ConfigType.INT,
+        6_000,
+        "Shortest session timeout that a member of a classic group may ask for.",
+    ),
+    _fixed(
+        "group.max.session.timeout.ms",
+        ConfigType.INT,
+        30 * 60_000,
+        "Longest session timeout that a member of a classic group may ask for.",
+    ),
+    _fixed(
+        "group.initial.rebalance.delay.ms",
+        ConfigType.INT,
+        3_000,
+        "How long the first rebalance of an empty classic group waits for further members.",
+    ),
+    _fixed("group.max.size", ConfigType.INT, MAX_INT, "Most members of a classic group.", at_least(1)),
+    _fixed(
+        "group.coordinator.member.max.bytes",
+        ConfigType.INT,
+        1024 * 1024,
+        "Most bytes that a member of a group may send as metadata or subscription, or be assigned. A setting of Ottla "
+        "alone.",
+        at_least(1024),
+    ),
+    _fixed(
+        "group.coordinator.group.max.bytes",
+        ConfigType.INT,
+        64 * 1024 * 1024,
+        "Most bytes that the members of one group keep in the coordinator's memory. A setting of Ottla alone.",
+        at_least(1024),
+    ),
+    _fixed(
+        "group.coordinator.max.bytes",
+        ConfigType.LONG,
+        256 * 1024 * 1024,
+        "Most bytes that the members of all groups of a broker keep in its memory; half of it for members that bring "
+        "more than 16 KiB. A setting of Ottla alone.",
+        at_least(1024),
+    ),
+    _fixed(
+        "group.coordinator.rebalance.protocols",
+        ConfigType.LIST,
+        ("classic", "consumer"),
+        "Group protocols that are served.",
+        OneOf(("classic", "consumer", "share", "streams")),
+    ),
+    _fixed(
+        "group.consumer.assignors",
+        ConfigType.LIST,
+        ("uniform", "range"),
+        "Assignors of the consumer protocol; the first is the default.",
+        OneOf(("uniform", "range")),
+    ),
+    _fixed(
+        "group.consumer.session.timeout.ms",
+        ConfigType.INT,
+        45_000,
+        "Session timeout of the consumer protocol.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.min.session.timeout.ms",
+        ConfigType.INT,
+        45_000,
+        "Shortest session timeout of the consumer protocol that may be set.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.max.session.timeout.ms",
+        ConfigType.INT,
+        60_000,
+        "Longest session timeout of the consumer protocol that may be set.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.heartbeat.interval.ms",
+        ConfigType.INT,
+        5_000,
+        "Interval at which members of the consumer protocol are asked to send heartbeats.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.min.heartbeat.interval.ms",
+        ConfigType.INT,
+        5_000,
+        "Shortest heartbeat interval of the consumer protocol that may be set.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.max.heartbeat.interval.ms",
+        ConfigType.INT,
+        15_000,
+        "Longest heartbeat interval of the consumer protocol that may be set.",
+        at_least(1),
+    ),
+    _dynamic(
+        "group.consumer.assignment.interval.ms",
+        ConfigType.INT,
+        1_000,
+        "Shortest time between two target assignments of a consumer group, so that members that join together are "
+        "assigned together.",
+        at_least(0),
+    ),
+    _fixed(
+        "group.consumer.min.assignment.interval.ms",
+        ConfigType.INT,
+        0,
+        "Smallest assignment interval that may be set.",
+        at_least(0),
+    ),
+    _fixed(
+        "group.consumer.max.assignment.interval.ms",
+        ConfigType.INT,
+        15_000,
+        "Largest assignment interval that may be set.",
+        at_least(0),
+    ),
+    _fixed(
+        "group.consumer.max.size",
+        ConfigType.INT,
+        MAX_INT,
+        "Most members of a group of the consumer protocol.",
+        at_least(1),
+    ),
+    _fixed(
+        "group.consumer.migration.policy",
+        ConfigType.STRING,
+        "bidirectional",
+        "Which groups may change between classic and consumer protocol while they have members.",
+        OneOfAnyCase(("bidirectional", "upgrade", "downgrade", "disabled")),
+    ),
+    _fixed(
+        "group.consumer.regex.refresh.interval.ms",
+        ConfigType.INT,
+        600_000,
+        "How often the topics that match the regular expressions of a group are looked for anew.",
+        at_least(10_000),
+        internal=True,
+    ),
+    _fixed(
+        "offset.metadata.max.bytes",
+        ConfigType.INT,
+        4096,
+        "Largest metadata of a committed offset.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.commit.timeout.ms",
+        ConfigType.INT,
+        5_000,
+        "How long a write of the group coordinator may wait for its replication.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.retention.minutes",
+        ConfigType.INT,
+        7 * 24 * 60,
+        "How long committed offsets are kept once their group is empty, or their topic has no subscriber (KIP-211).",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.retention.check.interval.ms",
+        ConfigType.LONG,
+        600_000,
+        "How often expired offsets are looked for.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.topic.num.partitions",
+        ConfigType.INT,
+        50,
+        "Partitions of __consumer_offsets; takes effect when the topic is created.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.topic.replication.factor",
+        ConfigType.SHORT,
+        3,
+        "Replicas of __consumer_offsets. Not set: as many as there are live brokers, up to 3; a value that is set is "
+        "enforced, and the topic is not created with less.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.topic.segment.bytes",
+        ConfigType.INT,
+        100 * 1024**2,
+        "Segment size of __consumer_offsets.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "offsets.topic.compression.codec",
+        ConfigType.INT,
+        0,
+        "Codec of the coordinator's batches: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        between(0, 4),
+        importance=Importance.HIGH,
+    ),
+]
+
+_MEMBERSHIP = [
+    _fixed(
+        "broker.session.timeout.ms",
+        ConfigType.INT,
+        9000,
+        "How long the controller waits for a heartbeat of a broker before it takes its leaderships away.",
+        at_least(1),
+    ),
+    _fixed(
+        "broker.heartbeat.interval.ms",
+        ConfigType.INT,
+        2000,
+        "Interval of a broker's heartbeats to the controller.",
+        at_least(1),
+    ),
+    _fixed(
+        "initial.broker.registration.timeout.ms",
+        ConfigType.INT,
+        60_000,
+        "How long a broker that starts tries to register with the controller before it gives up.",
+        at_least(1),
+    ),
+    _fixed(
+        "auto.leader.rebalance.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Give leaderships back to preferred replicas now and then.",
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "leader.imbalance.check.interval.seconds",
+        ConfigType.LONG,
+        300,
+        "Interval of the checks whether leaderships are to be given back.",
+        at_least(1),
+        importance=Importance.HIGH,
+    ),
+    _fixed(
+        "leader.imbalance.per.broker.percentage",
+        ConfigType.INT,
+        10,
+        "Share of its preferred leaderships that a broker may lack before they are given back.",
+        between(0, 100),
+        importance=Importance.HIGH,
+    ),
+]
+
+BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
+    [
+        *_IDENTITY,
+        *_TOPICS,
+        *_LOG_FIXED,
+        *_LOG_DYNAMIC,
+        *_NETWORK,
+        *_GROUPS,
+        *_MEMBERSHIP,
+        *AUTHORIZER_CONFIGS,
+        *CLEANER_CONFIGS,
+        *SCRUBBER_CONFIGS,
+        *QUORUM_CONFIGS,
+        *REPLICATION_CONFIGS,
+        *TRANSACTION_CONFIGS,
+        *QUOTA_CONFIGS,
+        *STORED_KEYS,
+        *TLS_CONFIGS,
+        *SASL_CONFIGS,
+        *TOKEN_CONFIGS,
+        *ZOOKEEPER_CONFIGS,
+    ]
+)
+
+SYNONYM_CHAINS: tuple[tuple[str, ...], ...] = (
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+)
+"""Settings that say one thing in several units: the first that is set counts."""

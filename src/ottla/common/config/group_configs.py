@@ -1,0 +1,124 @@
+"""The settings of a group (resource type GROUP, KIP-1043 ff.), and how they follow from the broker's settings.
+
+They need no group: they are set for an id and hold for whatever group has it. A value must lie between the broker's
+minimum and maximum when it is set; these may be other ones after a restart, so the coordinator takes what it uses
+through `clamped`. Left out: settings of share and streams groups, which are not built. Texts are our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.common.config.config_def import (
+    ConfigEntry,
+    ConfigKey,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    ConfigValue,
+    UpdateMode,
+    at_least,
+    key_table,
+    render,
+)
+from ottla.common.errors import ErrorCode, KafkaError
+
+SESSION_TIMEOUT = "consumer.session.timeout.ms"
+HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
+
+
+def _key(name: str, default: int, low: int, doc: str) -> ConfigKey:
+    return ConfigKey(
+        name,
+        ConfigType.INT,
+        default,
+        doc,
+        at_least(low),
+        update_mode=UpdateMode.CLUSTER_WIDE,
+        server_synonyms=((f"group.{name}", 1),),
+    )
+
+
+GROUP_CONFIGS: Mapping[str, ConfigKey] = key_table(
+    [
+        _key(
+            SESSION_TIMEOUT,
+            45_000,
+            1,
+            "How long a member of the consumer protocol may be silent before the group goes on without it.",
+        ),
+        _key(
+            HEARTBEAT_INTERVAL,
+            5_000,
+            1,
+            "How often members of the consumer protocol are asked to send heartbeats; they hear of changes with the "
+            "next one.",
+        ),
+        _key(
+            ASSIGNMENT_INTERVAL,
+            1_000,
+            0,
+            "Shortest time between two target assignments of the group, so that members that join together are "
+            "assigned together.",
+        ),
+    ]
+)
+
+
+class Bounds(NamedTuple):
+    """The broker settings that bound a group's."""
+
+    low: str
+    high: str
+
+
+def bounds_of(name: str) -> Bounds:
+    """`group.consumer.min.session.timeout.ms` and its like for the maximum."""
+    kind, _, rest = name.partition(".")
+    return Bounds(f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}")
+
+
+def validate_group_configs(overrides: Mapping[str, str], broker_values: Mapping[str, ConfigValue]) -> None:
+    """Check a group's settings as a whole; raises KafkaError INVALID_CONFIG in Apache Kafka's words."""
+    for name in overrides:
+        if name not in GROUP_CONFIGS:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+    values = {name: _number(broker_values[f"group.{name}"]) for name in GROUP_CONFIGS}
+    values |= {name: _number(GROUP_CONFIGS[name].parse(text)) for name, text in overrides.items()}
+    for name in overrides:
+        bounds = bounds_of(name)
+        if values[name] < _number(broker_values[bounds.low]):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be greater than or equal to {bounds.low}")
+        if values[name] > _number(broker_values[bounds.high]):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be less than or equal to {bounds.high}")
+    if values[SESSION_TIMEOUT] <= values[HEARTBEAT_INTERVAL]:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{SESSION_TIMEOUT} must be greater than {HEARTBEAT_INTERVAL}")
+
+
+def clamped(name: str, overrides: Mapping[str, str], default: int, low: int, high: int) -> int:
+    """What holds for a group with these settings; `default` where it has none of that name."""
+    text = overrides.get(name)
+    return default if text is None else min(max(_number(GROUP_CONFIGS[name].parse(text)), low), high)
+
+
+def describe_group_config(
+    key: ConfigKey, overrides: Mapping[str, str], broker_synonyms: tuple[ConfigSynonym, ...]
+) -> ConfigEntry:
+    """One setting of a group for DescribeConfigs; `broker_synonyms`: those of its broker setting, best first."""
+    value = overrides.get(key.name)
+    own = () if value is None else (ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_GROUP_CONFIG),)
+    synonyms = (*own, *broker_synonyms)
+    shown, source = (
+        (synonyms[0].value, synonyms[0].source) if synonyms else (render(key.default), ConfigSource.DEFAULT_CONFIG)
+    )
+    return ConfigEntry(
+        key.name, shown, key.type, source, key.sensitive, read_only=False, doc=key.doc, synonyms=synonyms
+    )
+
+
+def _number(value: ConfigValue) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"a setting of a group is {value!r}")
+    return value

@@ -1,0 +1,444 @@
+"""The settings of a topic, complete as in Apache Kafka 4.4, and how their defaults follow from the broker's settings.
+
+A topic's effective setting is its own override, else the most specific broker setting that is set (dynamic before
+static; `log.retention.ms` before `.minutes` before `.hours`), else the default. Texts are our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.common.config.config_def import (
+    MAX_INT,
+    MAX_LONG,
+    ConfigEntry,
+    ConfigKey,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    ConfigValue,
+    OneOf,
+    RangeOr,
+    ThrottledReplicas,
+    UpdateMode,
+    Validator,
+    at_least,
+    between,
+    key_table,
+    render,
+)
+from ottla.common.errors import ErrorCode, KafkaError
+
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+WEEK_MS = 7 * 24 * HOUR_MS
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+CLEANUP_POLICIES = ("compact", "delete")
+MIN_SEGMENT_BYTES = 1024 * 1024
+
+
+def _key(
+    name: str,
+    kind: ConfigType,
+    default: ConfigValue,
+    doc: str,
+    *synonyms: str | tuple[str, int],
+    validator: Validator | None = None,
+    internal: bool = False,
+) -> ConfigKey:
+    pairs = tuple((item, 1) if isinstance(item, str) else item for item in synonyms)
+    return ConfigKey(
+        name,
+        kind,
+        default,
+        doc,
+        validator,
+        update_mode=UpdateMode.CLUSTER_WIDE,
+        server_synonyms=pairs,
+        internal=internal,
+    )
+
+
+TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
+    [
+        _key(
+            "cleanup.policy",
+            ConfigType.LIST,
+            ("delete",),
+            "What happens to old segments: delete discards them by retention.ms and retention.bytes, compact keeps the "
+            "latest record of each key, both together do both.",
+            "log.cleanup.policy",
+            validator=OneOf(CLEANUP_POLICIES),
+        ),
+        _key(
+            "compression.gzip.level",
+            ConfigType.INT,
+            -1,
+            "Level for compression.type=gzip; -1 is the codec's own default.",
+            "compression.gzip.level",
+            validator=RangeOr(1, 9, -1),
+        ),
+        _key(
+            "compression.lz4.level",
+            ConfigType.INT,
+            9,
+            "Level for compression.type=lz4.",
+            "compression.lz4.level",
+            validator=between(1, 17),
+        ),
+        _key(
+            "compression.zstd.level",
+            ConfigType.INT,
+            3,
+            "Level for compression.type=zstd.",
+            "compression.zstd.level",
+            validator=between(-131072, 22),
+        ),
+        _key(
+            "compression.type",
+            ConfigType.STRING,
+            "producer",
+            "Codec of the stored batches: producer keeps what the client sent, uncompressed removes compression, a "
+            "codec's name makes the broker compress with it.",
+            "compression.type",
+            validator=OneOf(COMPRESSION_TYPES),
+        ),
+        _key(
+            "delete.retention.ms",
+            ConfigType.LONG,
+            24 * HOUR_MS,
+            "How long a tombstone stays in a compacted topic, so that a reader that started at the beginning sees it.",
+            "log.cleaner.delete.retention.ms",
+            validator=at_least(0),
+        ),
+        _key(
+            "errors.deadletterqueue.group.enable",
+            ConfigType.BOOLEAN,
+            False,
+            "Let share groups write records here that they could not deliver."
+            " Without effect: there are no share groups yet.",
+        ),
+        _key(
+            "file.delete.delay.ms",
+            ConfigType.LONG,
+            MINUTE_MS,
+            "Time between renaming a segment's files to .deleted and removing them.",
+            "log.segment.delete.delay.ms",
+            validator=at_least(0),
+        ),
+        _key(
+            "flush.messages",
+            ConfigType.LONG,
+            MAX_LONG,
+            "Force the log to disk after this many records; the default leaves it to the operating system.",
+            "log.flush.interval.messages",
+            validator=at_least(1),
+        ),
+        _key(
+            "flush.ms",
+            ConfigType.LONG,
+            MAX_LONG,
+            "Force the log to disk after this long; checked every log.flush.scheduler.interval.ms.",
+            "log.flush.interval.ms",
+            "log.flush.scheduler.interval.ms",
+            validator=at_least(0),
+        ),
+        _key(
+            "follower.replication.throttled.replicas",
+            ConfigType.LIST,
+            (),
+            "Replicas whose fetching is throttled on the follower's side: partition:broker pairs, or *.",
+            validator=ThrottledReplicas(),
+        ),
+        _key(
+            "leader.replication.throttled.replicas",
+            ConfigType.LIST,
+            (),
+            "Replicas whose fetching is throttled on the leader's side: partition:broker pairs, or *.",
+            validator=ThrottledReplicas(),
+        ),
+        _key(
+            "index.interval.bytes",
+            ConfigType.INT,
+            4096,
+            "Bytes of log between two entries of the offset index; smaller seeks more exactly and costs index space.",
+            "log.index.interval.bytes",
+            validator=at_least(0),
+        ),
+        _key(
+            "local.retention.bytes",
+            ConfigType.LONG,
+            -2,
+            "Bytes kept on local disk when tiered storage holds the rest; -2 means retention.bytes."
+            " Without effect: there is no tiered storage yet.",
+            "log.local.retention.bytes",
+            validator=at_least(-2),
+        ),
+        _key(
+            "local.retention.ms",
+            ConfigType.LONG,
+            -2,
+            "Time kept on local disk when tiered storage holds the rest; -2 means retention.ms."
+            " Without effect: there is no tiered storage yet.",
+            "log.local.retention.ms",
+            validator=at_least(-2),
+        ),
+        _key(
+            "max.compaction.lag.ms",
+            ConfigType.LONG,
+            MAX_LONG,
+            "Longest time that a record may wait for compaction.",
+            "log.cleaner.max.compaction.lag.ms",
+            validator=at_least(1),
+        ),
+        _key(
+            "min.compaction.lag.ms",
+            ConfigType.LONG,
+            0,
+            "Shortest time that a record stays uncompacted.",
+            "log.cleaner.min.compaction.lag.ms",
+            validator=at_least(0),
+        ),
+        _key(
+            "min.cleanable.dirty.ratio",
+            ConfigType.DOUBLE,
+            0.5,
+            "Share of not yet compacted bytes from which a log is compacted; higher is cheaper and wastes more space.",
+            "log.cleaner.min.cleanable.ratio",
+            validator=between(0, 1),
+        ),
+        _key(
+            "max.decompressed.message.bytes",
+            ConfigType.INT,
+            MAX_INT - 8,
+            "Largest record of a compressed batch once decompressed, in bytes; looked at when the batch is produced, "
+            "not in what is stored. From 134217728 on it changes nothing: no batch may become more, nor is one opened.",
+            "max.decompressed.message.bytes",
+            validator=between(1, MAX_INT - 8),
+        ),
+        _key(
+            "max.message.bytes",
+            ConfigType.INT,
+            1048588,
+            "Largest record batch that is accepted, in bytes as sent (after compression).",
+            "message.max.bytes",
+            validator=at_least(0),
+        ),
+        _key(
+            "message.timestamp.after.max.ms",
+            ConfigType.LONG,
+            HOUR_MS,
+            "How far a CreateTime timestamp may lie ahead of the broker's clock before the batch is refused.",
+            "log.message.timestamp.after.max.ms",
+            validator=at_least(0),
+        ),
+        _key(
+            "message.timestamp.before.max.ms",
+            ConfigType.LONG,
+            MAX_LONG,
+            "How far a CreateTime timestamp may lie behind the broker's clock before the batch is refused.",
+            "log.message.timestamp.before.max.ms",
+            validator=at_least(0),
+        ),
+        _key(
+            "message.timestamp.type",
+            ConfigType.STRING,
+            "CreateTime",
+            "Whether records keep the producer's timestamp or get the time of the append.",
+            "log.message.timestamp.type",
+            validator=OneOf(TIMESTAMP_TYPES),
+        ),
+        _key(
+            "min.insync.replicas",
+            ConfigType.INT,
+            1,
+            "In-sync replicas, the leader included, that a write with acks=all needs.",
+            "min.insync.replicas",
+            validator=at_least(1),
+        ),
+        _key(
+            "preallocate",
+            ConfigType.BOOLEAN,
+            False,
+            "Reserve the blocks of a segment when it is made. Without effect: blocks are reserved as a segment grows.",
+            "log.preallocate",
+        ),
+        _key(
+            "remote.copy.lag.bytes",
+            ConfigType.LONG,
+            -1,
+            "Bytes of newer log from which a segment is copied to tiered storage; -1 means local.retention.bytes."
+            " Without effect: there is no tiered storage yet.",
+            "log.remote.copy.lag.bytes",
+            validator=at_least(-1),
+        ),
+        _key(
+            "remote.copy.lag.ms",
+            ConfigType.LONG,
+            0,
+            "Age from which a segment is copied to tiered storage; 0 is at once, -1 means local.retention.ms."
+            " Without effect: there is no tiered storage yet.",
+            "log.remote.copy.lag.ms",
+            validator=at_least(-1),
+        ),
+        _key(
+            "remote.log.copy.disable",
+            ConfigType.BOOLEAN,
+            False,
+            "Stop copying segments of this topic to tiered storage; what is there stays readable."
+            " Without effect: there is no tiered storage yet.",
+        ),
+        _key(
+            "remote.log.delete.on.disable",
+            ConfigType.BOOLEAN,
+            False,
+            "Delete the tiered data of this topic when tiered storage is switched off for it."
+            " Without effect: there is no tiered storage yet.",
+        ),
+        _key(
+            "remote.storage.enable",
+            ConfigType.BOOLEAN,
+            False,
+            "Keep older segments of this topic in tiered storage.",
+        ),
+        _key(
+            "retention.bytes",
+            ConfigType.LONG,
+            -1,
+            "Size of a partition above which its oldest segments are deleted; -1 is no limit.",
+            "log.retention.bytes",
+        ),
+        _key(
+            "retention.ms",
+            ConfigType.LONG,
+            WEEK_MS,
+            "Age of a segment's newest record from which the segment is deleted; -1 is no limit.",
+            "log.retention.ms",
+            ("log.retention.minutes", MINUTE_MS),
+            ("log.retention.hours", HOUR_MS),
+            validator=at_least(-1),
+        ),
+        _key(
+            "segment.bytes",
+            ConfigType.INT,
+            1024**3,
+            "Size from which a new segment is begun. Retention and compaction work on whole segments.",
+            "log.segment.bytes",
+            validator=at_least(MIN_SEGMENT_BYTES),
+        ),
+        _key(
+            "segment.index.bytes",
+            ConfigType.INT,
+            10 * 1024**2,
+            "Largest size of a segment's offset index; a full index begins a new segment.",
+            "log.index.size.max.bytes",
+            validator=at_least(4),
+        ),
+        _key(
+            "segment.jitter.ms",
+            ConfigType.LONG,
+            0,
+            "Random part taken off segment.ms, so that many partitions don't begin segments at one moment.",
+            "log.roll.jitter.ms",
+            ("log.roll.jitter.hours", HOUR_MS),
+            validator=at_least(0),
+        ),
+        _key(
+            "segment.ms",
+            ConfigType.LONG,
+            WEEK_MS,
+            "Age from which a new segment is begun even when the current one is not full.",
+            "log.roll.ms",
+            ("log.roll.hours", HOUR_MS),
+            validator=at_least(1),
+        ),
+        _key(
+            "unclean.leader.election.enable",
+            ConfigType.BOOLEAN,
+            False,
+            "Let a replica outside the ISR lead when no other is left; acknowledged records may be lost.",
+            "unclean.leader.election.enable",
+        ),
+        _key(
+            "internal.segment.bytes",
+            ConfigType.INT,
+            None,
+            "Segment size below the minimum of segment.bytes, for tests only.",
+            validator=at_least(1),
+            internal=True,
+        ),
+    ]
+)
+
+
+def parse_topic_configs(overrides: Mapping[str, str]) -> dict[str, ConfigValue]:
+    """Validate a topic's overrides; raises KafkaError INVALID_CONFIG for an unknown name or a bad value."""
+    for name in overrides:
+        if name not in TOPIC_CONFIGS:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+    return {name: TOPIC_CONFIGS[name].parse(text) for name, text in overrides.items()}
+
+
+def validate_topic_configs(overrides: Mapping[str, str], defaults: Mapping[str, ConfigValue]) -> None:
+    """The rules over several settings of one topic; `defaults` as from `topic_defaults`. Raises INVALID_CONFIG."""
+    values = {**defaults, **parse_topic_configs(overrides)}
+    low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    if isinstance(low, int) and isinstance(high, int) and low > high:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high})",
+        )
+    if values["remote.storage.enable"]:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage.",
+        )
+
+
+def topic_defaults(broker_values: Mapping[str, ConfigValue], explicit: frozenset[str]) -> dict[str, ConfigValue]:
+    """What a topic without overrides gets.
+
+    `broker_values`: every broker setting with its effective value; `explicit`: the names that somebody set.
+    """
+    result: dict[str, ConfigValue] = {}
+    for key in TOPIC_CONFIGS.values():
+        value = key.default
+        for name, factor in key.server_synonyms:
+            if name in explicit:
+                found = broker_values[name]
+                # -1 hours is no limit, not -3,600,000 milliseconds.
+                value = found * factor if type(found) is int and factor != 1 and found > 0 else found
+                break
+        result[key.name] = value
+    return result
+
+
+def topic_properties(defaults: Mapping[str, ConfigValue], overrides: Mapping[str, str]) -> dict[str, str]:
+    """The effective settings as text, complete, for `storage.LogConfig.from_properties`."""
+    merged = {name: render(value) for name, value in defaults.items()} | dict(overrides)
+    internal_segment_bytes = merged.pop("internal.segment.bytes", None)
+    if internal_segment_bytes is not None:
+        merged["segment.bytes"] = internal_segment_bytes
+    return {name: text for name, text in merged.items() if text is not None}
+
+
+def describe_topic_config(
+    key: ConfigKey,
+    overrides: Mapping[str, str],
+    defaults: Mapping[str, ConfigValue],
+    broker_synonyms: Mapping[str, tuple[ConfigSynonym, ...]],
+) -> ConfigEntry:
+    """One setting of a topic for DescribeConfigs; `broker_synonyms`: those of each broker setting, best first."""
+    synonyms: list[ConfigSynonym] = []
+    value = overrides.get(key.name)
+    if value is not None:
+        synonyms.append(ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
+    if key.server_synonyms:
+        synonyms.extend(broker_synonyms.get(key.server_synonyms[0][0], ()))
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+    shown = value if value is not None else render(defaults[key.name])
+    return ConfigEntry(
+        key.name, shown, key.type, source, key.sensitive, read_only=False, doc=key.doc, synonyms=tuple(synonyms)
+    )

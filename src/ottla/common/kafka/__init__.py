@@ -1,0 +1,1 @@
+"""Values of Kafka's model that several packages share: ids, names, ACLs, partitions, key hashes."""

@@ -1,0 +1,1 @@
+"""Interfaces to operating system and event loop: clock, disk, connections, timers. `ottla.app` implements them."""

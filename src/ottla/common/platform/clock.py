@@ -1,0 +1,64 @@
+"""Time, randomness and deferred work as arguments.
+
+Every module above `common` that needs one of these takes it as a parameter, so that the whole broker also runs on a
+virtual clock (`simulation`). The real implementations live in `ottla.app`; an asyncio loop satisfies `Scheduler`
+as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Wall time for what is stored, monotonic time for durations."""
+
+    def time_ms(self) -> int:
+        """Milliseconds since the Unix epoch; may step."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never steps back."""
+        ...
+
+
+class Rng(Protocol):
+    """The only source of randomness of the broker."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """`count` unpredictable bytes."""
+        ...
+
+    def randrange(self, stop: int) -> int:
+        """A uniform integer in [0, stop)."""
+        ...
+
+
+class TimerHandle(Protocol):
+    """What `call_later` returns; `cancel` is idempotent."""
+
+    def cancel(self) -> None: ...
+
+
+class Scheduler(Protocol):
+    """The part of an event loop that deferred work needs."""
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> TimerHandle: ...
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
+        """Run `callback(*args)` on the loop after `delay` seconds."""
+        ...
+
+
+class BlockingPool(Protocol):
+    """A small bounded pool for system calls that block and release the GIL (fsync, cold reads).
+
+    The submitted function runs no broker logic; its result comes back on the loop.
+    """
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run `work()` off the loop, then `done(result, error)` on it; exactly one of the two is meaningful."""
+        ...

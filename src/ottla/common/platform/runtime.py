@@ -1,0 +1,22 @@
+"""The machine under a node, as one argument: what `common.platform.clock` and `common.platform.disk` describe.
+
+Who wires parts together is given it whole; the parts themselves take what they need of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.common.platform.clock import BlockingPool, Clock, Rng, Scheduler
+from ottla.common.platform.disk import Disk
+
+
+class NodeRuntime(NamedTuple):
+    """Time, randomness, timers, threads and files of one node: a real process's or a simulated one's."""
+
+    disk: Disk
+    clock: Clock
+    rng: Rng
+    scheduler: Scheduler
+    """Of the loop on which the node runs."""
+    pool: BlockingPool

@@ -1,0 +1,1 @@
+"""Groups whose coordinator decides assignments: consumer groups of KIP-848."""

@@ -1,0 +1,67 @@
+"""What the cluster metadata says of the topics that a group subscribes to.
+
+The metadata hash stands for ids, partition counts and racks of all subscribed topics: while it stays, no target
+assignment has to be computed. Apache Kafka keeps a number in the same field of the same record (KIP-1101) but mixes it
+by another function; a group whose log comes from there is rebalanced once, and nothing else follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla.common.kafka.ids import Uuid
+from ottla.coordinator.group.assignors.assignor import TopicSpec
+from ottla.metadata.image import MetadataImage, TopicImage
+
+NO_TOPICS_HASH = 0
+"""Of a group none of whose topics exists; also what a record without the field reads as."""
+
+_NO_RACKS: frozenset[str] = frozenset()
+
+
+def topic_ids(names: Iterable[str], image: MetadataImage) -> frozenset[Uuid]:
+    """Ids of those that exist."""
+    found = (image.topic(name) for name in names)
+    return frozenset(topic.topic_id for topic in found if topic is not None)
+
+
+def topic_spec(topic: TopicImage, image: MetadataImage) -> TopicSpec:
+    """The topic as assignors see it. Partitions are numbered without gaps, whatever is between is not assigned."""
+    count = max(topic.partitions, default=-1) + 1
+    if not _has_racks(image):
+        return TopicSpec(topic.topic_id, count, None)
+    racks = [
+        _racks(topic.partitions[index].replicas, image) if index in topic.partitions else _NO_RACKS
+        for index in range(count)
+    ]
+    return TopicSpec(topic.topic_id, count, racks)
+
+
+def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
+    """A signed 64-bit number; NO_TOPICS_HASH when none of the topics exists."""
+    from hashlib import blake2b  # here, since it loads OpenSSL's digests and each import delays the start
+
+    digest = blake2b(digest_size=8)
+    with_racks = _has_racks(image)
+    found = False
+    for name in sorted(names):
+        topic = image.topic(name)
+        if topic is None:
+            continue
+        found = True
+        digest.update(topic.topic_id)
+        digest.update(f"{name}\0{len(topic.partitions)}\0".encode())
+        if with_racks:
+            for partition in topic.partitions.values():
+                racks = sorted(_racks(partition.replicas, image))
+                digest.update("\0".join([*racks, "\n"]).encode())
+    return int.from_bytes(digest.digest(), "big", signed=True) if found else NO_TOPICS_HASH
+
+
+def _has_racks(image: MetadataImage) -> bool:
+    return any(broker.rack is not None for broker in image.brokers.values())
+
+
+def _racks(replicas: Iterable[int], image: MetadataImage) -> frozenset[str]:
+    brokers = (image.brokers.get(broker_id) for broker_id in replicas)
+    return frozenset(broker.rack for broker in brokers if broker is not None and broker.rack is not None)

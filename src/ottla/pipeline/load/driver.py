@@ -1,0 +1,199 @@
+"""One load from topics into a table: plan, land, commit.
+
+**Invariant:** exactly once. Either the commit happened, then files and offsets are in the table together, or it did
+not, then nothing of the load is; wherever the driver or a worker dies, running it again continues from the truth in
+the table. Two loads that race are told apart at the commit: one wins, the other raises StaleCommitError. A file is
+committed only when it is seen where the table is.
+
+Nothing starts Spark when there is nothing to load. What the table holds is committed to a consumer group as well, after
+it and for lag tools alone: no load reads it, and a load that can't commit it says so and has succeeded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.security import PLAINTEXT, ClientSecurity
+from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.load.land import Counters, WrittenRange, land, make_counters
+from ottla.pipeline.load.leased_files import leased_files
+from ottla.pipeline.load.reading import Planner, Reading, find_reading
+from ottla.pipeline.load.shape import require_no_snapshot, require_rows
+from ottla.pipeline.load.summary import RunSummary, Summary, with_commit, with_plan
+from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, SCHEMA
+from ottla.pipeline.model.plan import LoadPlan, PlanSettings, make_plan
+from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
+from ottla.pipeline.sinks.table import Committed, DataFile, Table, TableCommit, files_from_json
+from ottla.pipeline.transform.record_decoder import RecordDecoder
+from ottla.pipeline.transform.value_format import ValueFormat
+
+CLIENT_ID = "ottla-pipeline"
+
+OpenSession = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSummary(RunSummary):
+    """What a load did."""
+
+    pipeline_id: str
+    tasks: int = 0
+    body_bytes: int = 0
+    land_s: float = 0.0
+    commit_s: float = 0.0
+    seconds: float = 0.0
+    """From the first question to the brokers to the last answer, the start of Spark in it."""
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows a second while Spark ran the tasks."""
+        return self.rows / self.land_s if self.land_s > 0 else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"rows_per_s": round(self.rows_per_s)}
+
+
+class Observer:
+    """Hears of each step; the base class ignores all. `counters` move while tasks run."""
+
+    def planned(self, plan: LoadPlan) -> None: ...
+    def landing(self, plan: LoadPlan, counters: Counters | None) -> None: ...
+    def landed(self, rows: Sequence[WrittenRange]) -> None: ...
+    def committed(self, version: int) -> None: ...
+
+
+def load(
+    topics: Sequence[str],
+    target: Table,
+    bootstrap_servers: str,
+    open_session: OpenSession,
+    settings: PlanSettings,
+    observer: Observer | None = None,
+    value_format: ValueFormat | None = None,
+    *,
+    group: str = "",
+    planner: Planner = make_plan,
+    security: ClientSecurity = PLAINTEXT,
+) -> LoadSummary:
+    """Load what is new in `topics` into `target`; the session is opened only when there is something.
+
+    `value_format`: how values become columns beside those of Kafka; None leaves them as they are. `group`: the consumer
+    group whose offsets show lag tools how far the table is, none when it is empty. `planner` tells what is new. Raises
+    OperatorError, DataLossError, StaleCommitError, KafkaError, or OttlaError with the reason.
+    """
+    if not topics:
+        raise OperatorError("name at least one topic with --topics")
+    observer = observer or Observer()
+    require_no_snapshot(target)
+    open_cluster = partial(Cluster, bootstrap_servers, client_id=CLIENT_ID, security=security)
+    started = time.monotonic()
+    reading = find_reading(topics, target, open_cluster, settings, value_format, planner=planner)
+    summary = LoadSummary(table=target.location, topics=list(dict.fromkeys(topics)), pipeline_id=settings.pipeline_id)
+    summary = with_plan(summary, reading)
+    observer.planned(reading.plan)
+    if not reading.plan.is_empty:
+        summary = _run(reading, target, open_session, observer, summary)
+    if group:
+        summary = show_offsets(summary, reading.plan, open_cluster, group)
+    return replace(summary, seconds=time.monotonic() - started)
+
+
+def show_offsets(summary: Summary, plan: LoadPlan, open_cluster: Callable[[], Cluster], group: str) -> Summary:
+    """Commit what the table holds to the group. Also where nothing was new: the load before may have died just here.
+
+    An end lies behind the markers of transactions, so a table that has everything shows no lag.
+    """
+    try:
+        with open_cluster() as cluster:
+            cluster.commit_group_offsets(group, plan.reached)
+    except OttlaError as error:
+        note = f"the table's offsets could not be shown in the group {group!r}, where lag tools look: {error}"
+        return replace(summary, notes=[*summary.notes, note])
+    return replace(summary, group=group)
+
+
+def _run(
+    reading: Reading, target: Table, open_session: OpenSession, observer: Observer, summary: LoadSummary
+) -> LoadSummary:
+    plan = reading.plan
+    layout = target.ensure(rows_schema(target, reading.decoder))
+    settings = reading.land_settings(layout, target.dead_letters().layout())
+    require_rows(target, layout, settings.schema)
+    with leased_files(target, settings.load_id) as lease:
+        started = landing = landed_at = time.monotonic()
+        rows: list[WrittenRange] = []
+        if plan.tasks:
+            with open_session() as spark:
+                landing = time.monotonic()
+                counters = make_counters(spark)
+                observer.landing(plan, counters)
+                rows = land(spark, plan.tasks, settings, counters)
+                landed_at = time.monotonic()
+        observer.landed(rows)
+        committing = time.monotonic()
+        lease.require()
+        committed = _commit(plan, target, rows, settings.load_id)
+    observer.committed(committed.version)
+    own = {
+        "tasks": len(plan.tasks),
+        "body_bytes": sum(row.body_bytes for row in rows),
+        "start_s": landing - started,
+        "land_s": landed_at - landing,
+        "commit_s": time.monotonic() - committing,
+    }
+    return with_commit(summary, reading, target, rows, rows, committed, own)
+
+
+def rows_schema(target: Table, decoder: RecordDecoder | None) -> pa.Schema:
+    """Of the rows that are landed. Raises OperatorError where the table can't be partitioned as was asked."""
+    columns = target.layout().partition_columns
+    schema = with_date_column(decoder.schema if decoder else SCHEMA, columns)
+    require_partition_columns(schema, columns)
+    return schema
+
+
+def commit_of(plan: LoadPlan, load_id: str, files: Sequence[DataFile]) -> TableCommit:
+    """What moves the table as planned and brings those files."""
+    return TableCommit(
+        load_id,
+        files,
+        expected=plan.expected,
+        following=plan.following,
+        pipeline_id=plan.pipeline_id,
+        topic_ids=plan.topic_ids,
+        cluster_id=plan.cluster_id,
+        ranges=plan.readable_ranges,
+        accepted_rollback=plan.accepted_rollback,
+    )
+
+
+def commit_letters(plan: LoadPlan, target: Table, rows: Sequence[WrittenRange], load_id: str) -> None:
+    """To be called before the table is committed: letters may be there before their load is, and then they are not
+    written again, but never too late."""
+    letters = [file for row in rows for file in files_from_json(row.dead_files)]
+    if letters or plan.letters.accepted_rollback is not None:
+        table = target.dead_letters()
+        table.ensure(DEAD_LETTER_SCHEMA)
+        commit = commit_of(plan, load_id, letters)
+        table.commit(
+            replace(
+                commit,
+                expected=plan.letters.expected,
+                following=plan.letters.following,
+                accepted_rollback=plan.letters.accepted_rollback,
+            )
+        )
+
+
+def _commit(plan: LoadPlan, target: Table, rows: Sequence[WrittenRange], load_id: str) -> Committed:
+    commit_letters(plan, target, rows, load_id)
+    files = [file for row in rows for file in files_from_json(row.files)]
+    return target.commit(commit_of(plan, load_id, files))

@@ -1,0 +1,223 @@
+"""Move planned ranges into data files inside Spark's Python workers: read from a source, write Parquet.
+
+Nothing is visible to readers of the table until the driver commits the manifest (`ottla.pipeline.load.tasks` says how
+its rows and errors travel).
+
+**Invariants:** a task lands its range to the planned end and not beyond (`sources/source.py` says the rest); a file in
+the manifest was written whole and synced before its row left the worker; an attempt that fails removes its file, and a
+second attempt writes under another name, so a manifest names the files of exactly one attempt a task.
+
+Left out: what became of workers that were killed (their files stay, unreferenced).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.client.wire.model import Position
+from ottla.pipeline.load.tasks import ManifestRow, attempt, run_tasks
+from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, SCHEMA
+from ottla.pipeline.model.plan import ClusterView, OffsetRange, OnDataLoss
+from ottla.pipeline.model.row_bounds import RowBounds
+from ottla.pipeline.sinks.partitioned_writer import PartitionedWriter, unplaceable
+from ottla.pipeline.sinks.partitioning import with_date, with_date_column
+from ottla.pipeline.sinks.table import FileLayout, files_to_json
+from ottla.pipeline.sinks.writer import DataFileWriter
+from ottla.pipeline.sources import fetch
+from ottla.pipeline.sources.source import ReadRange
+from ottla.pipeline.transform.record_decoder import RecordDecoder, dead_letters_of
+
+OpenCluster = Callable[[], AbstractContextManager[ClusterView]]
+"""Connects from inside a worker; must be picklable."""
+
+
+@dataclass(frozen=True, slots=True)
+class LandSettings:
+    """What every task needs to know; travels to the workers."""
+
+    open_cluster: OpenCluster
+    layout: FileLayout
+    letters_layout: FileLayout
+    load_id: str
+    """In the name of every file of this load, so that those of a failed one can be found."""
+    isolation: str = "read_committed"
+    on_data_loss: OnDataLoss = "fail"
+    letters_held: Mapping[Position, int] = field(default_factory=dict)
+    """Offsets below which dead letters are in their table already."""
+    record_decoder: RecordDecoder | None = None
+    """What decodes values; None lands them as they are."""
+    read_range: ReadRange = fetch.read_range
+    """The source."""
+    bounds: RowBounds | None = None
+    """Which records of a range are landed; None: all."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows that are landed."""
+        decoded = self.record_decoder.schema if self.record_decoder else SCHEMA
+        return with_date_column(decoded, self.layout.partition_columns)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRange(ManifestRow):
+    """The manifest row of a task that reads; `dead_files`: of its dead letters, written as `files`."""
+
+    fetched_bytes: int = 0
+    body_bytes: int = 0
+    skipped_offsets: int = 0
+    dead_rows: int = 0
+    dead_files: str = ""
+
+
+TOPIC_CHARS = 100
+"""Of a topic's name in those of files, which have room for 255 bytes."""
+UNPLACEABLE = "a partition column has a text that no directory can be named by"
+
+Screen = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, pa.RecordBatch | None]]
+"""Parts rows into those that the table takes and, by DEAD_LETTER_SCHEMA, those that it does not; None for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Accumulators of a Spark session, for a progress line; they move when tasks end. None where there are none."""
+
+    tasks: Any
+    rows: Any
+    offsets: Any
+    fetched_bytes: Any
+
+
+def make_counters(spark: Any) -> Counters | None:
+    """Counters on that session; None on Spark Connect, which has no accumulators."""
+    try:
+        context = spark.sparkContext
+    except Exception:  # Connect raises its own kind, whose module need not be installed
+        return None
+    return Counters(*(context.accumulator(0) for _ in range(4)))
+
+
+def land(
+    spark: Any, tasks: Sequence[OffsetRange], settings: LandSettings, counters: Counters | None = None
+) -> list[WrittenRange]:
+    """Run all tasks on the session, one Spark task each; returns their rows in the order of `tasks`.
+
+    Raises the first error of a task; what the other tasks wrote is then for `leased_files`.
+    """
+    directory = settings.layout.directory
+    return read_tasks(spark, tasks, lambda number, task: land_task(number, task, settings), counters, "load", directory)
+
+
+def read_tasks(
+    spark: Any,
+    tasks: Sequence[OffsetRange],
+    work: Callable[[int, OffsetRange], WrittenRange],
+    counters: Counters | None,
+    what: str,
+    directory: str,
+) -> list[WrittenRange]:
+    """As `run_tasks`, with the range of each task; `counters` move with them."""
+    frozen = list(tasks)
+
+    def counted(number: int) -> WrittenRange:
+        row = work(number, frozen[number])
+        if counters is not None:
+            counters.tasks.add(1)
+            counters.rows.add(row.rows)
+            counters.offsets.add(frozen[number].offsets)
+            counters.fetched_bytes.add(row.fetched_bytes)
+        return row
+
+    return run_tasks(spark, len(frozen), counted, WrittenRange, what, directory)
+
+
+def land_task(number: int, task: OffsetRange, settings: LandSettings) -> WrittenRange:
+    """Land one range; runs in a worker. Errors that trying again can't mend come back inside the row."""
+    return attempt(number, lambda: _land_range(number, task, settings), WrittenRange, settings.layout.directory)
+
+
+def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> WrittenRange:
+    def placeable(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        batch = with_date(batch, settings.schema)
+        odd = unplaceable(batch, settings.layout.partition_columns)
+        return parted(batch, odd, UNPLACEABLE)
+
+    with PartitionedWriter(settings.layout, settings.schema, position_of(task), settings.load_id) as writer:
+        landed = read_rows(number, task, settings, placeable, writer.add)
+        written = writer.finish()
+    return replace(
+        landed,
+        files=files_to_json(written),
+        size_bytes=sum(file.size_bytes for file in written),
+        rows=sum(file.rows for file in written),
+    )
+
+
+def position_of(task: OffsetRange) -> str:
+    """What the files of a task are named by."""
+    return f"{task.topic[:TOPIC_CHARS]}-{task.partition}-{task.start_offset:020d}"
+
+
+def parted(batch: pa.RecordBatch, odd: pa.Array, reason: str) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """What a `Screen` gives, when it refuses the rows where `odd` is true."""
+    if not odd.true_count:
+        return batch, None
+    return batch.filter(pc.invert(odd)), dead_letters_of(batch.filter(odd), [reason] * odd.true_count)
+
+
+def read_rows(
+    number: int, task: OffsetRange, settings: LandSettings, screen: Screen, add: Callable[[pa.RecordBatch], None]
+) -> WrittenRange:
+    """Read and decode one range, in offset order: what `screen` lets through goes to `add`, all else to dead letters.
+
+    Returns the manifest row of the task, without the files that `add` writes.
+    """
+    fetched_bytes = body_bytes = skipped = 0
+    letters_from = settings.letters_held.get((task.topic, task.partition), 0)
+    with (
+        DataFileWriter(settings.letters_layout, DEAD_LETTER_SCHEMA, {}, position_of(task), settings.load_id) as writer,
+        settings.open_cluster() as cluster,
+    ):
+        for part in settings.read_range(
+            cluster, task, isolation=settings.isolation, on_data_loss=settings.on_data_loss
+        ):
+            dead_letters: list[pa.RecordBatch | None] = [*_chosen(part.decoded.dead_letters, settings.bounds, task)]
+            for batch in _chosen(part.decoded.batches, settings.bounds, task):
+                for rows, bad in decoded_rows(batch, settings.record_decoder):
+                    taken, refused = screen(rows)
+                    dead_letters += (bad, refused)
+                    add(taken)
+            for letters in dead_letters:
+                if letters is not None:
+                    writer.add(letters.filter(pc.greater_equal(letters.column("offset"), letters_from)))
+            fetched_bytes += part.read_bytes
+            body_bytes += part.decoded.body_bytes
+            skipped += part.skipped_offsets
+        letter_file = writer.finish()
+    return WrittenRange(
+        number,
+        fetched_bytes=fetched_bytes,
+        body_bytes=body_bytes,
+        skipped_offsets=skipped,
+        dead_rows=letter_file.rows if letter_file else 0,
+        dead_files=files_to_json([letter_file] if letter_file else []),
+    )
+
+
+def decoded_rows(
+    batch: pa.RecordBatch, decoder: RecordDecoder | None
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+    """As `RecordDecoder.decode`, of some rows at a time; all of them as they are without a decoder."""
+    if decoder is None:
+        yield batch, None
+    else:
+        yield from map(decoder.decode, decoder.pieces(batch))
+
+
+def _chosen(batches: Sequence[pa.RecordBatch], bounds: RowBounds | None, task: OffsetRange) -> list[pa.RecordBatch]:
+    return [bounds.within(batch, task.topic) for batch in batches] if bounds else list(batches)

@@ -1,0 +1,40 @@
+"""The files that a load, a compaction or a batch of a stream writes, from the first one to the commit.
+
+**Invariant:** what a failed writer wrote is gone before its lease is, so that who is killed in between still tells a
+vacuum whose files these are; only files of a commit that may have happened stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.load.leases import Lease, held_lease
+from ottla.pipeline.sinks.table import Table, UnknownCommitError
+from ottla.pipeline.sinks.writer import discard_load
+
+
+@contextmanager
+def leased_files(table: Table, load_id: str) -> Iterator[Lease]:
+    """Hold the lease of a load into `table`, which is to be required right before each commit.
+
+    At an OttlaError the files of the load are discarded. Raises OperatorError when there can't be a lease.
+    """
+    with held_lease(table.layout().store, load_id) as lease:
+        try:
+            yield lease
+        except UnknownCommitError:
+            raise  # its files may be in the table
+        except OttlaError:
+            discard_files(table, load_id)
+            raise
+
+
+def discard_files(table: Table, load_id: str) -> None:
+    """Remove what a load wrote into a table and that of its dead letters, but for the files that they name."""
+    with suppress(OperatorError):  # a table that can't be read names nothing, so all its files stay
+        letters = table.dead_letters()
+        named = table.named_files() | (letters.named_files() if letters.exists() else set())
+        for part in (table, letters):
+            discard_load(part.layout().store, load_id, named)

@@ -1,0 +1,107 @@
+"""What a run that brings topics into a table tells of itself, from its plan to its commit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
+
+from ottla.client.wire.model import Position
+from ottla.pipeline.load.land import WrittenRange
+from ottla.pipeline.load.reading import Reading
+from ottla.pipeline.load.tasks import ManifestRow
+from ottla.pipeline.model.plan import LoadPlan
+from ottla.pipeline.sinks.table import Committed, Table, files_from_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """Sizes in bytes, durations in seconds. `version` is None when nothing was committed."""
+
+    table: str
+    topics: list[str]
+    version: int | None = None
+    rows: int = 0
+    """In the files that were written."""
+    offsets: int = 0
+    partitions: int = 0
+    files: int = 0
+    fetched_bytes: int = 0
+    written_bytes: int = 0
+    skipped_offsets: int = 0
+    dead_letters: int = 0
+    """Records that the table can't hold; they are in the table of dead letters with the reason."""
+    plan_s: float = 0.0
+    start_s: float = 0.0
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """`topic/partition` -> offsets [start, end) that the table now holds in addition."""
+    group: str = ""
+    """The consumer group that tells the offsets of the table to lag tools."""
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+Summary = TypeVar("Summary", bound=RunSummary)
+
+
+def with_plan(summary: Summary, reading: Reading) -> Summary:
+    """With what is known before anything is read."""
+    plan = reading.plan
+    return replace(summary, plan_s=reading.seconds, skipped_offsets=plan.skipped_offsets, notes=plan.notes)
+
+
+def with_commit(
+    summary: Summary,
+    reading: Reading,
+    target: Table,
+    landed: Sequence[WrittenRange],
+    written: Sequence[ManifestRow],
+    committed: Committed,
+    own: Mapping[str, Any],
+) -> Summary:
+    """With what was read and committed; `written`: the tasks whose files the commit names, `own`: further fields."""
+    plan = reading.plan
+    return replace(
+        summary,
+        version=committed.version,
+        rows=sum(row.rows for row in written),
+        offsets=plan.offsets,
+        partitions=len(plan.ranges),
+        files=sum(len(files_from_json(row.files)) for row in written),
+        fetched_bytes=sum(row.fetched_bytes for row in landed),
+        written_bytes=sum(row.size_bytes for row in written),
+        skipped_offsets=plan.skipped_offsets + sum(row.skipped_offsets for row in landed),
+        dead_letters=sum(row.dead_rows for row in landed),
+        ranges=plan.readable_ranges,
+        notes=[
+            *plan.notes,
+            *_loss_notes(plan, landed),
+            *letter_notes(landed, target),
+            *([committed.note] if committed.note else []),
+        ],
+        **own,
+    )
+
+
+def _loss_notes(plan: LoadPlan, landed: Sequence[WrittenRange]) -> list[str]:
+    """What tasks passed over, as was asked for; the plan tells of what was gone before."""
+    lost: Counter[Position] = Counter()
+    for row in landed:
+        task = plan.tasks[row.task]
+        lost[task.topic, task.partition] += row.skipped_offsets
+    return [
+        f"topic {topic!r} partition {partition}: {count:,} offsets were deleted while they were loaded"
+        for (topic, partition), count in sorted(lost.items())
+        if count
+    ]
+
+
+def letter_notes(rows: Sequence[WrittenRange], target: Table) -> list[str]:
+    """What an operator should know of dead letters; nothing without one."""
+    count = sum(row.dead_rows for row in rows)
+    path = target.dead_letters().location
+    records = "record" if count == 1 else "records"
+    return [f"{count:,} {records} that the table can't hold went to {path}, with the reason of each"] if count else []

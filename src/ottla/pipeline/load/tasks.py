@@ -1,0 +1,176 @@
+"""Work on Spark's Python workers: one Spark task a number, and one manifest row back from each.
+
+Payload never enters the JVM: a worker gets the number of its task, and what comes back is a dataclass of texts and
+whole numbers. Errors that trying again can't mend come back as rows and are raised on the driver in their own words;
+all others are raised in the worker, so that Spark's retries apply. A cluster that does not answer is such a one: each
+attempt waits for it, and when Spark gives up a task no other is begun, which would only wait as well.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from ottla.client.wire.connection import BrokerUnreachable, ConnectionLost
+from ottla.client.wire.failure import TopicNotFound, TopicReplaced
+from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OperatorError, OttlaError
+from ottla.pipeline.model.arrays import numbers, texts
+from ottla.pipeline.model.decode import DecodeError
+from ottla.pipeline.model.failure import NO_ROOM, spark_reason
+from ottla.pipeline.model.plan import DataLossError
+from ottla.pipeline.sources.source import RecordsDeletedError
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """What one task hands back, in fields `str` and `int` only; `error` is empty unless it failed."""
+
+    task: int
+    files: str = ""
+    """What it wrote, as `sinks.table.files_to_json` writes them."""
+    rows: int = 0
+    """In these files."""
+    size_bytes: int = 0
+    error_kind: str = ""
+    error: str = ""
+
+
+Row = TypeVar("Row", bound=ManifestRow)
+
+LASTING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG}
+)
+"""Refusals of the operating system that trying again at once does not mend."""
+
+_OPERATORS = frozenset(kind.__name__ for kind in (OperatorError, BrokerUnreachable))
+_OTHERS = frozenset(
+    kind.__name__
+    for kind in (
+        OttlaError,
+        KafkaError,
+        ConnectionLost,
+        DataLossError,
+        RecordsDeletedError,
+        DecodeError,
+        TopicNotFound,
+        TopicReplaced,
+    )
+)
+"""Names of errors of ours, as the last line of a traceback has them."""
+_REFUSED = re.compile(r"\w+: \[Errno (?P<number>\d{1,4})\] .*")
+"""An OSError as the last line of a traceback."""
+
+_ERROR_KINDS: dict[str, Callable[[str], OttlaError]] = {
+    "corrupt": lambda message: DecodeError(ErrorCode.CORRUPT_MESSAGE, message),
+    "data loss": DataLossError,
+    "operator": OperatorError,
+    "failed": OttlaError,
+}
+
+
+def map_rows(frame: Any, run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], ddl: str) -> Any:
+    """What `run` makes of the rows of a DataFrame: `mapInArrow`, which takes a dot in a column's name for a path."""
+    names = list(frame.columns)
+
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run(batch.rename_columns(names) for batch in batches)
+
+    return frame.toDF(*(f"column{number}" for number in range(len(names)))).mapInArrow(named, ddl)
+
+
+def attempt(number: int, work: Callable[[], Row], failed: Callable[..., Row], directory: str) -> Row:
+    """The row of one task that writes below `directory`; runs in a worker.
+
+    `failed` makes one of the task's number, `error_kind` and `error`.
+    """
+    try:
+        return work()
+    except DecodeError as error:
+        return failed(number, error_kind="corrupt", error=str(error))
+    except RecordsDeletedError as error:
+        way_on = "load what is there with --on-data-loss skip"
+        return failed(number, error_kind="data loss", error=f"{error}; {way_on}")
+    except DataLossError as error:
+        return failed(number, error_kind="data loss", error=str(error))
+    except BrokerUnreachable:
+        raise
+    except OperatorError as error:
+        return failed(number, error_kind="operator", error=str(error))
+    except (TopicNotFound, TopicReplaced) as error:
+        return failed(number, error_kind="failed", error=str(error))
+    except OttlaError as error:
+        if isinstance(error, KafkaError) and error.code in RETRIABLE_ERRORS:
+            raise
+        return failed(number, error_kind="failed", error=str(error))
+    except OSError as error:
+        if error.errno not in LASTING:
+            raise
+        return failed(number, error_kind="operator", error=_not_written(table_directory(directory), error.errno))
+
+
+def task_failure(what: str, error: BaseException, where: str) -> OttlaError:
+    """What a task raised until Spark gave it up, or the driver beside it, as the error that it is.
+
+    `what` failed, and `where` it writes, are for the sentence.
+    """
+    reason = f"OSError: {error}" if isinstance(error, OSError) else spark_reason(error)
+    kind, _, message = reason.partition(": ")
+    refused = _REFUSED.fullmatch(reason)
+    if message and kind in _OPERATORS:
+        return OperatorError(message)
+    if refused is not None and int(refused["number"]) in LASTING:
+        return OperatorError(_not_written(where, int(refused["number"])))
+    if reason.startswith(NO_ROOM):
+        return OperatorError(f"{what}: {reason}")
+    return OttlaError(f"{what}: {message if message and kind in _OTHERS else spark_reason(error)}")
+
+
+def table_directory(directory: str) -> str:
+    """As a sentence names it."""
+    return f"the table's directory {directory}"
+
+
+def _not_written(where: str, number: int) -> str:
+    return f"{where} can't be written: {os.strerror(number).lower()}; mend that and run it again"
+
+
+def as_arrow(row: ManifestRow) -> pa.RecordBatch:
+    """The row as a task gives it to Spark."""
+    values = asdict(row).values()
+    columns = [texts([one]) if isinstance(one, str) else numbers(np.array([one], np.int64)) for one in values]
+    return pa.RecordBatch.from_arrays(columns, [one.name for one in fields(row)])
+
+
+def run_tasks(
+    spark: Any, count: int, work: Callable[[int], Row], kind: type[Row], what: str, directory: str
+) -> list[Row]:
+    """Run the tasks 0 to `count` - 1, one Spark task each; returns their rows in that order.
+
+    `work` is pickled; `what` they are of is told when they fail: "load"; they write below `directory`. Raises the first
+    error of a task.
+    """
+    ddl = ", ".join(f"{one.name} {'string' if one.type == 'str' else 'bigint'}" for one in fields(kind))
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield as_arrow(work(number))
+
+    try:
+        found = spark.range(0, count, 1, count).mapInArrow(run, ddl).collect() if count else []
+    except Exception as error:  # Spark wraps whatever a worker raised
+        raise task_failure(f"the {what} failed in a Spark task", error, table_directory(directory)) from error
+    rows = sorted((kind(**row.asDict()) for row in found), key=lambda row: row.task)
+    failed = next((row for row in rows if row.error_kind), None)
+    if failed is not None:
+        raise _ERROR_KINDS[failed.error_kind](failed.error)
+    if [row.task for row in rows] != list(range(count)):
+        raise OttlaError("Spark returned another set of tasks than it was given; nothing was committed")
+    return rows

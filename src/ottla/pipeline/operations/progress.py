@@ -1,0 +1,92 @@
+"""The progress line of a load or a snapshot, on a terminal: rows, rows a second, lag, time left. Silent in a pipe.
+
+Spark's counters move when tasks end, so the line moves in steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+from ottla.pipeline.load.land import Counters, WrittenRange
+from ottla.pipeline.model.plan import LoadPlan
+from ottla.pipeline.snapshot.run import SnapshotObserver
+
+REFRESH_PER_S = 4.0
+
+
+class ProgressLine(SnapshotObserver):
+    """Draws on `stream` while tasks run; `close` takes the line away whatever happened."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._plan: LoadPlan | None = None
+        self._counters: Counters | None = None
+        self._started = 0.0
+        self._buckets: int | None = None
+        """How many are merged, once that began."""
+        self._live = Live(
+            get_renderable=self._line,
+            console=Console(file=stream),
+            refresh_per_second=REFRESH_PER_S,
+            transient=True,
+        )
+
+    def planned(self, plan: LoadPlan) -> None:
+        self._plan = plan
+        if plan.tasks:
+            self._live.start()
+
+    def landing(self, plan: LoadPlan, counters: Counters | None) -> None:
+        self._counters = counters
+        self._started = time.monotonic()
+
+    def landed(self, rows: Sequence[WrittenRange]) -> None:
+        self.close()
+
+    def merging(self, buckets: int, counters: Counters | None) -> None:
+        self._buckets, self._counters = buckets, counters
+        self._started = time.monotonic()
+        self._live.start()
+
+    def merged(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop drawing; idempotent."""
+        self._live.stop()
+
+    def _line(self) -> str:
+        if self._plan is None:
+            return ""
+        if self._started == 0.0:
+            return f"starting Spark for {self._plan.offsets:,} offsets in {len(self._plan.ranges)} partitions"
+        elapsed = max(time.monotonic() - self._started, 1e-9)
+        if self._buckets is not None:
+            return merge_text(self._buckets, self._counters, elapsed)
+        if self._counters is None:
+            return f"loading {self._plan.offsets:,} offsets, {elapsed:.0f} s"
+        return progress_text(
+            self._plan, self._counters.tasks.value, self._counters.rows.value, self._counters.offsets.value, elapsed
+        )
+
+
+def progress_text(plan: LoadPlan, tasks: int, rows: int, offsets: int, elapsed_s: float) -> str:
+    """`tasks 3/8 · 1,200,000 rows · 400,000 rows/s · lag 2,000,000 · 5 s left`."""
+    parts = [f"tasks {tasks}/{len(plan.tasks)}", f"{rows:,} rows", f"{rows / elapsed_s:,.0f} rows/s"]
+    lag = plan.offsets - offsets
+    parts.append(f"lag {lag:,}")
+    if offsets:
+        parts.append(f"{lag * elapsed_s / offsets:.0f} s left")
+    return " · ".join(parts)
+
+
+def merge_text(buckets: int, counters: Counters | None, elapsed_s: float) -> str:
+    """`buckets 3/16 · 1,200,000 rows written · 4 s`."""
+    parts = [f"buckets {buckets}"]
+    if counters is not None:
+        parts = [f"buckets {counters.tasks.value}/{buckets}", f"{counters.rows.value:,} rows written"]
+    return " · ".join([*parts, f"{elapsed_s:.0f} s"])

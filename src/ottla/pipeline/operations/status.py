@@ -1,0 +1,287 @@
+"""How far tables are behind their topics: what the table holds, compared with where each partition ends now.
+
+The table is asked, not the consumer group that shows its offsets to other tools, which may be behind it. Left out:
+pipelines whose loads the table has forgotten (the newest commits tell which there are).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from ottla.client.admin.cluster import Cluster
+from ottla.client.wire.connection import BrokerUnreachable
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Position, TopicInfo
+from ottla.client.wire.security import PLAINTEXT, ClientSecurity
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError, OttlaError
+from ottla.common.kafka.ids import uuid_to_string
+from ottla.pipeline.model.failure import os_reason
+from ottla.pipeline.model.plan import app_id
+from ottla.pipeline.sinks.dataset import open_dataset
+from ottla.pipeline.sinks.open_table import found_format, open_table
+from ottla.pipeline.sinks.table import Table
+from ottla.pipeline.stores.open_store import open_store
+from ottla.pipeline.stores.store import Store
+from ottla.record.legacy.stored import iter_any_batches
+
+PROBED_PARTITIONS = 64
+"""Partitions of a topic that is gone are asked for in steps of so many."""
+GONE, REPLACED, ELSEWHERE = "deleted", "created again", "of another cluster"
+ROLLED_BACK = "rows of loads are missing"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition as one pipeline has loaded it. `end`, `lag` and `lag_s` are None where the topic is not there."""
+
+    pipeline_id: str
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    """Offsets between the two: markers of transactions count, records that compaction took do too."""
+    lag_s: float | None
+    """The age of the first record that is not loaded."""
+    rows: int | None
+    """In the table; None in one of results, whose rows are of no partition."""
+    dead_letters: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table; `last_load_ms` in milliseconds from the epoch."""
+
+    table: str
+    version: int | None
+    last_load_ms: int | None
+    partitions: list[PartitionStatus] = field(default_factory=list)
+    error: str | None = None
+    """Why it can't be read, and nothing else is known then; or that it was put back behind its newest load."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find_tables(location: str | os.PathLike[str]) -> dict[str, str | None]:
+    """The table in a directory or object store, or all below it that lie in no other, in their order; a place that
+    can't be looked at comes with the reason, as it may be one. Raises OperatorError when there is none."""
+    store = open_store(location)
+    if not store.exists():
+        if os.path.lexists(location):
+            raise OperatorError(f"{location} is no directory, as a table is: name another")
+        raise OperatorError(f"there is no directory {location}")
+    found = dict(_tables_below(store))
+    if not found:
+        raise OperatorError(f"there is no table in {location} or below it; `ottla pipeline load` makes one")
+    return found
+
+
+def _tables_below(store: Store) -> Iterable[tuple[str, str | None]]:
+    try:
+        is_table = found_format(store) is not None
+        names = [] if is_table else store.directories()
+    except OperatorError as error:
+        yield store.location, str(error)
+        return
+    except OSError as error:
+        yield store.location, f"{store.location} can't be searched for tables: {os_reason(error)}"
+        return
+    if is_table:
+        yield store.location, None
+    for name in names:
+        if not name.startswith(("_", ".")):
+            yield from _tables_below(store.child(name))
+
+
+def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
+    """Compare one table with its topics, to the ends that a reader with `isolation` sees.
+
+    A table without loads (another tool's) has no partitions. Raises OperatorError when the table can't be read or no
+    broker answers.
+    """
+    loads, error = table.loads(), _rollback_text(table)
+    if not loads:
+        return TableStatus(table.location, table.version(), None, error=error)
+    topics, cluster_id = cluster.topics(), cluster.describe().cluster_id or ""
+    known = table.known_topics()
+    elsewhere = {name for name, one in known.clusters.items() if cluster_id and one != cluster_id}
+    rows, letters = row_counts(table), row_counts(table.dead_letters()) or {}
+    partitions = []
+    for pipeline_id in sorted({load.pipeline_id for load in loads}):
+        for name, topic_id in sorted(known.ids.items()):
+            topic = None if name in elsewhere else topics.get(name)
+            held = _held(table, pipeline_id, topic_id, topic)
+            places = _Places(pipeline_id, name, held, rows, letters)
+            absence = ELSEWHERE if name in elsewhere else _absence(topic, topic_id)
+            partitions += places.compare(cluster, isolation, ROLLED_BACK if error else absence)
+    return TableStatus(table.location, table.version(), loads[0].time_ms, partitions, error)
+
+
+def _rollback_text(table: Table) -> str | None:
+    """Why what is committed says nothing of what a table, or that of its dead letters, holds."""
+    for one in (table, table.dead_letters()):
+        found = one.rollback()
+        if found is not None:
+            return str(found.refusal(one.location, with_option=True))
+    return None
+
+
+def _absence(topic: TopicInfo | None, topic_id: str) -> str:
+    if topic is None:
+        return GONE
+    return "" if uuid_to_string(topic.topic_id) == topic_id else REPLACED
+
+
+def _held(table: Table, pipeline_id: str, topic_id: str, topic: TopicInfo | None) -> dict[int, int | None]:
+    """The committed offset of each partition that there is, and of each that the table knows."""
+    found: dict[int, int | None] = {}
+    present = [info.index for info in topic.partitions] if topic else []
+    for start in itertools.count(0, PROBED_PARTITIONS):
+        names = {app_id(pipeline_id, topic_id, index): index for index in range(start, start + PROBED_PARTITIONS)}
+        offsets = table.committed_offsets(names)
+        found |= {names[name]: offset for name, offset in offsets.items() if offset is not None}
+        if start + PROBED_PARTITIONS > len(present) and all(offset is None for offset in offsets.values()):
+            break
+    return {index: found.get(index) for index in sorted({*found, *present})} if found else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The partitions of one topic as one pipeline has them; nothing when it never loaded the topic."""
+
+    pipeline_id: str
+    topic: str
+    held: Mapping[int, int | None]
+    rows: Mapping[Position, int] | None
+    letters: Mapping[Position, int]
+
+    def compare(self, cluster: Cluster, isolation: str, absence: str) -> list[PartitionStatus]:
+        """One status a partition; `absence` says why the topic has no ends to compare with."""
+        keys = [(self.topic, index) for index in self.held]
+        ends: Mapping[Position, int] = {}
+        if keys and not absence:
+            found = cluster.list_offsets(dict.fromkeys(keys, LATEST_TIMESTAMP), isolation=isolation)
+            ends = {key: info.offset for key, info in found.items()}
+        starts = self._starts(cluster) if ends else {}
+        return [
+            self._compare_one(
+                cluster, index, starts.get((self.topic, index), 0), ends.get((self.topic, index)), absence
+            )
+            for index in self.held
+        ]
+
+    def _starts(self, cluster: Cluster) -> dict[Position, int]:
+        """Where the next load begins in the partitions that were never loaded, as those that were added."""
+        new = [(self.topic, index) for index, committed in self.held.items() if committed is None]
+        found = cluster.list_offsets(dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
+        return {key: info.offset for key, info in found.items()}
+
+    def _compare_one(self, cluster: Cluster, index: int, start: int, end: int | None, absence: str) -> PartitionStatus:
+        key, committed = (self.topic, index), self.held[index]
+        lag, lag_s, note = None, None, absence
+        if end is not None:
+            begun = start if committed is None else committed
+            lag = max(end - begun, 0)
+            try:
+                lag_s = _age_s(cluster, key, begun) if lag else 0.0
+            except KafkaError as error:
+                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                note = "records were deleted before they were loaded"
+        return PartitionStatus(
+            self.pipeline_id,
+            self.topic,
+            index,
+            committed,
+            end,
+            lag,
+            lag_s,
+            None if self.rows is None else self.rows.get(key, 0),
+            self.letters.get(key, 0),
+            note,
+        )
+
+
+def _age_s(cluster: Cluster, key: Position, offset: int) -> float | None:
+    """How long ago the batch at `offset` was made; None when it tells no time."""
+    result = cluster.fetch(*key, offset, max_bytes=1, max_wait_ms=0, isolation="read_uncommitted", topic_id=None)
+    batch = next(iter_any_batches(result.records), None)
+    if batch is None or batch.base_timestamp < 0:
+        return None
+    return max(time.time() - batch.base_timestamp / 1000, 0.0)
+
+
+def row_counts(table: Table) -> dict[Position, int] | None:
+    """Rows of a table by topic and partition, None where it has no such columns; reads these two alone."""
+    if not table.exists():
+        return {}
+    columns = ["topic", "partition"]
+    if not set(columns) <= set(table.schema().names):
+        return None
+    files = table.files()
+    counts: Counter[Position] = Counter()
+    if files:
+        try:
+            for batch in open_dataset(table.layout(), table.schema(), files).to_batches(columns=columns):
+                grouped = pa.table(batch).group_by(columns).aggregate([([], "count_all")]).to_pylist()
+                for row in grouped:
+                    counts[row["topic"], row["partition"]] += row["count_all"]
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise OperatorError(f"a file of the table {table.location} can't be read: {reason}") from error
+    return counts
+
+
+def statuses(
+    found: Mapping[str, str | None],
+    bootstrap_servers: str,
+    *,
+    catalog_url: str | None = None,
+    client_id: str,
+    isolation: str = "read_committed",
+    security: ClientSecurity = PLAINTEXT,
+) -> list[TableStatus]:
+    """All tables that `find_tables` found, or names in a catalog, against one cluster; one that can't be read says so
+    and keeps none of the others from being shown. Raises BrokerUnreachable."""
+
+    def status(cluster: Cluster, location: str, reason: str | None) -> TableStatus:
+        try:
+            if reason is None:
+                return table_status(open_table(location, catalog_url=catalog_url), cluster, isolation)
+        except BrokerUnreachable:
+            raise
+        except OttlaError as error:
+            reason = str(error)
+        return TableStatus(location, None, None, error=reason)
+
+    with Cluster(bootstrap_servers, client_id=client_id, security=security) as cluster:
+        return [status(cluster, location, reason) for location, reason in found.items()]
+
+
+def locate_tables(places: Sequence[str | os.PathLike[str]], catalog_url: str | None = None) -> dict[str, str | None]:
+    """What `find_tables` finds at all of them; with a catalog they are names in it. Raises OperatorError."""
+    if catalog_url is not None:
+        return dict.fromkeys(map(str, places))
+    return {location: reason for place in places for location, reason in find_tables(place).items()}
+
+
+def raise_unreadable(found: Sequence[TableStatus]) -> None:
+    """Raise OttlaError when a table has an error, OperatorError when each of them has one."""
+    errors = [one.error for one in found if one.error is not None]
+    is_readable = any(one.error is not None and one.version is not None for one in found)
+    if not errors:
+        return
+    if len(errors) == len(found) == 1:
+        raise OperatorError(errors[0])
+    raise (OperatorError if len(errors) == len(found) else OttlaError)(
+        f"{len(errors)} of {len(found)} tables can't be {'trusted' if is_readable else 'read'}: {'; '.join(errors)}"
+    )

@@ -1,0 +1,120 @@
+"""Remove the files that a table doesn't need: those of killed loads at once, all others after the retention.
+
+**Invariant:** no file of a load that runs is taken, and none that a version of the last `retention` names. Files of an
+expired lease are taken only after the lease was (see `ottla.pipeline.load.leases`) and the table was asked behind that
+whether it names them. Whose load began after the leases were read has written nothing before that time, and what is
+younger is never taken. Files that tell no load may be of a commit or another's compaction that is under way, however
+short the retention is: they are spared for as long as a lease lasts, and longer while any is held.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from ottla.common.errors import OperatorError
+from ottla.pipeline.load.leases import EXPIRY_S, forget, read_leases, revoke
+from ottla.pipeline.model.failure import os_reason
+from ottla.pipeline.sinks.table import DEAD_LETTER_DIRECTORY, Table
+from ottla.pipeline.sinks.writer import file_name, load_of
+from ottla.pipeline.snapshot.staging import staged_files
+from ottla.pipeline.stores.store import Store, StoredFile
+
+DEFAULT_RETENTION = timedelta(days=7)
+
+
+@dataclass(slots=True)
+class VacuumSummary:
+    """What a vacuum took, or would take; sizes in bytes."""
+
+    table: str
+    dry_run: bool
+    abandoned_files: int = 0
+    """Of loads that were killed."""
+    old_files: int = 0
+    """Of versions before the retention, or of nobody."""
+    freed_bytes: int = 0
+    running_loads: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+TICK_MS = 10
+"""The system stamps files with the time of its latest tick: one that is written from now on may seem so much older."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The times before which unneeded files were written that go, in milliseconds from the epoch."""
+
+    of_loads_ms: int
+    of_nobody_ms: int
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def vacuum(table: Table, retention: timedelta = DEFAULT_RETENTION, *, dry_run: bool = False) -> VacuumSummary:
+    """Raises OperatorError."""
+    if not table.exists():
+        raise OperatorError(f"there is no table in {table.location}; `ottla pipeline load` makes one")
+    store = table.layout().store
+    summary = VacuumSummary(table.location, dry_run)
+    letters = table.dead_letters()
+    try:
+        now_s = time.time()
+        staged = staged_files(store)
+        leases = read_leases(store)
+        spared_s = DEFAULT_RETENTION.total_seconds() if leases.running else EXPIRY_S
+        before = _Before(_ms(now_s - retention.total_seconds()), _ms(now_s - max(retention.total_seconds(), spared_s)))
+        summary.running_loads = sorted(leases.running)
+        gone = leases.revoked | frozenset(one for one in leases.expired if dry_run or revoke(store, one))
+        running = leases.running | (leases.expired - gone)
+        for load_id in staged.keys() - running:
+            _remove(store, staged[load_id], summary, abandoned=True)
+        for part in [table, letters] if letters.exists() else [table]:
+            _vacuum_one(part, gone, running, before, summary)
+        if not letters.exists():  # files of a load that was killed before it made the table
+            lost = store.child(DEAD_LETTER_DIRECTORY)
+            _remove(lost, {file for file in lost.files() if load_of(file.path) in gone}, summary, abandoned=True)
+        if not dry_run:
+            store.sweep(_ms(now_s - EXPIRY_S))
+            for one in gone:
+                forget(store, one)
+    except OSError as error:
+        raise OperatorError(f"the table {table.location} could not be vacuumed: {os_reason(error)}") from error
+    return summary
+
+
+def _vacuum_one(
+    table: Table, gone: frozenset[str], running: frozenset[str], before: _Before, summary: VacuumSummary
+) -> None:
+    store = table.layout().store
+    found = {file.path: file for file in store.files() if not file.path.startswith(f"{DEAD_LETTER_DIRECTORY}/")}
+    named = set(map(file_name, table.named_files()))
+    abandoned = {file for file in found.values() if load_of(file.path) in gone and file.name not in named}
+    _remove(store, abandoned, summary, abandoned=True)
+    unneeded = table.expire(before.of_loads_ms, dry_run=summary.dry_run)
+    old = {
+        file
+        for file in map(found.get, unneeded)
+        if file is not None
+        and (load := load_of(file.path)) not in running
+        and file.modified_ms < (before.of_nobody_ms if load is None else before.of_loads_ms) - TICK_MS
+    }
+    _remove(store, old - abandoned, summary, abandoned=False)
+
+
+def _remove(store: Store, files: set[StoredFile], summary: VacuumSummary, *, abandoned: bool) -> None:
+    for file in sorted(files, key=lambda file: file.path):
+        if not summary.dry_run:
+            store.remove(file.path)
+        summary.freed_bytes += file.size_bytes
+        if abandoned:
+            summary.abandoned_files += 1
+        else:
+            summary.old_files += 1

@@ -1,0 +1,1 @@
+"""Queries over tables and topics, by Spark SQL or by DuckDB."""

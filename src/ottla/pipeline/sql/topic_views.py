@@ -1,0 +1,108 @@
+"""Topics under their own names in SQL: `select ... from topic.views`.
+
+Spark's global temporary views live in a database whose name is a setting; here it is `topic`, so that a name in a
+statement is a topic's and clashes with no table. Only topics that a statement names are made visible.
+
+**Invariant:** a statement gives the same with filters pushed down as without. Spark keeps one plan of a view for all
+places of a statement that read it, so filters go to the source only where one place reads one topic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ottla.client.wire.security import PLAINTEXT, ClientSecurity
+from ottla.common.errors import OperatorError
+from ottla.pipeline.model.failure import spark_reason
+
+DATABASE = "topic"
+DATABASE_SETTING = "spark.sql.globalTempDatabase"
+PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType as timestamp_type", "key", "value", "headers")
+"""Those of a table that a load makes."""
+_QUOTED = r"`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\""
+_NAMED = re.compile(rf"(?:\b{DATABASE}|([`\"]){DATABASE}\1)\s*\.\s*({_QUOTED}|\w+)", re.IGNORECASE | re.ASCII)
+"""A name after `topic.`, quoted as Spark does or as DuckDB."""
+_SCAN = re.compile(r"\bRelationV2\[[^\]]*\] ottla\b")
+
+
+def topics_in(statement: str, known: Iterable[str]) -> list[str]:
+    """The topics that a statement names, of those that there are; names in SQL differ by more than case.
+
+    A name in a comment or a text is taken as well, which does no harm. Raises OperatorError for two topics that SQL
+    can't tell apart.
+    """
+    by_name: dict[str, list[str]] = {}
+    for topic in known:
+        by_name.setdefault(topic.lower(), []).append(topic)
+    found = []
+    for name in names_in(statement):
+        alike = by_name.get(name.lower(), [])
+        if len(alike) > 1:
+            raise OperatorError(
+                f"SQL can't tell the topics {' and '.join(sorted(alike))} apart: their names differ by case"
+            )
+        found += alike
+    return list(dict.fromkeys(found))
+
+
+def names_in(statement: str) -> list[str]:
+    """The names after `topic.` in a statement, each once."""
+    return list(dict.fromkeys(_unquoted(name) for _, name in _NAMED.findall(statement)))
+
+
+def _unquoted(name: str) -> str:
+    quote = name[0]
+    return name[1:-1].replace(quote * 2, quote) if quote in '`"' else name
+
+
+def register_topics(
+    spark: Any, topics: Iterable[str], bootstrap_servers: str, security: ClientSecurity = PLAINTEXT
+) -> None:
+    """Make topics visible as views of DATABASE: what is committed, up to the ends of their partitions.
+
+    Raises OperatorError where the driver has no such Python as the workers, in which Spark plans what is read.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    from ottla.pipeline.datasource.provider import NAME, OttlaDataSource
+
+    spark.dataSource.register(OttlaDataSource)
+    for topic in topics:
+        options = read_options(topic, bootstrap_servers) | security_options(security)
+        reader = spark.read.format(NAME).options(**options)
+        try:
+            reader.load().selectExpr(*COLUMNS).createOrReplaceGlobalTempView(f"`{topic}`")
+        except Py4JJavaError as error:
+            raise OperatorError(f"Spark can't plan to read topic {topic!r}: {spark_reason(error)}") from error
+
+
+def security_options(security: ClientSecurity) -> dict[str, str]:
+    """The same as options of the source, which name no file."""
+    return {f"kafka.{name}": text for name, text in security.portable.items()}
+
+
+def read_options(topic: str, bootstrap_servers: str) -> dict[str, str]:
+    """What is read of a topic that a statement names, as options of the source."""
+    return {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+        "filterPushdown": "true",
+        "subscribe": topic,
+    }
+
+
+def allow_pushdown(spark: Any, statement: str) -> None:
+    """Set PUSHDOWN_SETTING for a statement: true where it reads one topic in one place."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    spark.conf.set(PUSHDOWN_SETTING, "false")
+    try:
+        plan = spark.sql(statement)._jdf.queryExecution().optimizedPlan().toString()
+    except (PySparkException, Py4JJavaError):
+        return  # running it tells what is wrong
+    spark.conf.set(PUSHDOWN_SETTING, str(len(_SCAN.findall(plan)) == 1).lower())

@@ -1,0 +1,305 @@
+"""Replicas of this broker in which damage was found: it stays where it is, and is mended from another replica.
+
+Whoever finds damage says so here (`found`): a look through the files, a follower of another broker that does not get
+beyond an offset (`suspect`), or a start that finds the replica in no directory. Then, of a partition with others:
+
+1. A damaged replica leads nothing and is in no ISR, if another one that is in sync can take over: the controller is
+   told that it lies in `LOST_UUID` (AssignReplicasToDirs, KIP-858). Where nobody else is in sync the leader goes
+   on with what is whole of it, and asks again when one has joined.
+2. As a follower it fetches nothing, so that no leader takes it for whole.
+3. Out of the ISR it fetches the segments anew (`replica.segment_repair`), says where it is, and follows as ever.
+
+That the metadata has a replica in `LOST_UUID` outlives a restart: then all of its segments are looked through
+before it follows anybody.
+
+Invariant: a replica with known damage is never told to be anywhere but in `LOST_UUID`.
+
+Left out: looking through files without a reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from ottla.common.errors import KafkaError
+from ottla.common.platform.clock import BlockingPool, Scheduler, TimerHandle
+from ottla.common.platform.peer import Address, PeerNetwork
+from ottla.replica.partition import Partition
+from ottla.replica.segment_repair import SegmentRepair
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.damage import Damage
+from ottla.storage.files.log_config import MAX_LONG
+from ottla.storage.repair.segment_scrub import IndexCheck, SegmentFacts, SegmentScrub
+from ottla.storage.segment.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 2.0
+"""How long the metadata has to follow what the controller was told."""
+FIRST_RETRY_S = 0.5
+MOST_RETRY_S = 30.0
+
+Key = tuple[bytes, int]
+
+
+class MendingContext(NamedTuple):
+    """What mending needs of the broker around it."""
+
+    node_id: int
+    peers: PeerNetwork
+    pool: BlockingPool
+    scheduler: Scheduler
+    address_of: Callable[[int], Address | None]
+    alive: Callable[[int], bool]
+    """Whether a broker is registered and not fenced."""
+    logs: LogManager
+    tell_lost: Callable[[Partition], None]
+    """Has the controller take the replica out of the ISR and from the lead, if there is another one."""
+    tell_whole: Callable[[Partition], None]
+    """Tells the controller where the replica is, if it has something else."""
+    place: Callable[[Partition], None]
+    """Lead, follow or hold the partition, as its state and `ReplicaRepair.holds` say."""
+
+
+class _Replica:
+    """One that is damaged, or looked through before it may follow."""
+
+    __slots__ = ("damages", "is_alone", "looking", "mend", "partition", "retry_s", "timer")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.damages: list[Damage] = []
+        self.looking = False
+        self.mend: SegmentRepair | None = None
+        self.is_alone = False
+        """It was said that nobody else is in sync."""
+        self.retry_s = FIRST_RETRY_S
+        self.timer: TimerHandle | None = None
+
+
+class ReplicaRepair:
+    """See the module. Owned by the loop."""
+
+    __slots__ = ("_context", "_looks", "_replicas", "_stopped")
+
+    def __init__(self, context: MendingContext) -> None:
+        self._context = context
+        self._replicas: dict[Key, _Replica] = {}
+        self._looks: dict[Key, None] = {}
+        """Partitions in which one segment is being looked through."""
+        self._stopped = False
+
+    def __len__(self) -> int:
+        """How many replicas are damaged."""
+        return len(self._replicas)
+
+    def holds(self, partition: Partition) -> bool:
+        """Whether the partition is not to be followed now."""
+        return (partition.topic_id, partition.index) in self._replicas
+
+    # -- what is found -------------------------------------------------------------------------------------------------
+
+    def found(self, partition: Partition, damage: Damage) -> None:
+        """A range of the partition's log can't be trusted; whoever found it has said so."""
+        if self._stopped:
+            return
+        replica = self._replica(partition)
+        if any(_covers(known, damage) for known in replica.damages):
+            return
+        replica.damages.append(damage)
+        self._context.place(partition)
+
+    def suspect(self, partition: Partition, offset: int) -> None:
+        """A follower does not get beyond `offset`, which this leader has: see whether what it is sent is damaged."""
+        key = (partition.topic_id, partition.index)
+        if not self._stopped and key not in self._replicas and key not in self._looks:
+            self._looks[key] = None
+            segments = partition.log.segments.holding(offset)[:1]
+            self._look(partition, deque(segments), lambda: self._looks.pop(key, None))
+
+    def look_through(self, partition: Partition) -> None:
+        """It was damaged when this broker was there last: hold it until all of its segments were looked through."""
+        replica = self._replica(partition)
+        replica.looking = True
+
+        def looked() -> None:
+            replica.looking = False
+            if self._is_current(replica):
+                if not replica.damages:
+                    self._is_whole(replica)
+                self._context.place(partition)
+
+        self._look(partition, deque(partition.log.segments), looked)
+
+    def _replica(self, partition: Partition) -> _Replica:
+        key = (partition.topic_id, partition.index)
+        replica = self._replicas.get(key)
+        if replica is None:
+            replica = self._replicas[key] = _Replica(partition)
+        return replica
+
+    def _look(self, partition: Partition, waiting: deque[Segment], then: Callable[[], object]) -> None:
+        """Through one segment after the other that is there by then, in the pool; `then` when that is over."""
+        log, segments = partition.log, partition.log.segments
+        while waiting and segments[segments.number_of(waiting[0].base_offset)] is not waiting[0]:
+            waiting.popleft()
+        if not waiting or self._stopped:
+            then()
+            return
+        segment = waiting.popleft()
+        following = segments.number_of(segment.base_offset) + 1
+        end_offset = segments[following].base_offset if following < len(segments) else log.log_end_offset
+        facts = SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, log.epochs.entries())
+        descriptor = segment.log_descriptor
+        try:
+            scrub = SegmentScrub(descriptor.pin(), facts, IndexCheck((), (), _ignored))
+        except OSError as error:
+            logger.warning("%s can't be looked through: %s", segment.path, error)
+            self._look(partition, waiting, then)
+            return
+
+        def looked(_: object, error: BaseException | None) -> None:
+            descriptor.unpin()
+            if error is not None:
+                logger.warning("%s can't be looked through: %s", segment.path, error)
+            else:
+                for damage in scrub.damages((partition.topic, partition.index)):
+                    logger.error("%s is damaged, its %s", segment.path, damage)
+                    self.found(partition, damage)
+            self._look(partition, waiting, then)
+
+        self._context.pool.submit(lambda: scrub.run(MAX_LONG), looked)
+
+    # -- what follows --------------------------------------------------------------------------------------------------
+
+    def go_on(self, partition: Partition) -> None:
+        """The state of a held partition is new, or something of it was found."""
+        replica = self._replicas[partition.topic_id, partition.index]
+        state, context = partition.state, self._context
+        if replica.timer is not None:
+            replica.timer.cancel()
+            replica.timer = None
+        if replica.mend is not None:
+            if partition.is_leader or replica.mend.leader_epoch != state.leader_epoch:
+                replica.mend.cancel()
+        elif replica.looking or partition.offline:
+            return
+        elif partition.is_leader or context.node_id in state.isr:
+            others = [member for member in state.isr if member != context.node_id and context.alive(member)]
+            if others:
+                replica.is_alone = False
+                context.tell_lost(partition)
+            elif not replica.is_alone:
+                replica.is_alone = True
+                logger.error(
+                    "%r is damaged and no other replica of it is in sync: what is whole is served on, and it is mended "
+                    "once another one can lead",
+                    partition,
+                )
+            self._later(replica, ASK_AGAIN_S)
+        elif replica.damages:
+            self._mend(replica)
+
+    def _mend(self, replica: _Replica) -> None:
+        partition, context = replica.partition, self._context
+        address = context.address_of(partition.state.leader_id)
+        if address is None:
+            self._retry(replica, "it has no leader now")
+            return
+        mended = tuple(replica.damages)
+        connection = context.peers.connect(*address)
+        try:
+            replica.mend = SegmentRepair(
+                partition,
+                min(damage.segment for damage in mended),
+                max(damage.last_offset for damage in mended),
+                compacted_in=context.logs if self._was_compacted(partition) else None,
+                connection=connection,
+                pool=context.pool,
+                ended=partial(self._ended, replica, mended),
+            )
+        except (KafkaError, OSError) as error:
+            connection.close()
+            self._retry(replica, str(error))
+
+    def _was_compacted(self, partition: Partition) -> bool:
+        cleaned = self._context.logs.cleaner_checkpoint.get((partition.topic, partition.index)) is not None
+        return cleaned or partition.log.config.compacted
+
+    def _ended(self, replica: _Replica, mended: tuple[Damage, ...], reason: str) -> None:
+        replica.mend = None
+        if not self._is_current(replica):
+            return
+        if replica.partition.log.failed:
+            logger.error("%r can't be mended: %s", replica.partition, reason)
+            replica.partition.mark_offline()
+            return
+        if reason:
+            self._retry(replica, reason)
+            return
+        logger.warning("%r is mended: segments from %d on came from the leader", replica.partition, mended[0].segment)
+        replica.damages = [damage for damage in replica.damages if damage not in mended]
+        replica.retry_s = FIRST_RETRY_S
+        if not replica.damages:
+            self._is_whole(replica)
+        self._context.place(replica.partition)
+
+    def _is_whole(self, replica: _Replica) -> None:
+        partition = replica.partition
+        del self._replicas[partition.topic_id, partition.index]
+        self._context.tell_whole(partition)
+
+    def _retry(self, replica: _Replica, reason: str) -> None:
+        logger.info("%r is mended later: %s", replica.partition, reason)
+        self._later(replica, replica.retry_s)
+        replica.retry_s = min(replica.retry_s * 2, MOST_RETRY_S)
+
+    def _later(self, replica: _Replica, delay_s: float) -> None:
+        if not self._stopped:
+            replica.timer = self._context.scheduler.call_later(delay_s, self._again, replica)
+
+    def _again(self, replica: _Replica) -> None:
+        replica.timer = None
+        if self._is_current(replica):
+            self.go_on(replica.partition)
+
+    def _is_current(self, replica: _Replica) -> bool:
+        partition = replica.partition
+        return not self._stopped and self._replicas.get((partition.topic_id, partition.index)) is replica
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def forget(self, key: Key) -> None:
+        """The replica is no longer here."""
+        replica = self._replicas.pop(key, None)
+        if replica is not None:
+            self._let_go(replica)
+
+    def stop(self) -> None:
+        """Mend nothing any more: the next start looks through what the metadata has in `LOST_UUID`."""
+        self._stopped = True
+        for replica in self._replicas.values():
+            self._let_go(replica)
+
+    @staticmethod
+    def _let_go(replica: _Replica) -> None:
+        if replica.timer is not None:
+            replica.timer.cancel()
+        if replica.mend is not None:
+            replica.mend.cancel()
+
+
+def _covers(known: Damage, damage: Damage) -> bool:
+    return (
+        known.segment == damage.segment
+        and known.first_offset <= damage.first_offset
+        and known.last_offset >= damage.last_offset
+    )
+
+
+def _ignored(problem: str) -> None:
+    """Of no index anything is asked here."""

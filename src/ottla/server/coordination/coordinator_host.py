@@ -1,0 +1,176 @@
+"""A coordinator in this broker: its runtime on an internal topic, kept in step with the metadata image.
+
+A partition that this broker leads is loaded, one that it no longer leads is given up, in the order of the images. The
+replicas have followed an image before it comes here, so that the log of a new partition is there. Which topic, which
+records and which shards: that is all that tells one coordinator from another (`groups`).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.platform.end_of_tick import EndOfTickScheduler
+from ottla.common.platform.runtime import NodeRuntime
+from ottla.coordinator.runtime import (
+    CoordinatorRuntime,
+    CoordinatorSerde,
+    CoordinatorShard,
+    CoordinatorState,
+    ShardFactory,
+)
+from ottla.coordinator.runtime.key_hash import partition_for
+from ottla.metadata.delta import MetadataChanges
+from ottla.metadata.image import NO_LEADER, MetadataImage
+from ottla.replica.manager import ReplicaManager
+from ottla.server.coordination.internal_topic import InternalTopic
+from ottla.server.coordination.log import ReplicaCoordinatorLog
+from ottla.server.requests.failures import Failures
+from ottla.server.requests.in_flight import InFlight
+from ottla.server.transactions.transaction_partitions import TransactionPartitions
+
+S = TypeVar("S", bound=CoordinatorShard[Any])
+
+
+NO_PARTITION = -1
+"""Where a key lies while the topic does not exist: nobody leads it, nothing loads it."""
+
+
+class CoordinatorType(IntEnum):
+    """What clients ask FindCoordinator for (KIP-98, KIP-932)."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+class BrokerServices(NamedTuple):
+    """What every coordinator needs of its broker."""
+
+    node_id: int
+    machine: NodeRuntime
+    scheduler: EndOfTickScheduler
+    """Whose ends of a turn all coordinators share with what carries out their decisions."""
+    replicas: ReplicaManager
+    in_flight: InFlight
+    failures: Failures
+
+
+class CoordinatorHost(Generic[S]):
+    """Owner of one coordinator's runtime."""
+
+    __slots__ = ("_node_id", "_replicas", "runtime", "topic")
+
+    def __init__(
+        self,
+        topic: InternalTopic,
+        host: BrokerServices,
+        *,
+        serde: CoordinatorSerde[Any],
+        make_shard: ShardFactory[S],
+        compression: str,
+        write_timeout_ms: int,
+        transactions: TransactionPartitions | None = None,
+    ) -> None:
+        """`compression` is a codec's name, for what is written to the topic; `transactions` is who is asked for those
+        that have records in it."""
+        self.topic = topic
+        self._node_id = host.node_id
+        self._replicas = host.replicas
+        machine = host.machine
+        self.runtime: CoordinatorRuntime[S] = CoordinatorRuntime(
+            name=topic.name,
+            log=ReplicaCoordinatorLog(topic.name, host.replicas, machine.pool, host.in_flight, transactions),
+            serde=serde,
+            shard_factory=make_shard,
+            clock=machine.clock,
+            scheduler=host.scheduler,
+            failures=host.failures,
+            compression=compression,
+            write_timeout_ms=write_timeout_ms,
+            # What was loaded stays until leadership goes: the collector need not look at it again and again.
+            after_large_load=gc.freeze,
+        )
+        host.replicas.listen(topic.name, self.runtime.high_watermark_updated)
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Go on with these settings of the broker."""
+
+    def follow(self, image: MetadataImage, changes: MetadataChanges) -> None:
+        """Load what this broker leads now, give up the rest."""
+        name = self.topic.name
+        if any(topic.name == name for topic in changes.deleted_topics):
+            self.runtime.stop()
+        known = image.topic(name)
+        if known is not None:
+            self.runtime.start(len(known.partitions))
+        for topic, index in changes.changed_partitions:
+            if topic.name == name:
+                partition = topic.partitions[index]
+                if partition.leader == self._node_id:
+                    self.runtime.become_leader(index, partition.leader_epoch)
+                else:
+                    self.runtime.resign(index, partition.leader_epoch)
+
+    def stop(self) -> None:
+        """Write what is pending and answer whoever waits: the coordinator moves."""
+        self.runtime.stop()
+
+    # --- who coordinates a key -------------------------------------------------------------------------------------
+
+    def partition_of(self, key: str, partition_count: int) -> int:
+        """The partition of `key` where the topic has so many; the runtime may not know of the topic yet."""
+        runtime = self.runtime
+        if runtime.partition_count == partition_count:
+            return runtime.partition_for(key)  # which remembers what it hashed
+        return partition_for(key, partition_count)
+
+    def partition_in(self, image: MetadataImage, key: str) -> int:
+        """The partition of `key` as `image` has the topic, else NO_PARTITION.
+
+        Hashes the key, which may be long: who wants to know several things of a key asks once.
+        """
+        topic = image.topic(self.topic.name)
+        return NO_PARTITION if topic is None else self.partition_of(key, len(topic.partitions))
+
+    def leader(self, key: str, image: MetadataImage) -> int | None:
+        """The broker that coordinates `key` as `image` has it; None while nobody does."""
+        return self.leader_of(self.partition_in(image, key), image)
+
+    def leader_of(self, partition: int, image: MetadataImage) -> int | None:
+        """The broker that coordinates the keys of a partition as `image` has it; None while nobody does."""
+        topic = image.topic(self.topic.name)
+        known = None if topic is None else topic.partitions.get(partition)
+        return None if known is None or known.leader == NO_LEADER else known.leader
+
+    def is_loading(self, partition: int) -> bool:
+        """Whether requests for keys of `partition` would be answered COORDINATOR_LOAD_IN_PROGRESS here."""
+        return self.runtime.state(partition) is CoordinatorState.LOADING
+
+    def is_coming(self, partition: int, image: MetadataImage) -> bool:
+        """Whether this broker leads `partition` by `image`, and its shard is not there yet: logs are opened first."""
+        return self.runtime.state(partition) is None and self.leader_of(partition, image) == self._node_id
+
+    def after_loading(self, partitions: Iterable[int], then: Callable[[], None]) -> None:
+        """Call `then()` when all of the partitions that come here came, and none is being loaded, or after a while."""
+        self._replicas.when_opened(lambda: self._after_loads(partitions, then))
+
+    def _after_loads(self, partitions: Iterable[int], then: Callable[[], None]) -> None:
+        loading = set(filter(self.is_loading, partitions))
+        left = len(loading)
+        if not left:
+            then()
+
+        def one_ended() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        for partition in loading:
+            self.runtime.after_loading(partition, one_ended)

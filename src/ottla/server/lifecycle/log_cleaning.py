@@ -1,0 +1,128 @@
+"""The log cleaner of a broker: from its settings to what the cleaner needs of them, when it looks for work, and what it
+tells of each log in a file for `ottla log cleaner`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.logs import RATE_LIMITED
+from ottla.common.platform.clock import Clock
+from ottla.common.platform.disk import Disk
+from ottla.common.platform.runtime import NodeRuntime
+from ottla.server.lifecycle.background import PeriodicSteps
+from ottla.server.requests.in_flight import InFlight, TrackedPool
+from ottla.storage.compaction.worker import Worker
+from ottla.storage.directory.cleaner_report import CleanerReport, LogReport, format_report, parse_report, reports_of
+from ottla.storage.directory.log_cleaner import CleanerSettings, LogCleaner
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.checkpoints import CheckpointCorruption, write_unsynced
+from ottla.storage.files.names import CLEANER_REPORT_FILE
+
+logger = logging.getLogger(__name__)
+
+LEAST_BUFFER_BYTES = 1024 * 1024
+"""For the keys of one process, as in Apache Kafka."""
+
+LEAST_BYTES_PER_SECOND = 1024.0
+
+_STEP = "log cleaner"
+
+
+def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
+    """What is too little to clean anything is raised to the least: a setting may change while the broker runs."""
+    threads = config.get_int("log.cleaner.threads")
+    return CleanerSettings(
+        threads=threads,
+        dedupe_buffer_bytes=max(config.get_int("log.cleaner.dedupe.buffer.size"), threads * LEAST_BUFFER_BYTES),
+        load_factor=config.get_float("log.cleaner.io.buffer.load.factor"),
+        io_buffer_bytes=config.get_int("log.cleaner.io.buffer.size"),
+        max_bytes_per_second=max(config.get_float("log.cleaner.io.max.bytes.per.second"), LEAST_BYTES_PER_SECOND),
+    )
+
+
+class LogCleaning:
+    """Owner of the cleaner, which follows the settings."""
+
+    __slots__ = ("_backoff_ms", "_clock", "_disk", "_pool", "_steps", "_told", "_writing", "cleaner")
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        logs: LogManager,
+        machine: NodeRuntime,
+        make_worker: Callable[[], Worker],
+        *,
+        in_flight: InFlight,
+        steps: PeriodicSteps,
+    ) -> None:
+        """`in_flight` counts what is in the pool. The first `use_config` begins to look for work."""
+        self._steps = steps
+        self._backoff_ms = -1
+        self._disk: Disk = machine.disk
+        self._clock: Clock = machine.clock
+        self._pool = TrackedPool(machine.pool, in_flight)
+        self._told: dict[str, list[LogReport]] = {}
+        """What the file of each directory says; without an entry it is not known."""
+        self._writing: set[str] = set()
+        """Directories whose file is being written."""
+        self.cleaner = LogCleaner(
+            logs,
+            cleaner_settings(config),
+            make_worker,
+            pool=self._pool,
+            clock=machine.clock,
+            rng=machine.rng,
+        )
+        for directory in logs.directories:
+            self._take_up(directory)
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Go on with these settings."""
+        self.cleaner.settings = cleaner_settings(config)
+        backoff_ms = config.get_int("log.cleaner.backoff.ms")
+        if backoff_ms != self._backoff_ms:
+            self._backoff_ms = backoff_ms
+            self._steps.add(_STEP, backoff_ms, self._run)
+
+    def _run(self) -> None:
+        self.cleaner.run_due()
+        for directory in self.cleaner.logs.directories:
+            self._tell(directory)
+
+    def _take_up(self, directory: LogDirectory) -> None:
+        """When the last passes of a life before were."""
+        path = f"{directory.path}/{CLEANER_REPORT_FILE}"
+        try:
+            report = parse_report(self._disk.read_bytes(path), path)
+        except FileNotFoundError:
+            return
+        except (OSError, CheckpointCorruption) as error:
+            logger.warning("%s; what it said of passes of the log cleaner is not known any more", error)
+            return
+        for log in report.logs:
+            if log.last_pass is not None and (log.topic, log.partition) in directory.logs:
+                self.cleaner.reports[log.topic, log.partition] = log.last_pass
+
+    def _tell(self, directory: LogDirectory) -> None:
+        reports = reports_of(self.cleaner, directory.logs)
+        is_told = reports == self._told.get(directory.path, [])
+        if is_told or directory.offline is not None or directory.path in self._writing:
+            return
+        self._told[directory.path] = reports
+        self._writing.add(directory.path)
+        data = format_report(CleanerReport(self._clock.time_ms(), reports))
+        path = f"{directory.path}/{CLEANER_REPORT_FILE}"
+
+        def written(_: object, error: BaseException | None) -> None:
+            self._writing.discard(directory.path)
+            if error is not None and not isinstance(error, OSError):
+                raise error
+            if error is not None:
+                self._told.pop(directory.path, None)
+                logger.warning("%s can't be written: %s", path, error, extra=RATE_LIMITED)
+
+        self._pool.submit(lambda: write_unsynced(self._disk, path, data), written)

@@ -1,0 +1,1 @@
+"""The broker's view of cluster metadata: the cache, dynamic settings, creation of topics."""

@@ -1,0 +1,99 @@
+"""Topics that nobody created by name: those that a client asks for on demand, and those of the broker itself.
+
+The former have the broker's defaults; how the latter are made is said in `coordination.internal_topic`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.logs import RATE_LIMITED
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.server.metadata.metadata_cache import MetadataCache
+from ottla.server.metadata.topic_ready_waiters import TopicReadyWaiters
+from ottla.server.requests.forwarding import ControllerChannel, RequestOrigin
+
+logger = logging.getLogger(__name__)
+
+BROKER_DEFAULT = -1
+MAX_ON_DEMAND = 1000
+"""Topics that clients asked for and the controller has not answered for yet."""
+CREATION_TIMEOUT_S = 5.0
+"""Later requests of the client wait behind this one, so it is not long; the client asks again."""
+
+Problems = dict[str, KafkaError]
+"""Why a topic could not be made, by name."""
+
+
+class TopicCreation:
+    """Asks the controller for topics. Owner of those that are under way on demand."""
+
+    __slots__ = ("_arrivals", "_controller", "_metadata", "on_demand")
+
+    def __init__(self, metadata: MetadataCache, controller: ControllerChannel, arrivals: TopicReadyWaiters) -> None:
+        self._metadata = metadata
+        self._controller = controller
+        self._arrivals = arrivals
+        self.on_demand: set[str] = set()
+        """Names that are just being created for clients."""
+
+    def create(
+        self, topics: list[CreatableTopic], done: Callable[[Problems], None], client: RequestOrigin | None = None
+    ) -> None:
+        """Make the topics that are not there, wait until this broker knows them, then `done` with what failed, why.
+
+        `client` is who needs them and is charged (KIP-599); nobody is for the broker's own.
+        """
+        names = [topic.name for topic in topics]
+
+        def created(response: CreateTopicsResponse | None, error: BaseException | None) -> None:
+            problems: Problems = {}
+            if response is None:
+                problems = dict.fromkeys(names, _told(error))
+            else:
+                for topic in response.topics:
+                    # Somebody else was faster: it is there.
+                    code = ErrorCode.for_code(topic.error_code)
+                    if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                        problems[topic.name] = KafkaError(code, topic.error_message or "")
+            there = [name for name in names if name not in problems]
+            self._arrivals.wait(self._metadata.image, there, lambda: done(problems))
+
+        request = CreateTopicsRequest(topics=topics)
+        if client is None:
+            self._controller.send_until(request, created, CREATION_TIMEOUT_S)
+        else:
+            self._controller.create_for(client, request, created)
+
+    def create_on_demand(self, names: Sequence[str], client: RequestOrigin) -> None:
+        """Begin to make topics that clients ask for; each is under way once, and at most `MAX_ON_DEMAND` are.
+
+        What is beyond that stays unknown, and the client asks again.
+        """
+        under_way = self.on_demand
+        wanted = [name for name in names if name not in under_way][: MAX_ON_DEMAND - len(under_way)]
+        if not wanted:
+            return
+
+        def created(problems: Problems) -> None:
+            under_way.difference_update(wanted)
+            for name, error in problems.items():
+                logger.warning("topic %r can't be created on demand: %s", name, error, extra=RATE_LIMITED)
+
+        under_way.update(wanted)
+        self.create(
+            [
+                CreatableTopic(name=name, num_partitions=BROKER_DEFAULT, replication_factor=BROKER_DEFAULT)
+                for name in wanted
+            ],
+            created,
+            client,
+        )
+
+
+def _told(error: BaseException | None) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    raise InvariantError("the creation of topics has no outcome") from error

@@ -1,0 +1,156 @@
+"""APIs that the controller decides: a pure function gets the newest image and the request, and the answer waits.
+
+The channel parks until the quorum has committed the records of the decision. One that makes partitions also waits until
+this broker has opened them, so that its client can use them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.controller.driver import Controller
+from ottla.controller.result import ControllerContext, ControllerResult
+from ottla.metadata.image import MetadataImage, ZkMigrationState
+from ottla.protocol.registry import ApiKey
+from ottla.quota.mutations import Mutation
+from ottla.replica.manager import ReplicaManager
+from ottla.server.requests.api import BrokerPrevalidate, ErrorResponse, Guard, Listeners, SchemaApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.enveloped_channel import EnvelopedChannel
+from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
+
+Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
+Decide = Callable[[MetadataImage, Any, ControllerContext], ControllerResult[Any]]
+"""A function of the controller: the image, the request message, what it needs beside them."""
+
+
+_BEFORE_TAKEOVER: Final = frozenset(
+    {
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.UNREGISTER_CONTROLLER,
+        ApiKey.UPDATE_FEATURES,
+    }
+)
+"""What a quorum decides while ZooKeeper still keeps the cluster (KIP-866)."""
+
+
+class ControllerQueue:
+    """The controller of this node, as handlers ask it."""
+
+    __slots__ = ("_controller", "_replicas")
+
+    def __init__(self, controller: Controller, replicas: ReplicaManager) -> None:
+        self._controller = controller
+        self._replicas = replicas
+
+    @property
+    def active(self) -> bool:
+        """Whether this node decides; NOT_CONTROLLER is the answer to everything otherwise."""
+        return self._controller.active
+
+    def mutation(self, request: Request, image: MetadataImage, context: ControllerContext, *, strict: bool) -> Mutation:
+        """Who is charged for the partitions that a request makes or deletes."""
+        quotas = {} if context.config.ignores_quotas else image.client_quotas
+        return self._controller.mutations.begin(
+            quotas, request.principal, request.client_id or "", context.now_ms / 1000, strict=strict
+        )
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest image, committed or not; means something only while this node is active."""
+        return self._controller.image
+
+    def heard_from(self, broker_id: int) -> None:
+        """On ZooKeeper, a broker fetched metadata from this node, so it is alive."""
+        self._controller.heard_from(broker_id)
+
+    def submit(self, request: Request, operation: Operation, *, makes_partitions: bool = False) -> None:
+        """Run `operation` in the controller's order and answer with its response once its records are committed.
+
+        A quorum to which a cluster is to come from ZooKeeper decides nothing of what that is to bring.
+        """
+
+        def decide(image: MetadataImage, context: ControllerContext) -> ControllerResult[Any]:
+            waits = image.zk_migration_state is ZkMigrationState.PRE_MIGRATION
+            if waits and request.api_key not in _BEFORE_TAKEOVER:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "ZooKeeper keeps the cluster until this quorum takes over.")
+            return operation(image, context)
+
+        def done(response: object | None, error: BaseException | None) -> None:
+            channel = request.channel
+            lost = isinstance(error, KafkaError) and error.code is ErrorCode.NOT_CONTROLLER
+            if lost and isinstance(channel, EnvelopedChannel):
+                # The broker that forwarded it asks the next controller; its client need not know.
+                channel.refuse(ErrorCode.NOT_CONTROLLER)
+            elif error is None and makes_partitions:
+                self._replicas.when_opened(lambda: request.answer(lambda: _outcome(response, None)))
+            else:
+                request.answer(lambda: _outcome(response, error))
+
+        self._controller.submit(decide, done)
+
+
+class DecidingContext(Protocol):
+    """The context of a room with such APIs."""
+
+    @property
+    def decisions(self) -> ControllerQueue: ...
+
+
+def controller_api(
+    key: ApiKey,
+    decide: Decide,
+    error_response: ErrorResponse,
+    *,
+    listeners: Listeners,
+    needs: RequiredPermission | None = None,
+    item_needs: tuple[RequiredPermission, ...] = (),
+    guard: Guard[DecidingContext] | None = None,
+    forwarded: bool | BrokerPrevalidate[Any] = False,
+    makes_partitions: bool = False,
+    refused_from: int | None = None,
+    division: Division | None = None,
+) -> SchemaApi[DecidingContext]:
+    """The row of an API whose answer is the decision alone.
+
+    `refused_from`: it makes or deletes partitions, and is charged for them; who may make no more now is refused from
+    this version on, and waits for it below (KIP-599).
+    """
+
+    def handle(context: DecidingContext, request: Request, message: Any) -> None:
+        decisions = context.decisions
+
+        def operation(image: MetadataImage, controller: ControllerContext) -> ControllerResult[Any]:
+            if refused_from is None:
+                return decide(image, message, controller)
+            mutation = decisions.mutation(request, image, controller, strict=request.api_version >= refused_from)
+            result = decide(image, message, controller._replace(mutation=mutation))
+            result.response.throttle_time_ms = mutation.throttle_ms
+            return result
+
+        decisions.submit(request, operation, makes_partitions=makes_partitions)
+
+    return SchemaApi(
+        key,
+        handle,
+        error_response,
+        listeners=listeners,
+        needs=needs,
+        item_needs=item_needs,
+        guard=guard,
+        forwarded=forwarded,
+    ).divided(division)
+
+
+def _outcome(response: object | None, error: BaseException | None) -> object:
+    if error is not None:
+        raise error
+    if response is None:
+        raise InvariantError("a committed operation has no response")
+    return response

@@ -1,0 +1,522 @@
+"""From a frame to a handler and back: header, version check, authorization, errors contained, all counted.
+
+It acts on the row of the API (`server.requests.api`), so that no handler does.
+
+Invariants: nothing but ProtocolError leaves `handle`, and that closes the connection, and InvariantError, which ends
+the broker; every accepted request is answered exactly once, unless it is a produce with acks=0 or its connection
+closed; an API or version that is not in the table is never handed to a handler.
+
+Left out: what requests mean (`server.handlers`), the order of requests of one connection, which the connection keeps,
+and quotas (`server.requests.throttling`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator, Iterable
+from operator import is_
+from typing import Any, NamedTuple
+
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
+from ottla.common.kafka.acl import CLUSTER_NAME
+from ottla.common.platform.channel import Channel, Part
+from ottla.common.platform.clock import Clock
+from ottla.common.platform.shares import LoopShares, finish
+from ottla.protocol.codec import read_in_steps, read_message
+from ottla.protocol.error_codes import compile_error_codes, compile_stepped_error_codes
+from ottla.protocol.framing import SIZE_BYTES
+from ottla.protocol.header import (
+    REQUEST_FIELDS,
+    decode_response,
+    encode_request,
+    encode_response,
+    encode_response_in_steps,
+    read_client_id,
+)
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.registry import API, ApiKey, ApiSpec
+from ottla.replica.purgatory import DelayedOperation, Purgatory
+from ottla.server.requests.api import ApiBinding, RawApi, SchemaApi
+from ottla.server.requests.authorization import DENIED, DENIED_TEXT, Authorizer
+from ottla.server.requests.failures import Failures
+from ottla.server.requests.forwarding import ControllerChannel
+from ottla.server.requests.request import Request
+from ottla.server.requests.request_limits import RequestLimits
+from ottla.server.requests.response_cache import Key, ResponseCache
+from ottla.server.requests.statistics import ApiStatistics, BrokerStatistics
+from ottla.server.requests.stepped import PartRequest, SteppedAnswer, Steps, divide
+
+_SIZE = struct.Struct(">i")
+
+LARGE_BODY_BYTES = 16 * 1024
+"""A request that is larger is read in steps too."""
+
+
+class _Entry:
+    """One row of the table, with its counters."""
+
+    __slots__ = (
+        "cache",
+        "context",
+        "declared",
+        "error_codes",
+        "flexible_from",
+        "forwarded",
+        "highest",
+        "lowest",
+        "name",
+        "serve",
+        "spec",
+        "statistics",
+        "stepped_error_codes",
+        "throttled",
+    )
+
+    def __init__(self, served: ApiBinding, statistics: ApiStatistics) -> None:
+        api, self.context = served
+        self.spec = API[api.key]
+        self.name = self.spec.name
+        self.lowest = self.spec.min_version
+        self.highest = self.spec.max_version
+        self.flexible_from = self.spec.flexible_from
+        self.statistics = statistics
+        self.throttled = api.throttled
+        self.serve = api.serve if isinstance(api, RawApi) else None
+        self.declared = api if isinstance(api, SchemaApi) else None
+        self.forwarded = self.declared is not None and self.declared.forwarded
+        self.cache = ResponseCache()
+        self.stepped_error_codes: Callable[[Any], Generator[None, None, list[int]]] | None = None
+        """The same in short steps, once it was needed."""
+        self.error_codes: Callable[[Any], list[int]] = self._compile_error_codes
+        """The error codes in a response of a declared API, at whatever level they stand."""
+
+    def _compile_error_codes(self, response: object) -> list[int]:
+        """Stands for `error_codes` until the first response."""
+        self.error_codes = compile_error_codes(self.spec.response)
+        return self.error_codes(response)
+
+    def failed(self, request: Request, code: ErrorCode, text: str) -> object | None:
+        """Note that a request failed as a whole; the response that says so, None when there is none."""
+        self.statistics.failed(code)
+        request.errors = (code,)
+        if self.declared is None or request.message is None:
+            return None
+        return self.declared.error_response(request.message, code, text)
+
+
+class DispatcherContext(NamedTuple):
+    """What a dispatcher needs of its node."""
+
+    clock: Clock
+    purgatory: Purgatory
+    limits: RequestLimits
+    controller: ControllerChannel
+    """Where requests go that only the active controller serves."""
+    statistics: BrokerStatistics
+    failures: Failures
+    shares: LoopShares | None = None
+    """Where answers wait that are made in steps; None: each is made at once."""
+
+
+class RequestDispatcher:
+    """Implements `ottla.common.platform.channel.Dispatcher` for one broker."""
+
+    __slots__ = (
+        "_context",
+        "_element_limit",
+        "_entries",
+        "_monotonic",
+        "_parked",
+        "_stepped",
+        "_stopped",
+        "authorizer",
+        "serves_controller",
+    )
+
+    def __init__(
+        self,
+        context: DispatcherContext,
+        apis: Iterable[ApiBinding],
+        *,
+        serves_controller: bool = False,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self._context = context
+        self.serves_controller = serves_controller
+        """This is a controller's listener, where nothing is forwarded any further."""
+        self.authorizer = authorizer
+        """Who is asked what a request may do; nobody where everybody may do everything."""
+        self._monotonic = context.clock.monotonic
+        self._element_limit = context.limits.element_limit
+        self._entries: dict[int, _Entry] = {}
+        for served in apis:
+            key = served.api.key
+            self._entries[key] = _Entry(served, context.statistics.add_api(key, API[key].name))
+        self._parked: dict[int, DelayedOperation] = {}
+        self._stepped: dict[int, SteppedAnswer] = {}
+        """Answers in work, by connection."""
+        self._stopped = False
+
+    def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
+        """Serve one request; see `ottla.common.platform.channel.Dispatcher`."""
+        if end - start < REQUEST_FIELDS.size:
+            raise ProtocolError(f"a request of {end - start} bytes has no header")
+        api_key, api_version, correlation_id, size = REQUEST_FIELDS.unpack_from(buffer, start)
+        entry = self._entries.get(api_key)
+        if entry is None:
+            raise ProtocolError(f"API key {api_key} is not known here")
+        if self._stopped:
+            raise ProtocolError("the broker is stopping")
+        if not entry.lowest <= api_version <= entry.highest:
+            return self._unsupported_version(entry, api_version, correlation_id)
+        started_s = self._monotonic()
+        client_id, body_start = read_client_id(buffer, start, end, size, api_version >= entry.flexible_from)
+        request = Request(self, channel, api_key, api_version, correlation_id, client_id, started_s)
+        statistics = entry.statistics
+        statistics.requests.value += 1
+        try:
+            if entry.serve is not None:
+                parts = entry.serve(entry.context, request, buffer, body_start, end)
+            else:
+                parts = self._serve_declared(entry, request, buffer, start, body_start, end)
+        except ProtocolError:
+            self._context.statistics.protocol_errors.value += 1
+            raise
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._context.failures(entry.name, error)
+            raise ProtocolError(f"{entry.name} v{api_version} failed inside the broker") from None
+        if parts is not None:
+            statistics.latency_ms.observe((self._monotonic() - started_s) * 1000)
+        return parts
+
+    def connection_closed(self, channel: Channel) -> None:
+        """Forget what is parked for a connection that is gone."""
+        stepped = self._stepped.pop(channel.id, None)
+        if stepped is not None:
+            stepped.close()
+        operation = self._parked.pop(channel.id, None)
+        if operation is not None:
+            self._context.purgatory.cancel(operation)
+
+    def stop(self) -> None:
+        """Refuse what comes from now on; what is parked is still answered."""
+        self._stopped = True
+
+    @property
+    def stopped(self) -> bool:
+        """Nothing long may begin any more."""
+        return self._stopped
+
+    def may_be_forwarded(self, data: bytearray) -> bool:
+        """Whether the request in `data` is one that brokers hand on to the controller."""
+        if len(data) < REQUEST_FIELDS.size:
+            return False
+        entry = self._entries.get(REQUEST_FIELDS.unpack_from(data)[0])
+        return entry is not None and entry.forwarded
+
+    def unthrottled(self) -> frozenset[int]:
+        """The keys of what no quota may slow down."""
+        return frozenset(key for key, entry in self._entries.items() if not entry.throttled)
+
+    def apis(self, listener_name: str) -> list[ApiSpec]:
+        """Everything that is served on a listener, by key."""
+        return [
+            entry.spec
+            for _, entry in sorted(self._entries.items())
+            if entry.declared is None or entry.declared.only_on in (None, listener_name)
+        ]
+
+    # --- for Request -----------------------------------------------------------------------------------------------
+
+    def parked(self, request: Request, operation: DelayedOperation) -> None:
+        """Remember which operation to cancel when the connection of `request` closes."""
+        self._parked[request.channel.id] = operation
+
+    def answer_parked(self, request: Request, build: Callable[[], object]) -> None:
+        """Finish a parked request of a declared API."""
+        if request.channel.closed:
+            return
+        entry = self._entries[request.api_key]
+        try:
+            parts = self._build(entry, request, build)
+        except ProtocolError as error:
+            request.channel.close(str(error))
+            return
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._context.failures(entry.name, error)
+            request.channel.close(f"{entry.name} failed inside the broker")
+            return
+        if parts is not None:
+            self.finish_parked(request, list(parts))
+
+    def finish_parked(self, request: Request, parts: list[Part]) -> None:
+        """Send the response of a parked request."""
+        self._parked.pop(request.channel.id, None)
+        elapsed_s = self._monotonic() - request.started_s
+        self._entries[request.api_key].statistics.latency_ms.observe(elapsed_s * 1000)
+        request.channel.respond(parts)
+
+    def count_error(self, request: Request, error_code: int) -> None:
+        """Note an error code in an answer."""
+        self._entries[request.api_key].statistics.failed(error_code)
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _serve_declared(
+        self, entry: _Entry, request: Request, buffer: bytearray, start: int, body_start: int, end: int
+    ) -> list[Part] | None:
+        api = entry.declared
+        if api is None:
+            raise InvariantError(f"{entry.name} has no handler")
+        if api.only_on is not None and request.listener_name != api.only_on:
+            raise ProtocolError(f"{entry.name} is served on listener {api.only_on} alone")
+        cached: Key | None = None
+        if api.cache_inputs is not None and self.authorizer is None:
+            cached = (request.api_version, request.listener_name, bytes(buffer[body_start:end]))
+            found = entry.cache.find(api.cache_inputs(entry.context), cached, request.correlation_id)
+            if found is not None:
+                if entry.cache.errors:
+                    for code in entry.cache.errors.get(cached, ()):
+                        entry.statistics.failed(code)
+                return found
+        if cached is not None and api.cache_inputs is not None:
+            request.remember = _remembering(entry, request, cached, api.cache_inputs)
+        if end - body_start > LARGE_BODY_BYTES:
+            with memoryview(buffer) as view:
+                body = bytes(view[body_start:end])
+                # A frame may be a hundred MB: it is copied as a whole only where it may be forwarded as it is.
+                frame = bytes(view[start:end]) if entry.forwarded and not self.serves_controller else b""
+            return self._begin_steps(entry, request, self._read_and_serve(entry, api, request, body, frame))
+        limit = self._element_limit()
+        request.message, _ = read_message(entry.spec.request, request.api_version, buffer, body_start, end, limit)
+        if entry.forwarded and not self.serves_controller:
+            if api.broker_prevalidate is not None:
+                refusal = api.broker_prevalidate(entry.context, request, request.message)
+                if refusal is not None:
+                    return self._build(entry, request, lambda: refusal)
+            if not self._context.controller.local:
+                self._forward(request, bytes(buffer[start:end]))
+                return None
+
+        return self._build(entry, request, lambda: self._serve_steps(entry, api, request)) or None
+
+    def _forward(self, request: Request, data: bytes) -> None:
+        """Hand a request on to the active controller; its answer goes to the client as it is.
+
+        Of one that was screened there goes what is left of it, and what is not comes into the answer.
+        """
+        key, version = request.api_key, request.api_version
+        if request.amend is not None:
+            data = encode_request(key, version, request.correlation_id, request.client_id, request.message)[SIZE_BYTES:]
+
+        def answered(response: bytes | None, error: BaseException | None) -> None:
+            if response is None:
+                self.answer_parked(request, lambda: _raise(error))
+            elif request.amend is not None:
+                self.answer_parked(request, lambda: decode_response(key, version, response)[1])
+            elif not request.channel.closed:
+                self.finish_parked(request, [_SIZE.pack(len(response)), response])
+
+        self._context.controller.forward(data, request.principal, request.channel.client_host, answered)
+
+    def _serve_steps(self, entry: _Entry, api: SchemaApi[Any], request: Request) -> object | None:
+        """What guard and handler make of a request; a generator where that is large."""
+
+        def serve(asked: Request) -> object | None:
+            if self.authorizer is not None:
+                answer = _guarded(entry, api, asked)
+                if answer is not None:
+                    return answer
+            return api.handle(entry.context, asked, asked.message)
+
+        division = api.division
+        parts = None if division is None else division.parts(request.message)
+        if division is None or parts is None:
+            return serve(request)
+
+        def refuse(part: PartRequest, error: KafkaError) -> object:
+            response = api.error_response(part.message, error.code, error.message)
+            if response is None:
+                raise error
+            return response
+
+        return divide(request, division, parts, serve, refuse)
+
+    def _read_and_serve(self, entry: _Entry, api: SchemaApi[Any], request: Request, body: bytes, frame: bytes) -> Steps:
+        """The whole work on a large request; None where it is parked elsewhere."""
+        limit = self._element_limit()
+        request.message = yield from read_in_steps(entry.spec.request, request.api_version, body, limit)
+        del body
+        if entry.forwarded and not self.serves_controller:
+            refusal = (
+                None
+                if api.broker_prevalidate is None
+                else api.broker_prevalidate(entry.context, request, request.message)
+            )
+            if refusal is not None:
+                return refusal
+            if not self._context.controller.local:
+                self._forward(request, frame)
+                return None
+        response = self._serve_steps(entry, api, request)
+        if isinstance(response, Generator):
+            response = yield from response
+        return response
+
+    def _build(self, entry: _Entry, request: Request, build: Callable[[], object | None]) -> list[Part] | None:
+        """Run `build` and encode; an error becomes the response that the API has for it, else ProtocolError.
+
+        An empty list where `build` parked the request, None where the answer is made in steps that are not over.
+        """
+        try:
+            response = build()
+            if response is None:
+                return []
+            if isinstance(response, Generator):
+                return self._begin_steps(entry, request, response)
+            if request.amend is not None:
+                response = request.amend(response)
+                if isinstance(response, Generator):
+                    request.amend = None
+                    return self._begin_steps(entry, request, response)
+            self._count_errors(entry, request, entry.error_codes(response))
+        except (ProtocolError, InvariantError):
+            raise
+        except Exception as error:
+            response = self._refusal(entry, request, error)
+        if response is None:
+            raise ProtocolError(f"{entry.name} failed and its response has no place to say so")
+        frame = encode_response(request.api_key, request.api_version, request.correlation_id, response)
+        if request.remember is not None:
+            request.remember(frame)
+        return [frame]
+
+    def _refusal(self, entry: _Entry, request: Request, error: Exception) -> object | None:
+        """The response that says what failed."""
+        if not isinstance(error, KafkaError):
+            self._context.failures(entry.name, error)
+            return entry.failed(request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+        response = entry.failed(request, error.code, error.message)
+        if request.amend is None or response is None:
+            return response
+        amended = request.amend(response)
+        return finish(amended) if isinstance(amended, Generator) else amended
+
+    def _count_errors(self, entry: _Entry, request: Request, errors: list[int]) -> None:
+        if errors:
+            request.errors = errors
+            for code in errors:
+                entry.statistics.failed(code)
+
+    # --- answers in steps ------------------------------------------------------------------------------------------
+
+    def _begin_steps(self, entry: _Entry, request: Request, response: Steps) -> list[Part] | None:
+        """The answer if its first share of the loop ends it, else None: then it follows as that of a parked request."""
+        shares = self._context.shares
+        steps = self._encoded(entry, request, response)
+        channel_id = request.channel.id
+
+        def forget() -> None:
+            # By the connection: a function that refers to its own answer would keep a large request until a collection.
+            self._stepped.pop(channel_id, None)
+
+        def ended(parts: list[Part], spent_s: float) -> None:
+            forget()
+            if parts:
+                worked = getattr(request.channel, "worked", None)
+                if worked is not None:
+                    worked(spent_s)
+                self.finish_parked(request, parts)
+
+        def failed(error: Exception) -> None:
+            forget()
+            if isinstance(error, ProtocolError):
+                self._context.statistics.protocol_errors.value += 1
+                request.channel.close(str(error))
+                return
+            self._context.failures(entry.name, error)
+            request.channel.close(f"{entry.name} failed inside the broker")
+
+        answer = SteppedAnswer(steps, self._monotonic, shares, ended, failed)
+        self._stepped[channel_id] = answer
+        try:
+            parts: list[Part] | None = answer.begin()
+        except BaseException:
+            forget()
+            raise
+        if parts is not None:
+            forget()
+        return parts or None
+
+    def _encoded(self, entry: _Entry, request: Request, steps: Steps) -> Steps:
+        """`_build` and the encoding for a response that is made in steps."""
+        try:
+            response = yield from steps
+            if response is None:
+                return []
+            if request.amend is not None:
+                response = request.amend(response)
+                if isinstance(response, Generator):
+                    response = yield from response
+            if entry.stepped_error_codes is None:
+                entry.stepped_error_codes = compile_stepped_error_codes(entry.spec.response)
+            self._count_errors(entry, request, (yield from entry.stepped_error_codes(response)))
+        except (ProtocolError, InvariantError):
+            raise
+        except Exception as error:
+            response = self._refusal(entry, request, error)
+        if response is None:
+            raise ProtocolError(f"{entry.name} failed and its response has no place to say so")
+        frame = yield from encode_response_in_steps(
+            request.api_key, request.api_version, request.correlation_id, response
+        )
+        if request.remember is not None:
+            request.remember(frame)
+        return [frame]
+
+    def _unsupported_version(self, entry: _Entry, api_version: int, correlation_id: int) -> list[Part]:
+        """ApiVersions answers error 35 in its version 0 with the range it knows (KIP-511); anything else closes."""
+        api_key = entry.spec.key
+        if api_key != ApiKey.API_VERSIONS:
+            raise ProtocolError(f"{entry.name} version {api_version} is not served ({entry.lowest} to {entry.highest})")
+        entry.statistics.requests.value += 1
+        entry.statistics.failed(ErrorCode.UNSUPPORTED_VERSION)
+        response = ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=[ApiVersion(api_key=api_key, min_version=entry.lowest, max_version=entry.highest)],
+        )
+        return [encode_response(api_key, 0, correlation_id, response)]
+
+
+def _guarded(entry: _Entry, api: SchemaApi[Any], request: Request) -> object | None:
+    """Take out of the request what may not be asked; the response where nothing is left.
+
+    Raises KafkaError when who asks may not ask this at all.
+    """
+    needs = api.needs
+    if needs is not None:
+        name = getattr(request.message, needs.attribute) if needs.attribute else CLUSTER_NAME
+        if not request.allowed(needs.operation, needs.resource_type, name):
+            raise KafkaError(DENIED[needs.resource_type], DENIED_TEXT)
+    return None if api.guard is None else api.guard(entry.context, request, request.message)
+
+
+def _remembering(
+    entry: _Entry, request: Request, key: Key, cache_inputs: Callable[[Any], Any]
+) -> Callable[[bytes], None]:
+    """What remembers the response to `request`, if that still depends on the same as when it was asked for."""
+    before = cache_inputs(entry.context)
+
+    def remember(frame: bytes) -> None:
+        if all(map(is_, before, cache_inputs(entry.context))):
+            entry.cache.add(key, frame, request.errors)
+
+    return remember
+
+
+def _raise(error: BaseException | None) -> object:
+    raise error or InvariantError("a forwarded request has no outcome")

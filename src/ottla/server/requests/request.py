@@ -1,0 +1,173 @@
+"""One request in work: who asked, and how the answer gets back.
+
+A handler either returns its response or parks the request and later calls `answer`, `answer_with` or
+`respond_parts` exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ottla.common.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.common.platform.channel import Channel, Part
+from ottla.protocol.registry import API, ApiSpec
+from ottla.replica.purgatory import DelayedOperation
+from ottla.server.requests.authorization import EVERY_OPERATION, OPERATIONS, Authorizer, operation_bits
+
+
+class RequestOwner(Protocol):
+    """The dispatcher, as a request and its handler know it."""
+
+    @property
+    def serves_controller(self) -> bool:
+        """Whether this is a controller's listener, where nothing is forwarded any further."""
+        ...
+
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """Who is asked what a request may do; nobody where everybody may do everything."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Nothing long may begin any more."""
+        ...
+
+    def apis(self, listener_name: str) -> list[ApiSpec]:
+        """Everything that is served here on a listener, by key."""
+        ...
+
+    def may_be_forwarded(self, data: bytearray) -> bool:
+        """Whether the request in `data` is one that brokers hand on to the controller."""
+        ...
+
+    def handle(self, channel: Channel, buffer: bytearray, start: int, end: int) -> list[Part] | None:
+        """Serve another request, which came inside this one."""
+        ...
+
+    def parked(self, request: Request, operation: DelayedOperation) -> None:
+        """Remember which operation to cancel when the connection of `request` closes."""
+        ...
+
+    def answer_parked(self, request: Request, build: Callable[[], object]) -> None:
+        """Finish a parked request of a declared API."""
+        ...
+
+    def finish_parked(self, request: Request, parts: list[Part]) -> None:
+        """Send the response of a parked request."""
+        ...
+
+    def count_error(self, request: Request, error_code: int) -> None:
+        """Note an error code in an answer."""
+        ...
+
+
+class Request:
+    """The header of a request and its connection."""
+
+    __slots__ = (
+        "amend",
+        "api_key",
+        "api_version",
+        "channel",
+        "client_id",
+        "correlation_id",
+        "dispatcher",
+        "errors",
+        "message",
+        "remember",
+        "started_s",
+    )
+
+    def __init__(
+        self,
+        dispatcher: RequestOwner,
+        channel: Channel,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        started_s: float,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.channel = channel
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.started_s = started_s
+        self.message: object | None = None
+        """The message of a declared API, once it was read."""
+        self.amend: Callable[[Any], object] | None = None
+        """What the guard of a declared API has to add to the response, which it gets and returns."""
+        self.remember: Callable[[bytes], None] | None = None
+        """What keeps the encoded response of a declared API for the next request that asks the same."""
+        self.errors: Sequence[int] = ()
+        """Error codes in the answer of a declared API, once it was made."""
+
+    @property
+    def principal(self) -> str:
+        """Who asks, as "User:name": of the connection, or whom a broker asks for."""
+        return self.channel.principal
+
+    @property
+    def listener_name(self) -> str:
+        return self.channel.listener.name
+
+    def allowed(
+        self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, audit: bool = True
+    ) -> bool:
+        """Whether who asks may do this with one thing; `audit` is False where the request does not name it."""
+        authorizer = self.dispatcher.authorizer
+        return authorizer is None or authorizer.allows(
+            self.principal,
+            self.channel.client_host,
+            operation,
+            resource_type,
+            name,
+            request=API[self.api_key].name,
+            audit=audit,
+        )
+
+    def allowed_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether who asks may do this with any resource of a type."""
+        authorizer = self.dispatcher.authorizer
+        return authorizer is None or authorizer.allows_any(
+            self.principal, self.channel.client_host, operation, resource_type, request=API[self.api_key].name
+        )
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether somebody is asked what this request may do."""
+        return self.dispatcher.authorizer is not None
+
+    def authorized_operations(self, resource_type: ResourceType, name: str) -> int:
+        """The bit set of what who asks may do with a topic, a group or the cluster."""
+        if self.dispatcher.authorizer is None:
+            return EVERY_OPERATION[resource_type]
+        return operation_bits(
+            each for each in OPERATIONS[resource_type] if self.allowed(each, resource_type, name, audit=False)
+        )
+
+    def cluster_operations(self) -> int:
+        """The same of the cluster; none for who may not describe it."""
+        if not self.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER, audit=False):
+            return 0
+        return self.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def answer(self, build: Callable[[], object]) -> None:
+        """Finish a parked request with the message that `build` makes; what it raises is answered as an error."""
+        self.dispatcher.answer_parked(self, build)
+
+    def answer_with(self, response: object) -> None:
+        """Finish a parked request with this message."""
+        self.answer(lambda: response)
+
+    def respond_parts(self, parts: list[Part]) -> None:
+        """Finish a parked request with an encoded response; an empty list means that none is due."""
+        self.dispatcher.finish_parked(self, parts)
+
+    def count_error(self, error_code: int) -> None:
+        """Note an error code that the answer of a hot API carries."""
+        self.dispatcher.count_error(self, error_code)

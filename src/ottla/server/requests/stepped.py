@@ -1,0 +1,303 @@
+"""Answers that are made in short steps, so that other clients do not wait for the whole of one.
+
+A handler whose answer may be large returns a generator in place of a response: it pauses by `yield` after each short
+step and returns the response. A request that names many things is divided: each part goes through guard and handler as
+a request of its own, and the answers of all parts become one.
+
+The first share of an answer is made at once, so that an answer of ordinary size is never parked. The rest waits in the
+line of `ottla.common.platform.shares`; the request is parked meanwhile, which keeps the order of the answers of a
+connection.
+
+Invariants: between two steps anything may change, so a step reads either an immutable image that the handler took
+first, or looks up each thing again and answers for one that is gone as not found. A connection that closes ends the
+work. Each item of a divided request is answered once, however often it is named.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Generator, Hashable, Sequence
+from typing import Any, NamedTuple
+
+from ottla.common.errors import InvariantError, KafkaError
+from ottla.common.platform.shares import SHARE_S, LoopShares, Share
+from ottla.server.requests.request import Request
+
+PART_ITEMS = 64
+"""Items of a request that are answered in one step, where its row does not say otherwise."""
+GROUPED_ITEMS = 512
+"""Items that one step looks at to find those that are named again."""
+
+Steps = Generator["PartRequest | None", None, Any]
+"""Pauses with None between steps, with a part that is parked until that is answered; returns the response."""
+
+
+class PartMessage(NamedTuple):
+    """The request of one part."""
+
+    message: Any
+    continues: bool = False
+    """Its only item is the rest of the item that the part before ended with."""
+
+
+Parts = Generator[PartMessage | None, None, None]
+"""Gives the parts in order, and None where it pauses between short steps."""
+
+
+class Division(NamedTuple):
+    """How a request that names many things is divided."""
+
+    asked: tuple[str, ...]
+    """The attributes of the request that list what it names; a request uses one of them."""
+    answered: str
+    """The list of the response with an answer for each."""
+    key: Callable[[Any], Hashable] | None = None
+    """What is equal for an item that is named again: those are in one part. None: the order stays as it is."""
+    mentions: int | None = None
+    """How many items with one key are looked at; 1: the first counts, 2: the handler sees that it is named again."""
+    items: int = PART_ITEMS
+    """How many items a part has."""
+    inner: str | None = None
+    """The list in an item, and in its answer, whose entries are counted as items: a long one is cut. Needs no key."""
+    together: bool = False
+    """Whether a request uses all of `asked`; needs a key."""
+
+    def parts(self, message: Any) -> Parts | None:
+        """The parts of `message`; None where one step answers it."""
+        used = [name for name in self.asked if getattr(message, name)][: None if self.together else 1]
+        if not used or not (self._count(message, used) > self.items or self._repeats(message, used)):
+            return None
+        return self._grouped(message, used, self.key) if self.key is not None else self._cut(message, used[0])
+
+    def _count(self, message: Any, used: Sequence[str]) -> int:
+        count = sum(len(getattr(message, name)) for name in used)
+        if self.inner is None or count > self.items:
+            return count
+        return max(count, sum(len(getattr(item, self.inner)) for item in getattr(message, used[0])))
+
+    def _repeats(self, message: Any, used: Sequence[str]) -> bool:
+        """Whether a short list names something again that is to be answered once."""
+        if self.mentions != 1 or self.key is None:
+            return False
+        items = getattr(message, used[0])
+        return len({self.key(item) for item in items}) < len(items)
+
+    def _grouped(self, message: Any, used: Sequence[str], key: Callable[[Any], Hashable]) -> Parts:
+        """What has the same key is in one part."""
+        groups: dict[Hashable, list[tuple[str, Any]]] = {}
+        for name in used:
+            items = getattr(message, name)
+            for start in range(0, len(items), GROUPED_ITEMS):
+                for item in items[start : start + GROUPED_ITEMS]:
+                    group = groups.setdefault(key(item), [])
+                    if self.mentions is None or len(group) < self.mentions:
+                        group.append((name, item))
+                yield None
+        part: dict[str, list[Any]] = {name: [] for name in used}
+        count = 0
+        for group in groups.values():
+            if count >= self.items:
+                yield PartMessage(_with(message, part))
+                part, count = {name: [] for name in used}, 0
+            for name, item in group:
+                part[name].append(item)
+            count += len(group)
+        yield PartMessage(_with(message, part))
+
+    def _cut(self, message: Any, used: str) -> Parts:
+        """In the order of the request; an item of which there is more than a part has is in several."""
+        part: list[Any] = []
+        count = 0
+        for item in getattr(message, used):
+            entries: list[Any] = [] if self.inner is None else getattr(item, self.inner)
+            if part and count + max(len(entries), 1) > self.items:
+                yield PartMessage(_with(message, {used: part}))
+                part, count = [], 0
+            if len(entries) <= self.items:
+                part.append(item)
+                count += max(len(entries), 1)
+                continue
+            for start in range(0, len(entries), self.items):
+                cut = _with(item, {str(self.inner): entries[start : start + self.items]})
+                yield PartMessage(_with(message, {used: [cut]}), continues=start > 0)
+        if part:
+            yield PartMessage(_with(message, {used: part}))
+
+    def merge(self, merged: Any, response: Any, *, continues: bool) -> None:
+        """Add the response of a part to those before it; the first that failed as a whole decides for the request."""
+        answers, more = getattr(merged, self.answered), getattr(response, self.answered)
+        if continues and answers and more:
+            inner = str(self.inner)
+            getattr(answers[-1], inner).extend(getattr(more[0], inner))
+        else:
+            answers.extend(more)
+        if getattr(response, "error_code", 0) and not merged.error_code:
+            merged.error_code = response.error_code
+            if hasattr(response, "error_message"):
+                merged.error_message = response.error_message
+        wait_ms = getattr(response, "throttle_time_ms", 0)
+        if wait_ms:
+            merged.throttle_time_ms = max(merged.throttle_time_ms, wait_ms)
+
+
+def _with(message: Any, values: dict[str, list[Any]]) -> Any:
+    """A copy with other lists."""
+    made = copy.copy(message)
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+def itself(item: Hashable) -> Hashable:
+    """The key where items are names."""
+    return item
+
+
+class PartRequest(Request):
+    """A part of a divided request, as guard and handler see it."""
+
+    __slots__ = ("_build", "resume")
+
+    def __init__(self, whole: Request, message: object) -> None:
+        super().__init__(
+            whole.dispatcher,
+            whole.channel,
+            whole.api_key,
+            whole.api_version,
+            whole.correlation_id,
+            whole.client_id,
+            whole.started_s,
+        )
+        self.message = message
+        self._build: Callable[[], object] | None = None
+        self.resume: Callable[[], None] | None = None
+        """What continues the whole once this part is answered; set while that waits."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether `answer` was called."""
+        return self._build is not None
+
+    def answer(self, build: Callable[[], object]) -> None:
+        """See `Request`."""
+        self._build = build
+        resume, self.resume = self.resume, None
+        if resume is not None:
+            resume()
+
+    def response(self) -> object:
+        """What the part was answered with, a message or a generator that makes one; raises what `answer` was given."""
+        if self._build is None:
+            raise InvariantError("a part of a request has no answer")
+        return self._build()
+
+
+Serve = Callable[[PartRequest], object]
+"""Guard and handler for one part: its response, a generator that makes it, or None when the part is parked."""
+
+Refuse = Callable[[PartRequest, KafkaError], object]
+"""The response for a part that failed as a whole."""
+
+
+def divide(request: Request, division: Division, parts: Parts, serve: Serve, refuse: Refuse) -> Steps:
+    """Answer a request part by part."""
+    merged: Any = None
+    for part in parts:
+        if part is not None:
+            response: Any = yield from _answer_part(PartRequest(request, part.message), serve, refuse)
+            if merged is None:
+                merged = response
+            else:
+                division.merge(merged, response, continues=part.continues)
+        yield None
+    return merged
+
+
+def _answer_part(part: PartRequest, serve: Serve, refuse: Refuse) -> Steps:
+    try:
+        response = serve(part)
+        if response is None:
+            if not part.is_answered:
+                yield part
+            response = part.response()
+        if isinstance(response, Generator):
+            response = yield from response
+    except KafkaError as error:
+        response = refuse(part, error)
+    if part.amend is None:
+        return response
+    amended = part.amend(response)
+    return (yield from amended) if isinstance(amended, Generator) else amended
+
+
+class SteppedAnswer:
+    """One answer in work. Its owner is the dispatcher."""
+
+    __slots__ = ("_ended", "_failed", "_monotonic", "_share", "_shares", "_steps", "spent_s")
+
+    def __init__(
+        self,
+        steps: Steps,
+        monotonic: Callable[[], float],
+        shares: LoopShares | None,
+        ended: Callable[[Any, float], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """`ended` gets what `steps` return and `spent_s`, `failed` what they raise, unless `begin` does."""
+        self._steps = steps
+        self._monotonic = monotonic
+        self._shares = shares
+        self._ended = ended
+        self._failed = failed
+        self._share: Share | None = None
+        self.spent_s = 0.0
+        """Time on the loop after `begin`."""
+
+    def begin(self) -> Any:
+        """The first share, unless others wait for theirs; what the steps return if that ends them, else None."""
+        if self._shares is not None and self._shares.waiting:
+            self._wait()
+            return None
+        return self._advance()
+
+    def close(self) -> None:
+        """End the work where it is."""
+        if self._share is not None:
+            self._share.cancel()
+        self._steps.close()
+
+    def _wait(self) -> None:
+        if self._shares is None:
+            self._continue()
+        else:
+            self._share = self._shares.add(self._continue)
+
+    def _continue(self) -> None:
+        self._share = None
+        started_s = self._monotonic()
+        try:
+            result = self._advance()
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._failed(error)
+            return
+        finally:
+            self.spent_s += self._monotonic() - started_s
+        if result is not None:
+            self._ended(result, self.spent_s)
+
+    def _advance(self) -> Any:
+        monotonic = self._monotonic
+        deadline_s = monotonic() + SHARE_S
+        while True:
+            try:
+                part = next(self._steps)
+            except StopIteration as end:
+                return end.value
+            if part is not None:
+                part.resume = self._wait
+                return None
+            if self._shares is not None and monotonic() >= deadline_s:
+                self._wait()
+                return None

@@ -1,0 +1,1 @@
+"""Requests between brokers on behalf of transactions: markers, producer ids, verification of partitions."""

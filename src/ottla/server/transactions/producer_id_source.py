@@ -1,0 +1,66 @@
+"""Producer ids for idempotent producers, out of blocks that the controller has committed (KIP-730).
+
+An id is given out at most once: a block is used only after its record is committed, and what is left of it when the
+broker ends is forgotten. The next block is asked for when the current one is used up; who comes meanwhile waits, and
+the waiting are bounded by the connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.platform.peer import ControllerDone
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+Receiver = Callable[["int | None", "BaseException | None"], None]
+
+TIMEOUT_S = 5.0
+
+
+class _Controller(Protocol):
+    """The part of `ControllerChannel` that is needed here."""
+
+    def send_until(self, message: object, done: ControllerDone, timeout_s: float) -> None: ...
+
+
+class ProducerIdSource:
+    """Hands out producer ids for one broker."""
+
+    __slots__ = ("_broker_epoch", "_controller", "_end", "_next", "_node_id", "_requested", "_waiting")
+
+    def __init__(self, controller: _Controller, node_id: int, broker_epoch: Callable[[], int]) -> None:
+        self._controller = controller
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._next = 0
+        self._end = 0
+        self._requested = False
+        self._waiting: list[Receiver] = []
+
+    def next_id(self, receiver: Receiver) -> None:
+        """Call `receiver(id, None)` now or later, or `receiver(None, error)` when the controller refused."""
+        if self._next < self._end:
+            self._next += 1
+            receiver(self._next - 1, None)
+            return
+        self._waiting.append(receiver)
+        if not self._requested:
+            self._requested = True
+            request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
+            self._controller.send_until(request, self._block_came, TIMEOUT_S)
+
+    def _block_came(self, block: AllocateProducerIdsResponse | None, error: BaseException | None) -> None:
+        self._requested = False
+        waiting, self._waiting = self._waiting, []
+        if block is None:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.REQUEST_TIMED_OUT:
+                # What a client tries again.
+                error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message)
+            for receiver in waiting:
+                receiver(None, error)
+            return
+        self._next, self._end = block.producer_id_start, block.producer_id_start + block.producer_id_len
+        for receiver in waiting:
+            self.next_id(receiver)

@@ -1,0 +1,311 @@
+"""Partitions of transactions, asked of their coordinators: add them, or verify that they were added (KIP-890).
+
+The leader of a partition asks before it lets the first batch of a transaction in, since a request that was delayed past
+the end of its transaction would leave it open for ever. The coordinator may be in this process, then it is called; else
+questions to one broker go in batches, one AddPartitionsToTxn request under way and what comes meanwhile in the next.
+
+Of one transactional id one question waits at a time, as in Apache Kafka: a newer one takes the place of the one before,
+which fails, and one of an older producer epoch is fenced. So what waits is bounded by the requests that are parked.
+
+Invariant: `done` is called exactly once for each question, possibly within the call. Left out: what a client of which
+version is told (`handlers.data.produce_transactions`), and retries, which are the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ottla.common.errors import ErrorCode
+from ottla.common.kafka.topic_partition import TopicPartition, by_topic
+from ottla.common.platform.clock import Clock
+from ottla.common.platform.peer import Address, PeerNetwork
+from ottla.metrics.registry import MetricsRegistry
+from ottla.net.peer_link import PeerLink
+from ottla.net.peer_messages import send_message
+from ottla.protocol.messages.add_partitions_to_txn import SPEC as ADD_PARTITIONS_TO_TXN
+from ottla.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+REQUEST_TIMEOUT_S = 30.0
+"""Of one request to a coordinator, as `request.timeout.ms` of Apache Kafka's brokers."""
+
+PARTITIONS_PER_REQUEST = 1000
+"""A request ends with the transaction that reaches it: a coordinator takes so many whatever partitions it knows."""
+
+PartitionErrors = Mapping[TopicPartition, ErrorCode]
+"""What the coordinator says about each partition; one without an error may be left out."""
+PartitionsDone = Callable[[PartitionErrors], None]
+
+
+class LocalCoordinator(Protocol):
+    """The coordinator of this process, as a leader asks it."""
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        verify_only: bool,
+        api_version: int,
+        done: PartitionsDone,
+    ) -> None:
+        """Answer as AddPartitionsToTxn of that version; `done` is called exactly once, possibly within the call."""
+        ...
+
+    def after_ending(self, transactional_id: str, then: Callable[[], None]) -> bool:
+        """Call `then` once the transaction that ends has ended, possibly at once; False where it is not known here."""
+        ...
+
+    def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
+        """`then` is not to be called any more."""
+        ...
+
+
+class VerificationStatistics:
+    """Kafka's metrics of AddPartitionsToTxnManager."""
+
+    __slots__ = ("failures", "time_ms")
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        prefix = "kafka_server_addpartitionstotxnmanager_"
+        self.failures = registry.counter(
+            f"{prefix}verificationfailurerate_total", "Partitions that could not be added to a transaction or verified."
+        )
+        self.time_ms = registry.histogram(
+            f"{prefix}verificationtimems", "Time until a coordinator answered for a transaction's partitions, in ms."
+        )
+
+
+class _Question(NamedTuple):
+    """One transaction's partitions, on the way to a coordinator behind a connection."""
+
+    transaction: AddPartitionsToTxnTransaction
+    partitions: Sequence[TopicPartition]
+    done: PartitionsDone
+    """The owner's, which counts and converts."""
+
+
+class _Peer:
+    """What one broker is asked."""
+
+    __slots__ = ("broker_id", "link", "queued", "under_way")
+
+    def __init__(self, broker_id: int, link: PeerLink) -> None:
+        self.broker_id = broker_id
+        self.link = link
+        self.queued: dict[str, _Question] = {}
+        """By transactional id, in the order of their coming."""
+        self.under_way: dict[str, _Question] = {}
+
+
+class TransactionPartitions:
+    """Apache Kafka's AddPartitionsToTxnManager for one broker."""
+
+    __slots__ = (
+        "_address_of",
+        "_clock",
+        "_closed",
+        "_coordinator_of",
+        "_local",
+        "_network",
+        "_node_id",
+        "_peers",
+        "_statistics",
+    )
+
+    def __init__(
+        self,
+        node_id: int,
+        local: LocalCoordinator,
+        network: PeerNetwork,
+        *,
+        coordinator_of: Callable[[str], int | None],
+        address_of: Callable[[int], Address | None],
+        clock: Clock,
+        statistics: VerificationStatistics,
+    ) -> None:
+        """`coordinator_of` tells the broker that coordinates a transactional id, `address_of` where a broker listens;
+        both as the newest metadata image has it."""
+        self._node_id = node_id
+        self._local = local
+        self._network = network
+        self._coordinator_of = coordinator_of
+        self._address_of = address_of
+        self._clock = clock
+        self._statistics = statistics
+        self._peers: dict[int, _Peer] = {}
+        self._closed = False
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        verify_only: bool,
+        done: PartitionsDone,
+    ) -> None:
+        """Add partitions to the open transaction of a producer, or with `verify_only` ask whether they are in it.
+
+        `done` hears the coordinator's error of each partition; PRODUCER_FENCED comes as INVALID_PRODUCER_EPOCH.
+        COORDINATOR_NOT_AVAILABLE while nobody coordinates the id, NETWORK_EXCEPTION where it could not be asked.
+        """
+        coordinator_id = None if self._closed else self._coordinator_of(transactional_id)
+        if coordinator_id is None:
+            done(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        started_s = self._clock.monotonic()
+
+        def answered(errors: PartitionErrors) -> None:
+            self._statistics.time_ms.observe((self._clock.monotonic() - started_s) * 1000)
+            told = {partition: _told(error) for partition, error in errors.items() if error is not ErrorCode.NONE}
+            self._statistics.failures.value += len(told)
+            done(told)
+
+        if coordinator_id == self._node_id:
+            self._local.add_or_verify(
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                partitions,
+                verify_only=verify_only,
+                api_version=ADD_PARTITIONS_TO_TXN.max_version,
+                done=answered,
+            )
+            return
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            verify_only=verify_only,
+            topics=[
+                AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in by_topic(partitions).items()
+            ],
+        )
+        peer = self._peers.get(coordinator_id)
+        if peer is None:
+            peer = self._peers[coordinator_id] = _Peer(coordinator_id, PeerLink(self._network))
+        self._queue(peer, _Question(transaction, partitions, answered))
+        self._send(peer)
+
+    def after_ending(self, transactional_id: str, then: Callable[[], None]) -> bool:
+        """For who heard CONCURRENT_TRANSACTIONS: call `then()` once when that transaction has ended, possibly at once.
+
+        False where only another broker knows: then `then` is not called, and whoever waits asks again by the clock.
+        """
+        if self._closed or self._coordinator_of(transactional_id) != self._node_id:
+            return False
+        return self._local.after_ending(transactional_id, then)
+
+    def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
+        """What was given to `after_ending` is not to be called any more."""
+        self._local.stop_waiting(transactional_id, then)
+
+    def close(self) -> None:
+        """Whoever waits fails with NETWORK_EXCEPTION; who asks from now on hears COORDINATOR_NOT_AVAILABLE."""
+        self._closed = True
+        for peer in self._peers.values():
+            waiting = [*peer.under_way.values(), *peer.queued.values()]
+            peer.under_way = {}
+            peer.queued = {}
+            peer.link.close()
+            for question in waiting:
+                _fail(question, ErrorCode.NETWORK_EXCEPTION)
+
+    # --- to a broker behind a connection ---------------------------------------------------------------------------
+
+    def _queue(self, peer: _Peer, question: _Question) -> None:
+        transactional_id = question.transaction.transactional_id
+        before = peer.queued.get(transactional_id)
+        if before is not None:
+            epoch, known_epoch = question.transaction.producer_epoch, before.transaction.producer_epoch
+            if epoch < known_epoch:
+                _fail(question, ErrorCode.INVALID_PRODUCER_EPOCH)
+                return
+            del peer.queued[transactional_id]
+            # The client asked again before the first try was sent: nobody waits for that any more.
+            _fail(
+                before,
+                ErrorCode.INVALID_PRODUCER_EPOCH if epoch > known_epoch else ErrorCode.NETWORK_EXCEPTION,
+            )
+        peer.queued[transactional_id] = question
+
+    def _send(self, peer: _Peer) -> None:
+        """Send what is queued, unless a request is under way."""
+        if peer.under_way or not peer.queued:
+            return
+        address = self._address_of(peer.broker_id)
+        if address is None:
+            queued, peer.queued = peer.queued, {}
+            for question in queued.values():
+                _fail(question, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        connection = peer.link.to(address)
+        asked = peer.under_way = _take(peer.queued)
+        request = AddPartitionsToTxnRequest(transactions=[question.transaction for question in asked.values()])
+
+        def answered(response: Any, error: BaseException | None) -> None:
+            if peer.under_way is not asked:
+                return  # closed meanwhile
+            peer.under_way = {}
+            for question, errors in _answers(asked, response, error):
+                question.done(errors)
+            self._send(peer)
+
+        send_message(connection, request, answered, REQUEST_TIMEOUT_S)
+
+
+def _take(queued: dict[str, _Question]) -> dict[str, _Question]:
+    """Out of what is queued, the oldest that one request holds."""
+    taken: dict[str, _Question] = {}
+    partitions = 0
+    while queued and partitions < PARTITIONS_PER_REQUEST:
+        transactional_id = next(iter(queued))
+        question = taken[transactional_id] = queued.pop(transactional_id)
+        partitions += len(question.partitions)
+    return taken
+
+
+def _answers(
+    asked: Mapping[str, _Question], response: AddPartitionsToTxnResponse | None, error: BaseException | None
+) -> list[tuple[_Question, PartitionErrors]]:
+    """What each question is told; silence about a partition is no yes."""
+    if error is not None or response is None:
+        return _to_all(asked, ErrorCode.NETWORK_EXCEPTION)
+    if response.error_code:
+        code = ErrorCode.for_code(response.error_code)
+        # A client has no use for what a broker may not.
+        return _to_all(asked, ErrorCode.INVALID_TXN_STATE if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else code)
+    results = {result.transactional_id: result for result in response.results_by_transaction}
+    return [(question, _errors(question, results.get(key))) for key, question in asked.items()]
+
+
+def _errors(question: _Question, result: AddPartitionsToTxnResult | None) -> PartitionErrors:
+    errors = dict.fromkeys(question.partitions, ErrorCode.NETWORK_EXCEPTION)
+    for topic in () if result is None else result.topic_results:
+        for partition in topic.results_by_partition:
+            if (topic.name, partition.partition_index) in errors:
+                errors[topic.name, partition.partition_index] = ErrorCode.for_code(partition.partition_error_code)
+    return errors
+
+
+def _to_all(asked: Mapping[str, _Question], code: ErrorCode) -> list[tuple[_Question, PartitionErrors]]:
+    return [(question, dict.fromkeys(question.partitions, code)) for question in asked.values()]
+
+
+def _fail(question: _Question, code: ErrorCode) -> None:
+    question.done(dict.fromkeys(question.partitions, code))
+
+
+def _told(error: ErrorCode) -> ErrorCode:
+    """PRODUCER_FENCED is an error of coordinators, which producers don't know in the answer to a Produce."""
+    return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error

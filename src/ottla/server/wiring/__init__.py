@@ -1,0 +1,1 @@
+"""Construction of a node: components, contexts of handlers, the table of APIs, gauges."""

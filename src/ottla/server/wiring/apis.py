@@ -1,0 +1,40 @@
+"""What a node's listeners serve: the rows of all rooms that say so, each with the context of its room."""
+
+from __future__ import annotations
+
+from ottla.server.handlers.admin.apis import ADMIN_APIS
+from ottla.server.handlers.data.apis import DATA_APIS
+from ottla.server.handlers.groups.apis import GROUP_APIS
+from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
+from ottla.server.handlers.transactions.apis import TRANSACTION_APIS
+from ottla.server.requests.api import ApiBinding, Listeners, served_on
+from ottla.server.wiring.contexts import Contexts
+
+
+def broker_apis(contexts: Contexts) -> list[ApiBinding]:
+    """What a broker's listener serves."""
+    listener = Listeners.BROKER
+    served = [
+        *served_on(listener, DATA_APIS, contexts.data),
+        *served_on(listener, GROUP_APIS, contexts.groups),
+        *served_on(listener, TRANSACTION_APIS, contexts.transactions),
+        *served_on(listener, ADMIN_APIS, contexts.admin),
+    ]
+    if contexts.quorum is not None:
+        served += served_on(listener, QUORUM_ADMIN_APIS, contexts.quorum)
+    if contexts.zookeeper is not None:
+        from ottla.server.handlers.quorum.on_zookeeper import served_between_brokers  # here, as below
+
+        served = served_between_brokers(served, contexts.zookeeper)
+    return served
+
+
+def controller_apis(contexts: Contexts) -> list[ApiBinding]:
+    """What a controller's listener serves: nodes, the quorum of the metadata log, and what brokers hand on."""
+    from ottla.server.handlers.quorum.apis import QUORUM_APIS  # here, since a single node starts faster without it
+
+    listener = Listeners.CONTROLLER
+    served = served_on(listener, ADMIN_APIS, contexts.admin)
+    if contexts.quorum is not None:
+        served += served_on(listener, (*QUORUM_APIS, *QUORUM_ADMIN_APIS), contexts.quorum)
+    return served

@@ -1,0 +1,102 @@
+"""The contexts of a node: what each room of handlers may touch of its parts, and what the dispatchers need.
+
+A new room has its context made here, and its rows served in `server.wiring.apis`.
+"""
+
+from __future__ import annotations
+
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.platform.shares import LoopShares
+from ottla.server.handlers.admin.context import AdminContext
+from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
+from ottla.server.handlers.data.context import DataContext
+from ottla.server.handlers.data.limited_fetch import limited_fetch
+from ottla.server.handlers.data.produce_transactions import TransactionGate
+from ottla.server.handlers.groups.context import GroupContext
+from ottla.server.handlers.quorum.context import QuorumContext, ZooKeeperContext
+from ottla.server.handlers.transactions.context import TransactionContext
+from ottla.server.metadata.metadata_cache import MetadataCache
+from ottla.server.metadata.topic_creation import TopicCreation
+from ottla.server.requests.controller_requests import ControllerQueue
+from ottla.server.requests.dispatch import DispatcherContext
+from ottla.server.requests.off_loop_work import OffLoopWork
+from ottla.server.requests.pool_share import PoolShare
+from ottla.server.requests.request_limits import RequestLimits
+from ottla.server.wiring.components import BrokerComponents
+
+
+class Contexts:
+    """One for each room, made once."""
+
+    __slots__ = ("admin", "data", "dispatcher", "groups", "quorum", "topics", "transactions", "zookeeper")
+
+    def __init__(self, config: BrokerConfig, parts: BrokerComponents) -> None:
+        control, machine = parts.control, parts.machine
+        cluster_id = parts.logs.meta_properties.cluster_id
+        metadata = MetadataCache(config.node_id, cluster_id, parts.publisher, control.metadata.log)
+        limits = RequestLimits(parts.publisher)
+        decisions = ControllerQueue(control.controller, parts.replicas)
+        self.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals)
+        self.dispatcher = DispatcherContext(
+            clock=machine.clock,
+            purgatory=parts.purgatory,
+            limits=limits,
+            controller=control.channel,
+            statistics=parts.statistics,
+            failures=parts.failures,
+            shares=LoopShares(machine.clock.monotonic, parts.scheduler),
+        )
+        self.data = DataContext(
+            metadata=metadata,
+            replicas=parts.replicas,
+            purgatory=parts.purgatory,
+            sessions=parts.sessions,
+            limits=limits,
+            work=OffLoopWork(machine.pool, PoolShare(machine.pool), parts.in_flight),
+            clock=machine.clock,
+            statistics=parts.statistics,
+            failures=parts.failures,
+            transactions=TransactionGate(
+                parts.transaction_partitions, parts.replicas, clock=machine.clock, scheduler=parts.scheduler
+            ),
+        )
+        self.use_limits(limited=False)
+        self.groups = GroupContext(
+            config,
+            group_coordinator=parts.groups.coordinator,
+            coordinations=parts.coordinations,
+            metadata=metadata,
+            topics=self.topics,
+            failures=parts.failures,
+            zookeeper_offsets=control.metadata.offsets,
+        )
+        self.transactions = TransactionContext(
+            parts.transactions.coordinator, parts.producer_ids, parts.marker_writer, limits.check_partition_count
+        )
+        self.admin = AdminContext(
+            config,
+            metadata=metadata,
+            decisions=decisions,
+            topics=self.topics,
+            replicas=parts.replicas,
+            logs=parts.logs,
+            disk=machine.disk,
+            limits=limits,
+            failures=parts.failures,
+        )
+        quorum = control.metadata.quorum
+        self.quorum = None if quorum is None else QuorumContext(quorum.service, decisions)
+        reign = control.metadata.zookeeper
+        self.zookeeper = (
+            None if reign is None else ZooKeeperContext(config.inter_broker_listener, reign.service, decisions)
+        )
+
+    def use_limits(self, *, limited: bool) -> None:
+        """Whether any client has limits that a fetch must ask for."""
+        self.data.consumer_fetch = limited_fetch if limited else ConsumerFetch
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Go on with these settings."""
+        self.data.use_config(config)
+        self.groups.use_config(config)
+        self.admin.use_config(config)

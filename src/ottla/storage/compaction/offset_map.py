@@ -1,0 +1,66 @@
+"""The latest offset of each key in the part of a log that a round of cleaning has read.
+
+24 bytes a key, whatever its length: 16 of a keyed hash and 8 of the offset, in one table (`record.keys`). 128 MiB know
+5 million keys. The secret differs from round to round: who writes keys can't make two of them meet, as with the MD5 of
+Apache Kafka's map, so that one would take the other for its successor.
+
+Invariants: the table has its size from the beginning, and takes no more keys than its load factor allows. Pages of it
+that hold no key cost no memory.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from ottla.common.errors import InvariantError
+from ottla.common.platform.disk import Buffer
+from ottla.record.keys import ENTRY_BYTES, KeyTable
+from ottla.record.walk import INDEX_WIDTH
+
+
+class OffsetMap:
+    """See the module. Records come as the body of a batch and `record.walk.index_records` of it."""
+
+    __slots__ = ("_slots", "_table", "latest_offset")
+
+    def __init__(self, buffer_bytes: int, load_factor: float, secret: bytes) -> None:
+        """A table of at most `buffer_bytes` for one round; the secret has `SECRET_BYTES`. Raises MemoryError."""
+        self._slots = max(buffer_bytes // ENTRY_BYTES, 2)
+        capacity = min(max(int(self._slots * load_factor), 1), self._slots - 1)
+        self._table = KeyTable(self._slots, capacity, secret)
+        self.latest_offset = -1
+        """What the map knows of reaches to this offset; every record behind it stays."""
+
+    def __len__(self) -> int:
+        return self._table.count
+
+    @property
+    def utilization(self) -> float:
+        """How much of the table is taken, 0 to 1."""
+        return self._table.count / self._slots
+
+    def note(self, body: Buffer, rows: array[int], base_offset: int, first_offset: int) -> bool:
+        """Note the records of a batch from `first_offset` on, all behind those before; False when no more keys fit."""
+        if not rows:
+            return True
+        if max(base_offset + rows[0], first_offset) <= self.latest_offset:
+            raise InvariantError(f"offset {base_offset + rows[0]} was noted after {self.latest_offset}")
+        noted = self._table.note(body, rows, base_offset, first_offset)
+        is_whole = noted * INDEX_WIDTH == len(rows)
+        self.reached(base_offset + (rows[-INDEX_WIDTH] if is_whole else rows[noted * INDEX_WIDTH] - 1))
+        return is_whole
+
+    def surviving(
+        self, body: Buffer, rows: array[int], base_offset: int, *, keeps_tombstones: bool
+    ) -> tuple[array[int], int, int]:
+        """The numbers of the records that stay, how many had no key and go, how many stay without a value."""
+        return self._table.surviving(body, rows, base_offset, self.latest_offset, keeps_tombstones=keeps_tombstones)
+
+    def reached(self, offset: int) -> None:
+        """Everything up to `offset` was read, whether it has keys or not."""
+        if offset > self.latest_offset:
+            self.latest_offset = offset
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._table.close()

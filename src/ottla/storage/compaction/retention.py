@@ -1,0 +1,274 @@
+"""Which records of a batch stay when a log is cleaned, and the batch that holds only those.
+
+Rules of Apache Kafka 4.4:
+- of a key the latest record stays, and every record that the offset map does not reach to; one without a key goes;
+- the latest stays without a value (a tombstone) until the delete horizon of its batch. The first round that meets a
+  tombstone, or a marker of which nothing is left, sets the horizon: it takes the place of the base timestamp (KIP-534);
+- aborted records go; a marker goes after the horizon;
+- the last batch of a producer that is still known stays, empty where need be, since it has the last sequence; so does
+  the last batch of the round, which has the last offset. Base and last offset of a batch never change.
+
+A batch of which everything stays is copied as it is. The base timestamp stays the same, too, so that records are copied
+as they are: Apache Kafka sets it to the time of the first that is left, which no reader can tell. A batch is only made
+anew when its checksum is right: damage must not get a new one.
+
+Messages of formats v0 and v1 stay in their format; a wrapper of which a part stays is made anew with its codec. They
+have no room for a delete horizon, nor for a message without a record. So their tombstones go once their segment is
+older by `delete.retention.ms` than the last one that was cleaned before, and of the last message of a round the last
+record stays in any case, where Apache Kafka's cleaner gives up the partition.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.common.platform.disk import Buffer
+from ottla.record.batch import (
+    ATTRIBUTES,
+    ATTRIBUTES_POSITION,
+    BASE_TIMESTAMP,
+    BATCH_HEADER,
+    BATCH_LENGTH,
+    COMPRESSION_MASK,
+    CRC,
+    CRC_POSITION,
+    DELETE_HORIZON_MASK,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    MAX_TIMESTAMP,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    RECORDS_COUNT,
+    BatchView,
+    unsupported_magic,
+)
+from ottla.record.checksum import crc32c
+from ottla.record.compression import compress, decompress
+from ottla.record.errors import CorruptBatch, InvalidRecord
+from ottla.record.keys import gather
+from ottla.record.legacy.message_set import Unpack
+from ottla.record.legacy.stored import MessageView
+from ottla.record.varint import write_varint
+from ottla.record.walk import INDEX_WIDTH, index_records
+from ottla.storage.compaction.offset_map import OffsetMap
+from ottla.storage.compaction.transactions import CleanedTransactions
+
+_CRC = Struct(">I")
+_UINT64 = (1 << 64) - 1
+_INT64_SIGN = 1 << 63
+_OFFSET_DELTA, _TIMESTAMP_DELTA, _, _, _, _, _HEADERS_START, _HEADERS_LENGTH = range(INDEX_WIDTH)
+
+
+class LastRecord(NamedTuple):
+    """The newest of a producer that a log still knows."""
+
+    last_data_offset: int
+    """-1 when only a marker of its epoch is known."""
+    producer_epoch: int
+
+
+class Rules(NamedTuple):
+    """What one round of cleaning goes by."""
+
+    now_ms: int
+    delete_retention_ms: int
+    old_tombstones_horizon_ms: int
+    """Tombstones of formats v0 and v1 go from segments that were last written then or before."""
+    log_start_offset: int
+    """What lies below was deleted, and stays until its segment goes."""
+    end_offset: int
+    """Where what may be cleaned ends."""
+    last_records: Mapping[int, LastRecord]
+    """By producer id."""
+    max_body_bytes: int
+    """Of the records of a batch, decompressed."""
+
+
+def batch_records(batch: BatchView, max_body_bytes: int) -> tuple[int, Buffer, array[int]]:
+    """The offset that rows count from, the records of a batch, decompressed, and where everything in them is
+    (`record.walk.index_records`); of a message the keys alone.
+
+    Raises KafkaError where the batch is damaged.
+    """
+    if isinstance(batch, MessageView):
+        return batch.index_records(_bounded(max_body_bytes))
+    body, rows = _records(batch, max_body_bytes)
+    return batch.base_offset, body, rows
+
+
+def _bounded(max_body_bytes: int) -> Unpack:
+    return lambda codec_id, data: decompress(codec_id, data, max_body_bytes)
+
+
+def _records(batch: BatchView, max_body_bytes: int) -> tuple[memoryview, array[int]]:
+    if batch.magic != MAGIC_V2:
+        raise unsupported_magic(batch.magic, batch.position)
+    if not batch.crc_matches():
+        raise CorruptBatch(f"the CRC of the batch at offset {batch.base_offset} does not match", batch.position)
+    body = batch.body(max_body_bytes)
+    rows = index_records(body, 0, len(body), batch.records_count)
+    if rows and rows[_OFFSET_DELTA - INDEX_WIDTH] > batch.last_offset_delta:
+        raise InvalidRecord(f"a record of the batch at offset {batch.base_offset} lies beyond its batch")
+    return body, rows
+
+
+class BatchFilter:
+    """Takes the batches of a log in their order, from its beginning on."""
+
+    __slots__ = ("_map", "_rules", "_transactions", "keyless_count")
+
+    def __init__(self, offset_map: OffsetMap, transactions: CleanedTransactions, rules: Rules) -> None:
+        self._map = offset_map
+        self._transactions = transactions
+        self._rules = rules
+        self.keyless_count = 0
+        """Records that had no key, and went."""
+
+    def apply(self, batch: BatchView, mtime_ms: int) -> memoryview | bytearray | None:
+        """What is left of a batch: a memoryview of it where that is everything, new bytes, or None for nothing.
+
+        `mtime_ms`: when its segment was last written. Raises KafkaError where it is damaged.
+        """
+        if batch.last_offset < self._rules.log_start_offset:
+            return _whole(batch)
+        if isinstance(batch, MessageView):
+            return self._apply_to_message(batch, mtime_ms)
+        if batch.magic != MAGIC_V2:
+            raise unsupported_magic(batch.magic, batch.position)
+        discardable = (
+            self._transactions.ends_nothing(batch) if batch.is_control else self._transactions.is_aborted(batch)
+        )
+        horizon = batch.delete_horizon_ms
+        discarded = discardable
+        if batch.is_control:
+            discarded = discardable and horizon is not None and horizon <= self._rules.now_ms
+        must_stay = batch.next_offset == self._rules.end_offset or self._is_last_of_producer(batch)
+        if discarded:
+            return _emptied(batch) if must_stay else None
+        body, rows = _records(batch, self._rules.max_body_bytes)
+        if batch.is_control:
+            kept = array("q", range(batch.records_count))
+            needs_horizon = discardable and horizon is None
+        else:
+            keeps_tombstones = horizon is None or self._rules.now_ms < horizon
+            kept, keyless_count, tombstone_count = self._map.surviving(
+                body, rows, batch.base_offset, keeps_tombstones=keeps_tombstones
+            )
+            self.keyless_count += keyless_count
+            needs_horizon = horizon is None and tombstone_count > 0
+        if not kept:
+            return _emptied(batch) if must_stay else None
+        if len(kept) == batch.records_count and not needs_horizon:
+            return _whole(batch)
+        new_horizon = self._rules.now_ms + self._rules.delete_retention_ms if needs_horizon else None
+        return rewritten_batch(batch, body, rows, kept, new_horizon)
+
+    def _apply_to_message(self, message: MessageView, mtime_ms: int) -> memoryview | bytearray | None:
+        unpack = _bounded(self._rules.max_body_bytes)
+        base_offset, keys, rows = message.index_records(unpack)
+        kept, keyless_count, _ = self._map.surviving(
+            keys, rows, base_offset, keeps_tombstones=mtime_ms > self._rules.old_tombstones_horizon_ms
+        )
+        self.keyless_count += keyless_count
+        count = len(rows) // INDEX_WIDTH
+        if message.next_offset == self._rules.end_offset and (not kept or kept[-1] != count - 1):
+            kept.append(count - 1)
+        if not kept:
+            return None
+        return _whole(message) if len(kept) == count else message.with_records(kept, unpack)
+
+    def _is_last_of_producer(self, batch: BatchView) -> bool:
+        if batch.producer_id == NO_PRODUCER_ID:
+            return False
+        last = self._rules.last_records.get(batch.producer_id)
+        if last is None:
+            return False
+        if last.last_data_offset >= 0:
+            return batch.last_offset == last.last_data_offset
+        return batch.is_control and batch.producer_epoch == last.producer_epoch
+
+
+def _whole(batch: BatchView) -> memoryview:
+    return memoryview(batch.buffer)[batch.position : batch.end]
+
+
+def _emptied(batch: BatchView) -> memoryview | bytearray:
+    return empty_batch(batch) if batch.records_count else _whole(batch)
+
+
+def empty_batch(batch: BatchView) -> bytearray:
+    """The header of `batch` over no records: producer, sequences, offsets and epochs as they were."""
+    header = list(batch.header)
+    header[BATCH_LENGTH] = HEADER_SIZE - LOG_OVERHEAD
+    header[ATTRIBUTES] = batch.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_MASK)
+    header[BASE_TIMESTAMP] = NO_TIMESTAMP
+    header[RECORDS_COUNT] = 0
+    return _sealed(header, b"")
+
+
+def rewritten_batch(
+    batch: BatchView, body: memoryview, rows: array[int], kept: array[int], new_horizon_ms: int | None
+) -> bytearray:
+    """`batch` with the records of the numbers `kept` alone, in its codec; with a delete horizon where one is given."""
+    out, newest = gather(body, rows, kept, batch.base_timestamp)
+    if new_horizon_ms is not None:
+        out = _moved(out, len(kept), batch.base_timestamp - new_horizon_ms)
+    header = list(batch.header)
+    if new_horizon_ms is not None:
+        header[ATTRIBUTES] |= DELETE_HORIZON_MASK
+        header[BASE_TIMESTAMP] = new_horizon_ms
+    if batch.timestamp_type != LOG_APPEND_TIME:
+        header[MAX_TIMESTAMP] = newest
+    header[RECORDS_COUNT] = len(kept)
+    data = out if not batch.codec_id else compress(batch.codec_id, out)
+    header[BATCH_LENGTH] = HEADER_SIZE - LOG_OVERHEAD + len(data)
+    return _sealed(header, data)
+
+
+def _moved(body: bytearray, count: int, shift: int) -> bytearray:
+    """`count` records as they are in `body`, but for their timestamps, which get the shift."""
+    rows = index_records(body, 0, len(body), count)
+    out = bytearray()
+    start = 0
+    with memoryview(body) as view:
+        for at in range(0, len(rows), INDEX_WIDTH):
+            end = rows[at + _HEADERS_START] + rows[at + _HEADERS_LENGTH]
+            _write_at(out, view, start, end, _int64(rows[at + _TIMESTAMP_DELTA] + shift))
+            start = end
+    return out
+
+
+def _write_at(out: bytearray, body: memoryview, start: int, end: int, timestamp_delta: int) -> None:
+    """A record as it is in `body[start:end]`, but for its timestamp."""
+    at = _behind_varint(body, start)
+    record = bytearray(body[at : at + 1])  # attributes
+    write_varint(record, timestamp_delta)
+    record += body[_behind_varint(body, at + 1) : end]
+    write_varint(out, len(record))
+    out += record
+
+
+def _behind_varint(body: memoryview, at: int) -> int:
+    while body[at] & 0x80:
+        at += 1
+    return at + 1
+
+
+def _int64(value: int) -> int:
+    """`value` as 64 bits hold it: what a producer wrote as deltas may wrap around."""
+    return ((value & _UINT64) ^ _INT64_SIGN) - _INT64_SIGN
+
+
+def _sealed(header: list[int], data: Buffer) -> bytearray:
+    header[CRC] = 0
+    batch = bytearray(HEADER_SIZE)
+    BATCH_HEADER.pack_into(batch, 0, *header)
+    batch += data
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, CRC_POSITION, crc32c(view[ATTRIBUTES_POSITION:]))
+    return batch

@@ -1,0 +1,239 @@
+"""A group of segments written anew, with what stays of their batches.
+
+The files have the suffix `.cleaned` until the log takes them in (`swap`), and are durable before. Offsets and positions
+of a segment are numbers of 31 bits: where what stays does not fit into one segment, another begins at its batch.
+
+What of a group may stay as it is stays: nothing is written before the first batch that differs, and segments before it
+take part only where they hold no more bytes than what comes behind them (`_begin`). So do those of a group of which
+everything stays. Thus what nothing is dropped of is moved only together with as many bytes, which bounds how often: by
+the logarithm of what one segment may hold.
+
+What is written anew passes for as old as the youngest segment that it comes from: retention, lags and the tombstones of
+old formats go by that where a record has no timestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ottla.common.platform.disk import Buffer
+from ottla.record.batch import BatchView
+from ottla.record.legacy.stored import MessageView, view_of_any
+from ottla.storage.compaction.retention import BatchFilter
+from ottla.storage.compaction.sources import Source, batches, source_path
+from ottla.storage.compaction.transactions import CleanedTransactions
+from ottla.storage.files.descriptors import Folder
+from ottla.storage.files.log_config import MAX_INT
+from ottla.storage.files.names import CLEANED_SUFFIX
+from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.transactions import CompletedTransaction
+
+_WRITE_BYTES = 1024 * 1024
+_LARGE_RUN_BYTES = 256 * 1024
+"""From here on a system call of its own costs less than to have the bytes pass through."""
+_LARGEST_RUN_BYTES = 16 * 1024 * 1024
+"""The notes of its batches are in memory."""
+
+
+class _Run:
+    """Neighbours in a source that stay as they are."""
+
+    __slots__ = ("end", "is_large", "path", "start")
+
+    def __init__(self, path: str, start: int) -> None:
+        self.path = path
+        self.start = start
+        self.end = start
+        self.is_large = False
+        """Their bytes wait nowhere: they are copied by reference."""
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+
+class Output:
+    """The segments that a group becomes, in their order."""
+
+    __slots__ = (
+        "_aborted",
+        "_folder",
+        "_index_interval_bytes",
+        "_largest_bytes",
+        "_notes",
+        "_run",
+        "_waiting",
+        "segments",
+    )
+
+    def __init__(
+        self,
+        folder: Folder,
+        base_offset: int,
+        index_interval_bytes: int,
+        largest_bytes: int,
+        aborted: dict[int, CompletedTransaction],
+    ) -> None:
+        """Make the first, at the base offset of the group. Raises OSError.
+
+        `aborted` has transactions that are to be noted with their marker, by the offset of that.
+        """
+        self._folder = folder
+        self._aborted = aborted
+        self._index_interval_bytes = index_interval_bytes
+        self._largest_bytes = largest_bytes
+        self._waiting = bytearray()
+        self._notes: list[tuple[int, int, int, int]] = []
+        self._run: _Run | None = None
+        self.segments = [self._create(base_offset)]
+
+    def _create(self, base_offset: int) -> Segment:
+        return Segment.create(self._folder, base_offset, 0, self._index_interval_bytes, CLEANED_SUFFIX)
+
+    def write(self, data: Buffer) -> None:
+        """Append a batch. Raises OSError."""
+        self._end_run()
+        self._place(view_of_any(data))
+        self._waiting += data
+
+    def copy(self, path: str, position: int, batch: BatchView) -> None:
+        """Append a batch as it lies in another file. Raises OSError."""
+        self._place(batch)
+        run = self._run
+        if run is None or run.path != path or run.end != position:
+            self._end_run()
+            run = self._run = _Run(path, position)
+        run.end += batch.size_bytes
+        if run.is_large:
+            if run.size_bytes >= _LARGEST_RUN_BYTES:
+                self._end_run()
+            return
+        self._waiting += memoryview(batch.buffer)[batch.position : batch.end]
+        if run.size_bytes >= _LARGE_RUN_BYTES:
+            run.is_large = True
+            del self._waiting[-run.size_bytes :]
+            self._append_waiting()
+
+    def _place(self, batch: BatchView) -> None:
+        """Note a batch that comes next, in another segment where this one can't take it."""
+        run = self._run
+        segment = self.segments[-1]
+        size = batch.size_bytes
+        position = segment.size_bytes + len(self._waiting) + (run.size_bytes if run and run.is_large else 0)
+        if position and (position + size > self._largest_bytes or batch.last_offset - segment.base_offset > MAX_INT):
+            self.complete()
+            segment = self._create(batch.first_offset() if isinstance(batch, MessageView) else batch.base_offset)
+            self.segments.append(segment)
+            position = 0
+        self._notes.append((position, size, batch.last_offset, batch.max_timestamp))
+        aborted = self._aborted.pop(batch.last_offset, None)
+        if aborted is not None:
+            segment.note_aborted(aborted)
+
+    def _end_run(self) -> None:
+        run, self._run = self._run, None
+        if run is not None and run.is_large:
+            file = self._folder.disk.open(run.path, read_only=True)
+            try:
+                self.segments[-1].append_from(file, run.start, run.size_bytes)
+            finally:
+                file.close()
+            self._write_waiting()
+        elif len(self._waiting) >= _WRITE_BYTES:
+            self._write_waiting()
+
+    def _append_waiting(self) -> None:
+        if self._waiting:
+            self.segments[-1].append(self._waiting, len(self._waiting))
+            self._waiting = bytearray()
+
+    def _write_waiting(self) -> None:
+        self._append_waiting()
+        for note in self._notes:
+            self.segments[-1].note_batch(*note)
+        self._notes.clear()
+
+    def complete(self) -> None:
+        """Make the last segment durable and let go of its files. Raises OSError."""
+        self._end_run()
+        self._write_waiting()
+        segment = self.segments[-1]
+        segment.become_inactive()
+        segment.log_descriptor.file().fsync()
+        for index in segment.indexes_to_sync():
+            index.file().fsync()
+        segment.close()
+
+
+def rewrite(
+    group: Sequence[Source],
+    folder: Folder,
+    batch_filter: BatchFilter,
+    transactions: CleanedTransactions,
+    *,
+    chunk_bytes: int,
+    index_interval_bytes: int,
+    has_read: Callable[[int], object],
+    largest_bytes: int = MAX_INT,
+) -> tuple[Sequence[Source], list[Segment]]:
+    """The end of `group` that is written anew, and the durable segments, suffixed, that take its place.
+
+    None and none where all of it stays as it is. `has_read` is told of bytes that were read. Raises OSError,
+    IndexCorruption, and KafkaError where a batch is damaged; files that were begun are left there.
+    """
+    kept: dict[int, CompletedTransaction] = {}
+    transactions.kept = lambda transaction: kept.update({transaction.last_offset: transaction})
+    output: Output | None = None
+    begin = _begin(group, len(group) - 1)
+
+    def begun_at(number: int) -> Output:
+        return Output(folder, group[number].base_offset, index_interval_bytes, largest_bytes, kept)
+
+    def copy(sources: Sequence[Source], output: Output, end_offset: int) -> None:
+        for source in sources:
+            _copy_until(end_offset, folder, source, output, chunk_bytes=chunk_bytes, has_read=has_read)
+
+    for number, source in enumerate(group):
+        for position, batch in batches(folder, source, chunk_bytes, has_read):
+            left = batch_filter.apply(batch, source.mtime_ms)
+            if output is None:
+                if isinstance(left, memoryview):
+                    continue
+                begin = _begin(group, number)
+                output = begun_at(begin)
+                copy(group[begin : number + 1], output, batch.base_offset)
+            if isinstance(left, memoryview):
+                output.copy(source_path(folder, source), position, batch)
+            elif left is not None:
+                output.write(left)
+    if output is None:
+        if begin == len(group) - 1:
+            return [], []
+        output = begun_at(begin)
+        copy(group[begin:], output, group[-1].next_base_offset)
+    output.complete()
+    written_ms = max(source.mtime_ms for source in group[begin:])
+    for segment in output.segments:
+        folder.disk.set_mtime_ms(segment.path, written_ms)
+    return group[begin:], output.segments
+
+
+def _begin(group: Sequence[Source], last: int) -> int:
+    """The first of the segments up to number `last` that is no larger than those behind it; `last` without one."""
+    behind = sum(source.size_bytes for source in group)
+    for number, source in enumerate(group[:last]):
+        behind -= source.size_bytes
+        if source.size_bytes <= behind:
+            return number
+    return last
+
+
+def _copy_until(
+    offset: int, folder: Folder, source: Source, output: Output, *, chunk_bytes: int, has_read: Callable[[int], object]
+) -> None:
+    """Take over the batches before `offset`, of which everything stays."""
+    path = source_path(folder, source)
+    for position, batch in batches(folder, source, chunk_bytes, has_read):
+        if batch.base_offset >= offset:
+            return
+        output.copy(path, position, batch)

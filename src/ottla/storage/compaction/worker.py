@@ -1,0 +1,99 @@
+"""What a worker of the cleaner is told and tells: one round at a time, group by group.
+
+A worker reads and writes files and changes no log: it runs in a process of its own, or step by step in a simulator.
+After each group it waits until the owner of the log has taken that in, so at most one group needs its room twice.
+
+Left out: where it runs (`app.cleaner_processes`), and who gives it work (`log_cleaner`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import NamedTuple, Protocol
+
+from ottla.common.errors import KafkaError
+from ottla.common.platform.disk import Disk
+from ottla.storage.compaction.cleaning import CleanedGroup, Cleaning, Round
+from ottla.storage.files.descriptors import Descriptors, Folder
+from ottla.storage.segment.health import TRANSIENT_ERRORS
+from ottla.storage.segment.index import IndexCorruption
+
+_MAX_OPEN_FILES = 16
+"""Of a worker: it reads one segment and writes one, with their indexes."""
+
+
+class CleaningTask(NamedTuple):
+    """One round, and how fast it may read."""
+
+    directory: str
+    """Of the partition; an absolute path."""
+    round: Round
+    max_bytes_per_second: float
+
+
+class RoundEnd(NamedTuple):
+    """The last group was taken in."""
+
+    end_offset: int
+    """The log is clean up to here."""
+    read_bytes: int
+    map_utilization: float
+    """How full the map of keys was, 0 to 1."""
+
+
+class RoundFailure(NamedTuple):
+    """The round ended early. What was taken in before stays."""
+
+    reason: str
+    lacks_room: bool
+    """For files or memory: the log is not to blame."""
+    worker_died: bool = False
+    """Not for the log's sake, and unasked. Its next round begins with a new one."""
+
+
+Told = CleanedGroup | RoundEnd | RoundFailure
+
+
+class Worker(Protocol):
+    """Where rounds run, one at a time. Everything here is the loop's."""
+
+    def begin(self, task: CleaningTask, tell: Callable[[Told], None]) -> None:
+        """Begin a round. `tell` hears of each group, and of `RoundEnd` or `RoundFailure` as the last, on the loop and
+        never during this call."""
+        ...
+
+    def go_on(self) -> None:
+        """The group that was told of is dealt with."""
+        ...
+
+    def stop(self) -> None:
+        """End the round early: `RoundFailure` is told when nothing is read and written any more. Idempotent."""
+        ...
+
+
+def run_round(task: CleaningTask, disk: Disk, has_read: Callable[[int], object]) -> Generator[Told, None, None]:
+    """A round step by step; `has_read` is told of bytes that were read, and may wait there."""
+    read_bytes = 0
+
+    def count(size: int) -> None:
+        nonlocal read_bytes
+        read_bytes += size
+        has_read(size)
+
+    cleaning: Cleaning | None = None
+    try:
+        cleaning = Cleaning(task.round, Folder(Descriptors(disk, _MAX_OPEN_FILES), task.directory), count)
+        yield from cleaning.groups()
+        yield RoundEnd(cleaning.end_offset, read_bytes, cleaning.map_utilization)
+    except KafkaError as error:
+        yield RoundFailure(error.message, lacks_room=False)
+    except IndexCorruption as error:
+        yield RoundFailure(str(error), lacks_room=False)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        yield RoundFailure(f"{error.strerror or error}{where}", lacks_room=error.errno in TRANSIENT_ERRORS)
+    except MemoryError as error:
+        yield RoundFailure(f"not enough memory: {error}", lacks_room=True)
+    finally:
+        if cleaning is not None:
+            cleaning.close()

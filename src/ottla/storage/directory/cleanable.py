@@ -1,0 +1,163 @@
+"""Which part of a log a pass of the cleaner may clean, and whether it is worth one.
+
+A pass goes over whole segments, from the first of the log to the lowest of: the last stable offset, the active segment,
+the first segment with a record that `min.compaction.lag.ms` protects, and the recovery point, since what is not durable
+must not take the place of what is. Dirty is what lies behind the checkpoint, where the last pass ended.
+
+Rules of Apache Kafka 4.4 (KIP-58, KIP-354), but for the recovery point, and that `max.compaction.lag.ms` also begins a
+new active segment in a log that nobody appends to.
+
+Left out: which log is next (`log_cleaner`), and the pass itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import NamedTuple
+
+from ottla.storage.compaction.sources import Source
+from ottla.storage.files.log_config import MAX_LONG
+from ottla.storage.files.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, offset_name
+from ottla.storage.log.log import Log
+from ottla.storage.segment.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+
+class CleanableRange(NamedTuple):
+    """What a pass over a log would read and write."""
+
+    first_dirty_offset: int
+    end_offset: int
+    """The base offset of the first segment that has to wait; not below the first dirty offset's segment."""
+    clean_bytes: int
+    """Of the segments before the first dirty offset's."""
+    cleanable_bytes: int
+    """Of those from there to the end."""
+    overdue_ms: int
+    """How long the oldest dirty record waits beyond `max.compaction.lag.ms`; 0 while none does."""
+    held_by: str
+    """What complete segments behind `end_offset` wait for; empty where there are none."""
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Share of the bytes that a pass would read which the last one has not seen, 0 to 1."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    def is_due(self, min_cleanable_dirty_ratio: float) -> bool:
+        """Whether a pass is worth it, or may not wait."""
+        return self.cleanable_bytes > 0 and (self.overdue_ms > 0 or self.dirty_ratio > min_cleanable_dirty_ratio)
+
+
+def first_dirty_offset(log: Log, checkpointed: int | None) -> int:
+    """Where the dirty part begins: what the checkpoint says, or the log start where that can't be right."""
+    start = log.log_start_offset
+    if checkpointed is None:
+        return start
+    if checkpointed > log.log_end_offset:
+        logger.warning(
+            "%s was cleaned up to offset %d, and ends at %d: it is cleaned from its start, %d, on",
+            log.name,
+            checkpointed,
+            log.log_end_offset,
+            start,
+        )
+        return start
+    if checkpointed < start and not log.config.deleted_by_age_or_size:
+        logger.warning(
+            "%s was cleaned up to offset %d, and starts at %d: it is cleaned from there on",
+            log.name,
+            checkpointed,
+            start,
+        )
+    return max(checkpointed, start)
+
+
+def cleanable_range(log: Log, first_dirty: int, now_ms: int) -> CleanableRange:
+    """What may be cleaned at `now_ms`, when all before `first_dirty` was. May read time indexes; raises OSError."""
+    segments = log.segments
+    inactive = segments[:-1]
+    dirty_number = segments.number_of(first_dirty)
+    end_number = dirty_number
+    stable = log.last_stable_offset(log.offsets.committed_end)
+    aborted_are_written = all(segment.aborted_are_written for segment in segments)
+    lag_ms = log.config.min_compaction_lag_ms
+    held_by = ""
+    for segment, later in itertools.pairwise(segments[dirty_number:]):
+        if later.base_offset > stable:
+            held_by = "the last stable offset"
+        elif later.base_offset > log.recovery_point:
+            held_by = "a flush"
+        elif not aborted_are_written:  # records that were aborted would pass for committed
+            held_by = "room for an index of aborted transactions"
+        elif lag_ms > 0 and _newest_ms(segment) > now_ms - lag_ms:
+            held_by = "min.compaction.lag.ms"
+        if held_by:
+            break
+        end_number += 1
+    return CleanableRange(
+        first_dirty,
+        segments.base_offsets[end_number],
+        sum(segment.size_bytes for segment in inactive[:dirty_number]),
+        sum(segment.size_bytes for segment in inactive[dirty_number:end_number]),
+        _overdue_ms(inactive[dirty_number:], log.config.max_compaction_lag_ms, now_ms),
+        held_by,
+    )
+
+
+def _newest_ms(segment: Segment) -> int:
+    segment.load_timestamps()
+    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.mtime_ms()
+
+
+def _overdue_ms(dirty: tuple[Segment, ...], max_lag_ms: int, now_ms: int) -> int:
+    if max_lag_ms == MAX_LONG:
+        return 0
+    begun = [first for segment in dirty if (first := segment.load_first_timestamp()) > 0]
+    return max(now_ms - max_lag_ms - min(begun), 0) if begun else 0
+
+
+def roll_overdue(log: Log, now_ms: int) -> bool:
+    """Begin a new active segment where `max.compaction.lag.ms` is over for that one; whether it was.
+
+    Raises KafkaError KAFKA_STORAGE_ERROR, OSError.
+    """
+    active = log.active_segment
+    if not active.size_bytes or log.config.max_compaction_lag_ms == MAX_LONG:
+        return False
+    first = active.load_first_timestamp()
+    if first <= 0 or now_ms - first <= log.config.max_compaction_lag_ms:
+        return False
+    log.roll()
+    return True
+
+
+def sources_before(log: Log, end_offset: int) -> tuple[list[Source], list[int]]:
+    """The segments before `end_offset`, the base offset of one, and the base offsets of those from there on.
+
+    Raises OSError.
+    """
+    sources, later = [], []
+    for number, segment in enumerate(log.segments):
+        if segment.base_offset >= end_offset:
+            later.append(segment.base_offset)
+        else:
+            sources.append(
+                Source(
+                    segment.base_offset,
+                    log.segments.base_offsets[number + 1],
+                    segment.size_bytes,
+                    max(_file_size(log, segment, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)),
+                    segment.mtime_ms(),
+                )
+            )
+    return sources, later
+
+
+def _file_size(log: Log, segment: Segment, suffix: str) -> int:
+    try:
+        return log.folder.disk.size(log.folder.join(offset_name(segment.base_offset, suffix)))
+    except FileNotFoundError:  # it is made anew when somebody needs it
+        return 0

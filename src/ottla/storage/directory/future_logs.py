@@ -1,0 +1,235 @@
+"""Moves of logs between the data directories of a node (KIP-113): the copies that are on their way, and the swap.
+
+A copy lies in its data directory under a name of its own (`topic-0.<32 hex digits>-future`), beside no log of that
+partition. The swap, all in one turn of the loop:
+
+1. Before it, durably: all of the copy, what the checkpoints of its directory say of it, and a note in it
+   (`.ottla_moved_from`) of the data directory whose log it takes the place of.
+2. The directory of the copy gets the name of the partition's, durably. This counts: whatever happens from here on, the
+   next start takes the copy.
+3. The other one is renamed `-delete`, and when that is durable the note goes.
+
+Apache Kafka refuses to start where a crash came between 2 and 3. Here the note tells which of two directories is the
+later one; without it a start is refused here too.
+
+Invariants:
+- There is no copy in the directory of the log itself, and one at most on its way.
+- A copy never takes the place of a log that has more: who swaps has compared both ends in the same turn.
+
+Left out: filling a copy, and when to swap (`replica.moves`).
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.kafka.ids import Uuid
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.clock import Rng
+from ottla.common.platform.disk import Disk
+from ottla.storage.directory.log_directory import LogDirectory
+from ottla.storage.files import names
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+MOST_WISHES = 10_000
+"""Directories that are remembered for replicas that are not here yet."""
+
+
+class FutureLogs:
+    """The copies in all directories of a node. Owned by the loop."""
+
+    __slots__ = ("_directories", "_disk", "_wishes")
+
+    def __init__(self, directories: Sequence[LogDirectory], disk: Disk) -> None:
+        self._directories = directories
+        self._disk = disk
+        self._wishes: dict[TopicPartition, str] = {}
+
+    def directory_of(self, key: TopicPartition) -> LogDirectory | None:
+        """Where the partition's log is on its way to; None where it stays."""
+        for directory in self._directories:
+            if key in directory.futures:
+                return directory
+        return None
+
+    def get(self, key: TopicPartition) -> Log | None:
+        """The copy; None without one."""
+        directory = self.directory_of(key)
+        return None if directory is None else directory.futures[key]
+
+    def logs(self) -> Iterator[Log]:
+        """All copies."""
+        return iter([log for directory in self._directories for log in directory.futures.values()])
+
+    # -- replicas that are not here yet --------------------------------------------------------------------------------
+
+    def set_target_dir(self, key: TopicPartition, path: str) -> None:
+        """Should the broker get the replica, it is to lie there. Of too many the oldest is forgotten."""
+        self._wishes.pop(key, None)
+        self._wishes[key] = path
+        if len(self._wishes) > MOST_WISHES:
+            del self._wishes[next(iter(self._wishes))]
+
+    def take_target_dir(self, key: TopicPartition) -> str | None:
+        """Where a replica that is about to be made is to lie. It is forgotten with that."""
+        return self._wishes.pop(key, None)
+
+    # -- copies --------------------------------------------------------------------------------------------------------
+
+    def create(self, directory: LogDirectory, key: TopicPartition, topic_id: Uuid | None, config: LogConfig) -> Log:
+        """An empty copy in `directory`. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        if key in directory.logs or self.directory_of(key) is not None:
+            raise InvariantError(f"a second copy of {key[0]}-{key[1]}")
+        try:
+            return directory.create_future(key, config, topic_id)
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{key[0]}-{key[1]} can't be moved to {directory.path}: {error.strerror or error}",
+            ) from error
+
+    def remove(self, key: TopicPartition) -> None:
+        """The log stays where it is; the copy is renamed and goes. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        directory = self.directory_of(key)
+        if directory is not None:
+            directory.delete_log(*key, future=True)
+
+    def set_aside(self, key: TopicPartition) -> str | None:
+        """As `LogManager.set_aside`. Raises KafkaError."""
+        directory = self.directory_of(key)
+        return None if directory is None else directory.set_aside(*key, future=True)
+
+    def let_go(self, key: TopicPartition) -> None:
+        """Leave the files as they are, for the next start."""
+        directory = self.directory_of(key)
+        if directory is not None:
+            with suppress(OSError):
+                directory.futures.pop(key).close(clean=False)
+
+    # -- the swap ------------------------------------------------------------------------------------------------------
+
+    def preparation(self, key: TopicPartition, source: LogDirectory) -> Callable[[], None]:
+        """Step 1, but for the flush of the copy: work for the pool, which raises OSError."""
+        directory = self._target(key)
+        log, disk = directory.futures[key], self._disk
+        path = f"{log.directory}/{names.MOVED_FROM}"
+        cleaned = source.cleaner_checkpoint.get(key)
+        if cleaned is not None:
+            directory.cleaner_checkpoint.put(key, min(cleaned, log.log_end_offset))
+        cleaner_due = directory.cleaner_checkpoint.due()
+        files, points = directory.offset_checkpoints_due(), directory.recovery_points_due()
+        note = source.directory_id.hex().encode()
+
+        def prepare() -> None:
+            if cleaner_due is not None:
+                directory.cleaner_checkpoint.write(cleaner_due)
+            directory.write_files(files)
+            if points is not None:
+                directory.write_off_loop(points)
+            disk.write_atomic(path, note)
+
+        return prepare
+
+    def take_place(self, key: TopicPartition, source: LogDirectory) -> bool:
+        """Steps 2 and 3, but for the note: the copy is the partition's log.
+
+        Whether that is durable: where it is not, both are left to the next start, and the log takes no appends. Raises
+        KafkaError KAFKA_STORAGE_ERROR with nothing changed.
+        """
+        directory = self._target(key)
+        try:
+            durable = directory.adopt_future(key)
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{key[0]}-{key[1]} can't be moved to {directory.path}: {error.strerror or error}",
+            ) from error
+        if durable:
+            try:
+                source.delete_log(*key)
+            except KafkaError as error:
+                logger.error("%s; the next start finds out that the log was moved", error)
+        else:
+            with suppress(OSError):
+                source.logs.pop(key).close(clean=False)
+        return durable
+
+    def conclusion(self, log: Log, source: LogDirectory) -> Callable[[], None]:
+        """The rest of step 3: work for the pool, which raises OSError."""
+        disk, path = self._disk, f"{log.directory}/{names.MOVED_FROM}"
+        old = f"{source.path}/{posixpath.basename(log.directory)}"
+
+        def conclude() -> None:
+            disk.fsync_dir(source.path)
+            if not disk.exists(old):
+                disk.unlink(path)
+                disk.fsync_dir(posixpath.dirname(path))
+
+        return conclude
+
+    def _target(self, key: TopicPartition) -> LogDirectory:
+        directory = self.directory_of(key)
+        if directory is None:
+            raise InvariantError(f"{key[0]}-{key[1]} is not on its way to another directory")
+        return directory
+
+
+def end_swaps(disk: Disk, rng: Rng, directories: Sequence[LogDirectory]) -> None:
+    """At a start, before logs are opened: of two directories of a partition the later one stays, if that can be told.
+
+    Notes go with that; one of a data directory that can't be used now stays until it can. Raises OSError.
+    """
+    names_in = {directory: directory.partition_names() for directory in directories}
+    for at, one in enumerate(directories):
+        for other in directories[at + 1 :]:
+            for name in sorted(set(names_in[one]) & set(names_in[other])):
+                later = _later_of(disk, name, one, other)
+                if later is not None:
+                    _retire(disk, rng, name, one if later is other else other, later)
+    there = {directory.directory_id for directory in directories}
+    notes = [
+        path
+        for directory in directories
+        for name in directory.partition_names()
+        if _replaced_by(disk, path := f"{directory.path}/{name}") in there
+    ]
+    if notes:
+        for directory in directories:
+            disk.fsync_dir(directory.path)
+    for path in notes:
+        disk.unlink(f"{path}/{names.MOVED_FROM}")
+        disk.fsync_dir(path)
+
+
+def _later_of(disk: Disk, name: str, one: LogDirectory, other: LogDirectory) -> LogDirectory | None:
+    for directory, replaced in ((one, other), (other, one)):
+        if _replaced_by(disk, f"{directory.path}/{name}") == replaced.directory_id:
+            return directory
+    return None
+
+
+def _retire(disk: Disk, rng: Rng, name: str, directory: LogDirectory, later: LogDirectory) -> None:
+    key = names.parse_partition_dir(name)
+    if key is None:
+        raise InvariantError(f"{name} is no partition's directory")
+    logger.warning("%s was moved from %s to %s; what is left of it there is removed", name, directory.path, later.path)
+    retired = names.retired_partition_dir(*key, rng.random_bytes(16), names.DELETE_DIR_SUFFIX)
+    disk.rename(f"{directory.path}/{name}", f"{directory.path}/{retired}")
+
+
+def _replaced_by(disk: Disk, path: str) -> Uuid | None:
+    """The id of the data directory whose log the one at `path` takes the place of."""
+    note = f"{path}/{names.MOVED_FROM}"
+    if not disk.exists(note):
+        return None
+    try:
+        return bytes.fromhex(disk.read_bytes(note).decode("ascii", "replace"))
+    except ValueError:
+        return None

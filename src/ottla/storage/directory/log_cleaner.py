@@ -1,0 +1,456 @@
+"""The cleaner of a directory's logs: which log is next, and how a pass over it goes on.
+
+A step (`run_due`) gives idle workers the logs that are due: first those where a record waited longer than
+`max.compaction.lag.ms`, then the dirtiest. Each pass is a conversation with one worker: it cleans a group of segments,
+the log takes that in, with the syncs of the swap in the pool, and the worker goes on. After each group the checkpoint
+says how far the log is clean, so a pass that ends early is gone on with from there.
+
+Invariants:
+- Before the first group is taken in the log has an entry in the checkpoint, durably, and a recovery point behind what
+  is cleaned: together they permit offsets to be missing.
+- A pass ends with its log, and with its policy: whatever cuts, removes or closes the log, or compacts it no more. Who
+  leads the partition does not matter, since what is cleaned is committed.
+- Of a log at most one worker reads and writes files, also after its pass was ended early.
+- A log that can't be cleaned is named and left alone for `RETRY_MS`, and keeps no other one waiting.
+
+As Apache Kafka's LogCleaner and LogCleanerManager; there a log that can't be cleaned is left alone until a restart.
+
+Left out: where workers run (`worker`), metrics and settings by name (`server`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.common.errors import KafkaError
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.clock import BlockingPool, Clock, Rng
+from ottla.record.keys import SECRET_BYTES
+from ottla.storage.compaction.cleaning import CleanedGroup, Round
+from ottla.storage.compaction.retention import LastRecord
+from ottla.storage.compaction.worker import CleaningTask, RoundEnd, RoundFailure, Told, Worker
+from ottla.storage.directory.cleanable import (
+    CleanableRange,
+    cleanable_range,
+    first_dirty_offset,
+    roll_overdue,
+    sources_before,
+)
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 600_000
+"""How long a log is left alone that could not be cleaned."""
+
+
+class CleanerSettings(NamedTuple):
+    """Of all workers together, but for the load factor."""
+
+    threads: int
+    dedupe_buffer_bytes: int
+    load_factor: float
+    io_buffer_bytes: int
+    max_bytes_per_second: float
+
+
+class Uncleanable(NamedTuple):
+    """Why a log is left alone, and until when."""
+
+    reason: str
+    retry_ms: int
+
+
+class PassReport(NamedTuple):
+    """A pass that came to its end."""
+
+    ended_ms: int
+    seconds: float
+    read_bytes: int
+    dropped_bytes: int
+    written_bytes: int
+    map_utilization: float
+
+
+class _Candidate(NamedTuple):
+    log: Log
+    range: CleanableRange
+
+    @property
+    def urgency(self) -> tuple[bool, float]:
+        return self.range.overdue_ms > 0, self.range.dirty_ratio
+
+
+class LogCleaner:
+    """See the module. Owned by the loop."""
+
+    __slots__ = (
+        "_clock",
+        "_idle",
+        "_make_worker",
+        "_pool",
+        "_rng",
+        "_stopped",
+        "checkpoint",
+        "dead",
+        "found",
+        "last_run_ms",
+        "logs",
+        "max_dirty_ratio",
+        "max_overdue_ms",
+        "passes",
+        "reports",
+        "settings",
+        "uncleanable",
+    )
+
+    def __init__(
+        self,
+        logs: LogManager,
+        settings: CleanerSettings,
+        make_worker: Callable[[], Worker],
+        *,
+        pool: BlockingPool,
+        clock: Clock,
+        rng: Rng,
+    ) -> None:
+        """`make_worker` is called when one more is needed; a worker that ended its round is used again."""
+        self.logs = logs
+        self.checkpoint = logs.cleaner_checkpoint
+        self.settings = settings
+        """May be replaced; passes that are under way go on with theirs."""
+        self._make_worker = make_worker
+        self._pool = pool
+        self._clock = clock
+        self._rng = rng
+        self._idle: list[Worker] = []
+        self._stopped = False
+        self.dead: set[Worker] = set()
+        """Idle ones that died in their last round."""
+        self.passes: dict[TopicPartition, CleanerPass] = {}
+        self.uncleanable: dict[TopicPartition, Uncleanable] = {}
+        self.reports: dict[TopicPartition, PassReport] = {}
+        """The last pass of each log."""
+        self.found: dict[TopicPartition, CleanableRange] = {}
+        """Of each log that is to be compacted, as the last step found it; of one in work, the step before."""
+        self.last_run_ms = clock.time_ms()
+        self.max_dirty_ratio = 0.0
+        """Of all logs, as the last step found them."""
+        self.max_overdue_ms = 0
+
+    def run_due(self) -> None:
+        """Give idle workers the logs that are due, and end work on logs that were cut or closed, or changed policy."""
+        if self._stopped:
+            return
+        for running in self.passes.values():
+            running.stop_if_over()
+        self._write_checkpoint(_complain)
+        if self._free_workers <= 0:
+            return
+        self.last_run_ms = self._clock.time_ms()
+        due = sorted(self._due(self.last_run_ms), key=lambda candidate: candidate.urgency)
+        while due and self._free_workers > 0:
+            self._begin(due.pop())
+
+    @property
+    def _free_workers(self) -> int:
+        return self.settings.threads - len(self.passes)
+
+    def stop(self) -> None:
+        """End all passes, durably where a swap was begun; no worker is used any more. Blocks for as long as that."""
+        self._stopped = True
+        for running in self.passes.values():
+            running.end_early()
+
+    # -- which log is next -------------------------------------------------------------------------------------------
+
+    def _due(self, now_ms: int) -> list[_Candidate]:
+        due = []
+        self.max_dirty_ratio, self.max_overdue_ms = 0.0, 0
+        known = set()
+        for log in self.logs.logs():
+            partition = (log.topic, log.partition)
+            known.add(partition)
+            # What is being cleaned has its pass here; a mend is no pass. What is copied elsewhere has to stay as it is.
+            if self.logs.futures.get(partition) is not None:
+                continue
+            if not log.config.compacted or log.failed or partition in self.passes or log.cleaning is not None:
+                continue
+            try:
+                found = self._range(log, partition, now_ms)
+            except (OSError, KafkaError) as error:
+                self._give_up(log, str(error))
+                continue
+            self.found[partition] = found
+            self.max_dirty_ratio = max(self.max_dirty_ratio, found.dirty_ratio)
+            self.max_overdue_ms = max(self.max_overdue_ms, found.overdue_ms)
+            given_up = self.uncleanable.get(partition)
+            if (given_up is None or given_up.retry_ms <= now_ms) and found.is_due(log.config.min_cleanable_dirty_ratio):
+                due.append(_Candidate(log, found))
+        for table in (self.uncleanable, self.reports, self.found):
+            for partition in [partition for partition in table if partition not in known]:
+                del table[partition]
+        return due
+
+    def _range(self, log: Log, partition: TopicPartition, now_ms: int) -> CleanableRange:
+        checkpointed = self.checkpoint.get(partition)
+        first_dirty = first_dirty_offset(log, checkpointed)
+        if checkpointed is not None:
+            self.checkpoint.put(partition, first_dirty)
+        roll_overdue(log, now_ms)
+        return cleanable_range(log, first_dirty, now_ms)
+
+    # -- a pass --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, candidate: _Candidate) -> None:
+        log, partition = candidate.log, (candidate.log.topic, candidate.log.partition)
+        worker = self._idle.pop() if self._idle else self._make_worker()
+        try:
+            task = self._task(log, candidate.range)
+            running = CleanerPass(self, log, worker, self._clock.monotonic())
+        except (OSError, KafkaError) as error:
+            self._idle.append(worker)
+            self._give_up(log, str(error))
+            return
+        self.passes[partition] = running
+        log.cleaner_works = True
+        self.dead.discard(worker)
+        if self.checkpoint.get(partition) is None:
+            self.checkpoint.put(partition, candidate.range.first_dirty_offset)
+        first = self.logs.before_gaps(partition, candidate.range.end_offset)
+
+        def permitted(error: BaseException | None) -> None:
+            if error is not None:
+                running.begin(task, error)
+            else:
+                self._write_checkpoint(lambda error: running.begin(task, error))
+
+        if first is None:
+            permitted(None)
+        else:
+            self.in_pool(first, permitted)
+
+    def _task(self, log: Log, found: CleanableRange) -> CleaningTask:
+        settings, config = self.settings, log.config
+        sources, later = sources_before(log, found.end_offset)
+        share = max(settings.threads, 1)
+        last_records = {
+            producer_id: LastRecord(entry.batches[-1][2] if entry.batches else -1, entry.producer_epoch)
+            for producer_id, entry in log.producers.entries().items()
+        }
+        cleaned = Round(
+            sources,
+            later,
+            log.log_start_offset,
+            found.first_dirty_offset,
+            found.end_offset,
+            last_records,
+            self._clock.time_ms(),
+            config.delete_retention_ms,
+            config.segment_bytes,
+            config.segment_index_bytes,
+            config.index_interval_bytes,
+            settings.dedupe_buffer_bytes // share,
+            settings.load_factor,
+            settings.io_buffer_bytes // share,
+            config.max_decompressed_message_bytes,
+            self._rng.random_bytes(SECRET_BYTES),
+        )
+        return CleaningTask(log.directory, cleaned, settings.max_bytes_per_second / share)
+
+    def _write_checkpoint(self, done: Callable[[BaseException | None], None]) -> None:
+        due = self.checkpoint.due()
+        if due is None:
+            done(None)
+        else:
+            self.in_pool(lambda: self.checkpoint.write(due), done)
+
+    def has_taken_in(self, running: CleanerPass, clean_offset: int) -> None:
+        """A group is the log's, durably, or stays as it is."""
+        self.checkpoint.put((running.log.topic, running.log.partition), clean_offset)
+        self._write_checkpoint(_complain)
+
+    def has_ended(self, ended: CleanerPass, outcome: RoundEnd | RoundFailure) -> None:
+        """A pass is over, and its worker reads and writes no more."""
+        log, partition = ended.log, (ended.log.topic, ended.log.partition)
+        del self.passes[partition]
+        log.cleaner_works = False
+        self._idle.append(ended.worker)
+        if isinstance(outcome, RoundFailure) and outcome.worker_died:
+            self.dead.add(ended.worker)
+        if log.cleaning is not ended.cleaning:  # the log was cut, or is gone
+            return
+        try:
+            log.end_cleaning()
+            log.delete_old_segments(self._clock.time_ms())
+        except KafkaError as error:
+            outcome = RoundFailure(error.message, lacks_room=False)
+        if isinstance(outcome, RoundFailure):
+            self._give_up(log, outcome.reason, lacks_room=outcome.lacks_room)
+            return
+        self.uncleanable.pop(partition, None)
+        report = self.reports[partition] = PassReport(
+            self._clock.time_ms(),
+            self._clock.monotonic() - ended.began_s,
+            outcome.read_bytes,
+            ended.dropped_bytes,
+            ended.written_bytes,
+            outcome.map_utilization,
+        )
+        logger.info(
+            "%s is clean up to offset %d: %d bytes read in %.1f s (%.1f MB/s), %d bytes dropped and %d written anew",
+            log.name,
+            outcome.end_offset,
+            report.read_bytes,
+            report.seconds,
+            report.read_bytes / 1e6 / max(report.seconds, 1e-3),
+            report.dropped_bytes,
+            report.written_bytes,
+        )
+        self.checkpoint.put(partition, outcome.end_offset)
+        self._write_checkpoint(self._checkpoint_written)
+
+    def _checkpoint_written(self, error: BaseException | None) -> None:
+        _complain(error)
+        self.run_due()
+
+    def _give_up(self, log: Log, reason: str, *, lacks_room: bool = False) -> None:
+        partition = (log.topic, log.partition)
+        if lacks_room:
+            logger.warning("%s could not be cleaned for lack of room, and is tried again: %s", log.name, reason)
+            return
+        before = self.uncleanable.get(partition)
+        self.uncleanable[partition] = Uncleanable(reason, self._clock.time_ms() + RETRY_MS)
+        if before is None or before.reason != reason:
+            logger.warning(
+                "%s can't be cleaned, keeps growing and is tried again every %d minutes: %s",
+                log.name,
+                RETRY_MS // 60_000,
+                reason,
+            )
+
+    def in_pool(self, work: Callable[[], object], done: Callable[[BaseException | None], None]) -> None:
+        """Run what blocks; `done` hears on the loop."""
+        self._pool.submit(work, lambda _, error: done(error))
+
+
+def _complain(error: BaseException | None) -> None:
+    if error is not None:
+        logger.warning("how far logs were cleaned can't be written, and is tried again: %s", error)
+
+
+class CleanerPass:
+    """One log in the work of one worker."""
+
+    __slots__ = (
+        "_clean_offset",
+        "_cleaner",
+        "_is_told_of",
+        "_outcome",
+        "began_s",
+        "cleaning",
+        "dropped_bytes",
+        "log",
+        "worker",
+        "written_bytes",
+    )
+
+    def __init__(self, cleaner: LogCleaner, log: Log, worker: Worker, began_s: float) -> None:
+        """Raises KafkaError KAFKA_STORAGE_ERROR."""
+        self._cleaner = cleaner
+        self._clean_offset = 0
+        self._is_told_of = False
+        self._outcome: RoundFailure | None = None
+        self.began_s = began_s
+        self.cleaning = log.begin_cleaning()
+        self.log = log
+        self.worker = worker
+        self.dropped_bytes = 0
+        self.written_bytes = 0
+
+    def begin(self, task: CleaningTask, error: BaseException | None) -> None:
+        """The log has its entry in the checkpoint, unless there is an error."""
+        if error is not None or self.cleaning.is_over:
+            reason = f"the checkpoint can't be written: {error}"
+            self._cleaner.has_ended(self, RoundFailure(reason, lacks_room=True))
+            return
+        self._is_told_of = True
+        self.worker.begin(task, self._hear)
+
+    def stop_if_over(self) -> None:
+        """Let the worker end early when the log was cut or closed, or is compacted no more."""
+        if not self.cleaning.is_over and not self.log.config.compacted:
+            self._end_cleaning()
+        if self.cleaning.is_over and self._is_told_of:
+            self.worker.stop()
+
+    def end_early(self) -> None:
+        """The broker ends."""
+        self._end_cleaning()
+        self.stop_if_over()
+
+    def _end_cleaning(self) -> None:
+        try:
+            self.log.end_cleaning()
+        except KafkaError as error:
+            logger.error("%s", error)
+
+    def _hear(self, told: Told) -> None:
+        if isinstance(told, CleanedGroup):
+            self._take_in(told)
+            return
+        self._is_told_of = False
+        self._cleaner.has_ended(self, self._outcome or told)
+
+    def _take_in(self, group: CleanedGroup) -> None:
+        self.stop_if_over()
+        if self.cleaning.is_over:
+            return
+        self._clean_offset = group.clean_offset
+        if not group.outputs:
+            self._has_taken_in()
+        else:
+            self.written_bytes += group.output_bytes
+            self.dropped_bytes += sum(source.size_bytes for source in group.sources) - group.output_bytes
+            cleaning = self.cleaning
+            self._step(lambda: cleaning.stage(group), lambda: self._step(cleaning.take_in, self._settle))
+
+    def _settle(self) -> None:
+        if self._goes_on(self.cleaning.settle):
+            self._has_taken_in()
+
+    def _has_taken_in(self) -> None:
+        self._cleaner.has_taken_in(self, self._clean_offset)
+        self.worker.go_on()
+
+    def _step(self, act: Callable[[], None], then: Callable[[], None]) -> None:
+        """`act` on the loop, make its names durable in the pool, and go on with `then`."""
+
+        def synced(error: BaseException | None) -> None:
+            if error is not None and not isinstance(error, OSError):
+                raise error
+            if error is not None:
+                self._fail(f"a sync of the directory failed: {error}")
+            else:
+                then()
+
+        if self._goes_on(act):
+            self._cleaner.in_pool(self.cleaning.sync, synced)
+
+    def _goes_on(self, act: Callable[[], None]) -> bool:
+        self.stop_if_over()
+        if self.cleaning.is_over:
+            return False
+        try:
+            act()
+        except KafkaError as error:
+            self._fail(error.message)
+            return False
+        return True
+
+    def _fail(self, reason: str) -> None:
+        self._outcome = RoundFailure(reason, lacks_room=False)
+        self.worker.stop()

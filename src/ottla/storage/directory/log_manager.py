@@ -1,0 +1,530 @@
+"""All logs of a node, in one data directory or in several (`log.dirs`, JBOD), each a `LogDirectory` of its own.
+
+A new log comes into the directory with the fewest, as in Apache Kafka. The metadata log has its place in one of them
+(`metadata.log.dir`, the first by default) or in a directory apart, which then holds no partitions.
+
+Invariants:
+- All directories belong to the same node of the same cluster, each under a `directory.id` of its own, and a partition
+  is in one of them only; a start that finds it otherwise is refused, and no log was touched.
+  But for a move between two of them that a crash cut short, which is ended first (`future_logs`), and for what a disk
+  that failed has left of a log that was then made elsewhere: nothing was ever written to it, and it goes.
+- A directory of several that can't be used at the start is offline from the start on, and the others are served; but
+  not that of the metadata log, where there is one.
+- Of an incarnation that may have lost something in one directory nobody believes that it lost nothing.
+
+Left out: what a failed directory means for its partitions (`replica.manager`) and for the node (`server.broker`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError, OperatorError
+from ottla.common.kafka.ids import ZERO_UUID, Uuid
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.clock import BlockingPool, Clock, Rng
+from ottla.common.platform.disk import Disk
+from ottla.storage.directory.future_logs import FutureLogs, end_swaps
+from ottla.storage.directory.log_directory import (
+    DEFAULT_PRODUCER_EXPIRATION_MS,
+    LogDefaults,
+    LogDirectory,
+)
+from ottla.storage.files import log_dir_ids, names
+from ottla.storage.files.cleaner_checkpoint import CleanerCheckpoints
+from ottla.storage.files.descriptors import Descriptors
+from ottla.storage.files.directories import reason_of, unformatted_metadata_directory
+from ottla.storage.files.log_config import LogConfig
+from ottla.storage.files.meta_properties import (
+    QUORUM,
+    ZOOKEEPER,
+    MetaProperties,
+    is_of_zookeeper,
+    write_meta_properties,
+)
+from ottla.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+DEFAULT_OPEN_FILES = 16_384
+EVERY_DIRECTORY = "*"
+"""Of `cordoned.log.dirs`."""
+
+
+class LogManager:
+    """The logs of one node. Owned by the loop's thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        rng: Rng,
+        data_dirs: Sequence[str],
+        *,
+        metadata_dir: str | None = None,
+        has_metadata_log: bool = True,
+        default_config: LogConfig | None = None,
+        max_open_files: int = DEFAULT_OPEN_FILES,
+        producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
+        on_offline: Callable[[LogDirectory, OSError], None] = lambda directory, error: None,
+    ) -> None:
+        """`data_dirs` are absolute paths; `default_config` serves topics without overrides.
+
+        Without `has_metadata_log` ZooKeeper alone keeps the metadata: no directory is above the others.
+
+        `on_offline` hears once of each directory, on the loop, of an error after which a log takes no more appends
+        until a restart.
+        """
+        self._disk = disk
+        self._clock = clock
+        self._rng = rng
+        self._defaults = LogDefaults(default_config or LogConfig(), producer_expiration_ms)
+        self._descriptors = Descriptors(disk, max_open_files)
+
+        def directory(path: str) -> LogDirectory:
+            return LogDirectory(path, disk, clock, rng, self._descriptors, self._defaults, on_offline)
+
+        self.directories = tuple(directory(path) for path in data_dirs)
+        """Those that hold partitions, in the order of the configuration."""
+        self.futures = FutureLogs(self.directories, disk)
+        """Logs on their way from one of them to another."""
+        apart = metadata_dir is not None and metadata_dir not in data_dirs
+        self._all = (*self.directories, *([directory(metadata_dir)] if apart and metadata_dir is not None else []))
+        metadata_path = metadata_dir or data_dirs[0]
+        self.metadata_directory = (
+            next(each for each in self._all if each.path == metadata_path) if has_metadata_log else None
+        )
+        self._meta: MetaProperties | None = None
+        self.missing: list[str] = []
+        """The `directory.id` of those that were here once, where no metadata names them, and that are not now."""
+        self.cleaner_checkpoint = CleanerCheckpoints(
+            [each.cleaner_checkpoint for each in self.directories],
+            lambda key: self._checkpoint_holder(key).cleaner_checkpoint,
+        )
+        self.last_broker_epoch = -1
+        """Of the last incarnation if it lost nothing in any directory; -1 when it may have, or is unknown (KIP-966)."""
+        self._waiting_incarnation: Uuid | None = None
+
+    # -- start and stop ------------------------------------------------------------------------------------------------
+
+    def open(self, *, node_id: int, cluster_id: str | None = None, version: int = QUORUM) -> MetaProperties:
+        """Make and lock the directories, read or write their `meta.properties`; see `meta_properties`.
+
+        `version` is that of the file, by what keeps the metadata (`meta_properties`). A directory that is new beside
+        others of the cluster is taken in; so is one that a quorum's broker had on ZooKeeper, and that was not there
+        when the others became the quorum's. Raises OperatorError.
+        """
+        try:
+            for directory in self._all:
+                self._lock(directory)
+            self._identify(node_id, cluster_id, version)
+            if version == ZOOKEEPER:
+                self._know_siblings()
+        except OperatorError:
+            self._release()
+            raise
+        return self.meta_properties
+
+    def _lock(self, directory: LogDirectory) -> None:
+        try:
+            directory.lock()
+        except OSError as error:
+            self._go_without(directory, error)
+
+    def _go_without(self, directory: LogDirectory, error: OSError, doing: str = "opening") -> None:
+        """Raises OperatorError for one without which nothing can be served."""
+        if self._is_needed(directory):
+            raise OperatorError(
+                f"the data directory {directory.path} can't be used: {reason_of(error, directory.path)}; set "
+                f"{self._setting(directory)} to a directory that the broker may read and write"
+            ) from error
+        directory.take_offline(error, doing)
+
+    def _is_needed(self, directory: LogDirectory) -> bool:
+        """Whether nothing can be served without it."""
+        return directory is self.metadata_directory or all(
+            each.offline is not None for each in self.directories if each is not directory
+        )
+
+    def _setting(self, directory: LogDirectory) -> str:
+        return "log.dirs (--data-dir)" if directory in self.directories else "metadata.log.dir"
+
+    def _identify(self, node_id: int, cluster_id: str | None, version: int) -> None:
+        """First those that say whose they are: a new one is of the same cluster."""
+        there = [each for each in self._all if each.offline is None]
+        formatted = [each for each in there if self._is_formatted(each)]
+        metadata = self.metadata_directory
+        if version == QUORUM and metadata is not None and formatted and metadata not in formatted:
+            raise unformatted_metadata_directory(metadata.path, formatted[0].path)
+        found: dict[str, LogDirectory] = {}
+        # The metadata log's is the first: it says what the others have to fit.
+        for directory in sorted(there, key=lambda each: (each is not metadata, each not in formatted)):
+            left = version == QUORUM and directory is not metadata and is_of_zookeeper(self._disk, directory.path)
+            meta = directory.identify(node_id=node_id, cluster_id=cluster_id, version=ZOOKEEPER if left else version)
+            if left:
+                write_meta_properties(self._disk, directory.path, meta)
+            cluster_id = meta.cluster_id
+            self._meta = self._meta or meta
+            other = found.setdefault(meta.directory_id, directory)
+            if other is not directory:
+                raise OperatorError(
+                    f"the data directories {other.path} and {directory.path} have the same directory.id "
+                    f"{meta.directory_id}, so one is a copy of the other: take the copy out of log.dirs"
+                )
+
+    def _know_siblings(self) -> None:
+        """Find out which directories were here before (`log_dir_ids`), and have each remember all."""
+        here = {each.meta.directory_id for each in self.directories if each.meta is not None}
+        known: dict[LogDirectory, set[str]] = {}
+        for directory in self._online():
+            try:
+                known[directory] = log_dir_ids.remembered(self._disk, directory.path)
+            except OSError as error:
+                self._go_without(directory, error)
+        everything = here.union(*known.values())
+        self.missing = sorted(everything - here)
+        for directory, before in known.items():
+            if len(everything) > 1 and before != everything:
+                try:
+                    log_dir_ids.remember(self._disk, directory.path, everything)
+                except OSError as error:
+                    logger.warning("%s can't note the directories beside it: %s", directory.path, error)
+        if self.missing:
+            logger.warning(
+                "directories that this broker had can't be used or are not in log.dirs: %s (directory.id); what "
+                "only they have is offline till they are back",
+                ", ".join(self.missing),
+            )
+
+    def become_quorums(self) -> None:
+        """For good: there is no way back to ZooKeeper. Raises OperatorError.
+
+        That of the metadata log says so for all: what a crash leaves of the others is taken in by the next start.
+        """
+        for directory in sorted(self._all, key=lambda each: each is not self.metadata_directory):
+            if directory.offline is None and directory.meta is not None:
+                write_meta_properties(self._disk, directory.path, directory.meta)
+
+    def _is_formatted(self, directory: LogDirectory) -> bool:
+        try:
+            return directory.is_formatted()
+        except OSError as error:
+            self._go_without(directory, error)
+            return False
+
+    def _release(self) -> None:
+        for directory in self._all:
+            directory.release()
+
+    @property
+    def meta_properties(self) -> MetaProperties:
+        """Of the directory of the metadata log; without one, of the first that could be used at the start."""
+        if self._meta is None:
+            raise InvariantError("the log manager was not opened")
+        return self._meta
+
+    def load_logs(self, config_of: Callable[[str], LogConfig] | None = None) -> int:
+        """Open every partition directory, `config_of(topic)` giving its configuration; how many.
+
+        After an unclean stop this walks what was not durable. Raises OperatorError when a directory can't be read,
+        unless others can, and where a partition is in two of them.
+        """
+        if len(self.directories) > 1:
+            self._refuse_twins()
+        for directory in self._online():
+            try:
+                directory.load_logs(config_of)
+            except OSError as error:
+                self._go_without(directory, error, "opening its logs")
+        epochs = {each.running.broker_epoch if each.offline is None else -1 for each in self.directories}
+        self.last_broker_epoch = epochs.pop() if len(epochs) == 1 else -1
+        waiting = [each.running.incarnation_id for each in self._online() if each.running.incarnation_id is not None]
+        self._waiting_incarnation = waiting[0] if waiting else None
+        return len(self)
+
+    def _refuse_twins(self) -> None:
+        found: dict[str, LogDirectory] = {}
+        self._end_swaps()
+        for directory in self._online():
+            try:
+                held = directory.partition_names()
+            except OSError as error:
+                directory.take_offline(error, "opening")
+                continue
+            for name in held:
+                other = found.setdefault(name, directory)
+                if other is not directory:
+                    found[name] = self._one_of_twins(name, other, directory)
+
+    def _one_of_twins(self, name: str, one: LogDirectory, other: LogDirectory) -> LogDirectory:
+        """That which has the partition's log, where the other only began to make it. Raises OperatorError."""
+        try:
+            for left, kept in ((other, one), (one, other)):
+                if left.only_began(name):
+                    logger.warning("%s/%s is empty and lies in %s, too: it is removed", left.path, name, kept.path)
+                    left.discard(name)
+                    return kept
+        except OSError as error:
+            raise OperatorError(
+                f"the partition {name} is in {one.path} and {other.path}, {error.filename or ''} "
+                f"{error.strerror or error}: mend that disk of log.dirs"
+            ) from error
+        raise OperatorError(
+            f"the partition {name} is in two directories of log.dirs, {one.path} and {other.path}: move the older one "
+            "elsewhere, or, if one disk failed lately, that which lies on it"
+        )
+
+    def _end_swaps(self) -> None:
+        usable = []
+        for directory in self._online():
+            try:
+                directory.partition_names()
+            except OSError as error:
+                directory.take_offline(error, "opening")
+            else:
+                usable.append(directory)
+        try:
+            end_swaps(self._disk, self._rng, usable)
+        except OSError as error:
+            raise OperatorError(
+                f"a move between data directories can't be ended, {error.filename or ''} {error.strerror or error}: "
+                "mend that disk of log.dirs"
+            ) from error
+
+    def _online(self) -> list[LogDirectory]:
+        return [each for each in self.directories if each.offline is None]
+
+    @property
+    def had_clean_shutdown(self) -> bool:
+        """Whether the logs of all directories were closed durably before this start."""
+        return all(each.had_clean_shutdown for each in self.directories)
+
+    @property
+    def offline_directories(self) -> list[LogDirectory]:
+        """Those that failed, at the start or since."""
+        return [each for each in self._all if each.offline is not None]
+
+    def directory_ids(self) -> list[Uuid]:
+        """Of the directories that can be used, as the cluster gets to know them."""
+        return [each.directory_id for each in self._online() if each.meta is not None]
+
+    def offline_directory_ids(self) -> list[Uuid]:
+        """Of those that failed, as far as they said whose they are."""
+        return [each.directory_id for each in self.directories if each.offline is not None and each.meta is not None]
+
+    def begin_incarnation(self, incarnation_id: Uuid) -> Uuid:
+        """The incarnation that is to be registered; noted, so that it is known if the process ends before it serves.
+
+        Also one that a broker which runs becomes, since its cluster forgot the one before.
+
+        It is the one that a process before this one noted and did not come to use: were it registered meanwhile, a new
+        one would be taken for its successor that knows nothing of it, and so for one that may have lost records.
+        """
+        if self._waiting_incarnation is None:
+            self._waiting_incarnation = incarnation_id
+            for directory in self._online():
+                directory.note_waiting(incarnation_id)
+        return self._waiting_incarnation
+
+    def note_running(self, broker_epoch: int) -> None:
+        """Remember in each directory which incarnation runs here, before it takes anything in. Raises OperatorError."""
+        for directory in self._online():
+            directory.note_running(broker_epoch)
+        self.last_broker_epoch = broker_epoch
+        self._waiting_incarnation = None
+
+    def shutdown(self, broker_epoch: int = -1) -> None:
+        """Close all logs durably, write checkpoints and the clean markers, release the locks.
+
+        `broker_epoch` of this incarnation goes into the markers; of one that was never registered (-1) that of the one
+        before, which has lost nothing since. No flush may be in flight.
+        """
+        epoch = self.last_broker_epoch if broker_epoch < 0 else broker_epoch
+        for directory in self._all:
+            if directory.is_served:
+                directory.shutdown(epoch)
+        self._release()
+
+    # -- logs ----------------------------------------------------------------------------------------------------------
+
+    def directory_of(self, key: TopicPartition) -> LogDirectory | None:
+        """Where the partition's log is; None without one."""
+        for directory in self.directories:
+            if key in directory.logs:
+                return directory
+        return None
+
+    def _checkpoint_holder(self, key: TopicPartition) -> LogDirectory:
+        return self.directory_of(key) or self.directories[0]
+
+    def get_log(self, topic: str, partition: int) -> Log | None:
+        """The log of a partition; None without one."""
+        directory = self.directory_of((topic, partition))
+        return None if directory is None else directory.logs[topic, partition]
+
+    def cordon(self, paths: Sequence[str]) -> None:
+        """From now on new logs go to other directories than these; `*` names all (KIP-1066)."""
+        for directory in self.directories:
+            directory.is_cordoned = directory.path in paths or EVERY_DIRECTORY in paths
+        unknown = sorted({*paths} - {each.path for each in self.directories} - {EVERY_DIRECTORY})
+        if unknown:
+            logger.warning("cordoned.log.dirs names %s, which is not in log.dirs", ", ".join(unknown))
+
+    def cordoned_ids(self) -> list[Uuid]:
+        """Of the directories that can be used and take no new logs, as the cluster gets to know them."""
+        return [each.directory_id for each in self._online() if each.meta is not None and each.is_cordoned]
+
+    def use_producer_expiration(self, expiration_ms: int) -> None:
+        """Forget producers of all logs after this time from now on."""
+        self._defaults.producer_expiration_ms = expiration_ms
+        for log in self.all_logs():
+            log.producer_expiration_ms = expiration_ms
+
+    def use_transaction_verification(self, *, enabled: bool) -> None:
+        """Whether transactions begin in all logs with the guard of a verification only (KIP-890)."""
+        self._defaults.verification_enabled = enabled
+        for log in self.all_logs():
+            log.producers.verification_enabled = enabled
+
+    def logs(self) -> Iterator[Log]:
+        """All logs, by directory and in the order they were opened."""
+        return iter([log for directory in self.directories for log in directory.logs.values()])
+
+    def all_logs(self) -> Iterator[Log]:
+        """These, and those on their way to another directory."""
+        return chain(self.logs(), self.futures.logs())
+
+    def __len__(self) -> int:
+        return sum(len(directory.logs) for directory in self.directories)
+
+    @property
+    def open_file_count(self) -> int:
+        """Descriptors of segments and indexes that are open."""
+        return len(self._descriptors)
+
+    def create_log(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: Uuid | None = None,
+        config: LogConfig | None = None,
+        *,
+        is_new: bool = True,
+        directory_id: Uuid = ZERO_UUID,
+    ) -> Log:
+        """The log of the partition, made when it doesn't exist: in the directory of that id, where it is here.
+
+        One that is not new may lie in a directory that is offline, and is not made while there is one.
+
+        Raises KafkaError: INCONSISTENT_TOPIC_ID when it exists for another topic id, KAFKA_STORAGE_ERROR.
+        """
+        log = self.get_log(topic, partition)
+        if log is None:
+            log = self._make_log((topic, partition), topic_id, config, directory_id, is_new=is_new)
+        elif config is not None:
+            log.config = config
+        if topic_id is not None and log.topic_id is None:
+            log.assign_topic_id(topic_id)
+        if topic_id is not None and log.topic_id != topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{log.name} on disk belongs to another topic id")
+        return log
+
+    def _make_log(
+        self,
+        key: TopicPartition,
+        topic_id: Uuid | None,
+        config: LogConfig | None,
+        directory_id: Uuid,
+        *,
+        is_new: bool,
+    ) -> Log:
+        """In the directory with the fewest logs that has room, in the order of the configuration among equals.
+
+        A cordoned one comes after all others, and that first which was wished for.
+        """
+        name = names.partition_dir(*key)
+        take_target_dir = self.futures.take_target_dir(key)
+        online = self._online()
+        named = [each for each in online if each.meta is not None and each.directory_id == directory_id]
+        if named:
+            online = named
+        elif not online or (not is_new and len(online) < len(self.directories)):
+            told = "; ".join(each.refusal for each in self.directories if each.offline is not None)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"creating {name} failed: {told}")
+        failure: OSError | None = None
+        for directory in sorted(
+            online, key=lambda each: (each.path != take_target_dir, each.is_cordoned, len(each.logs))
+        ):
+            try:
+                return directory.create_log(key, config, topic_id)
+            except OSError as error:
+                failure = error
+                if directory.offline is not None and not is_new:  # it may lie there
+                    break
+        if failure is None:
+            raise InvariantError("no directory was asked for a new log")
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"creating {name} failed: {failure.strerror or failure}"
+        ) from failure
+
+    def before_gaps(self, key: TopicPartition, end_offset: int) -> Callable[[], object] | None:
+        """See `LogDirectory`."""
+        directory = self.directory_of(key)
+        return None if directory is None else directory.before_gaps(key, end_offset)
+
+    def delete_log(self, topic: str, partition: int) -> None:
+        """Take the log out of use now; its directory is renamed and goes after `file.delete.delay.ms`.
+
+        Reads that are under way end with their bytes. Raises KafkaError KAFKA_STORAGE_ERROR; unknown logs are fine.
+        """
+        self.futures.remove((topic, partition))
+        directory = self.directory_of((topic, partition))
+        if directory is not None:
+            directory.delete_log(topic, partition)
+
+    def set_aside(self, topic: str, partition: int) -> str | None:
+        """Take a log out of use that belongs to no topic of the cluster, and keep its data: the directory's new name.
+
+        The name ends with `-stray`, as Apache Kafka's; nothing here ever opens or removes it, and `ottla log restore`
+        takes it back. Raises KafkaError.
+        """
+        directory = self.directory_of((topic, partition))
+        return None if directory is None else directory.set_aside(topic, partition)
+
+    def checkpointed_high_watermark(self, topic: str, partition: int) -> int | None:
+        """The high watermark that `replication-offset-checkpoint` held at start, for the replica to begin with."""
+        directory = self.directory_of((topic, partition))
+        return None if directory is None else directory.checkpointed_high_watermark((topic, partition))
+
+    # -- periodic steps: see `LogDirectory` ----------------------------------------------------------------------------
+
+    def _served(self) -> list[LogDirectory]:
+        return [each for each in self.directories if each.is_served]
+
+    def run_retention(self, now_ms: int | None = None) -> int:
+        """Delete what retention allows and what was deleted before; how many segments went."""
+        return sum(directory.run_retention(now_ms) for directory in self._served())
+
+    def retention_steps(self) -> Iterator[int]:
+        """As `run_retention`, in steps and without the purge: each yields how many segments it took out of use."""
+        now_ms = self._clock.time_ms()
+        for directory in self._served():
+            yield from directory.retention_steps(now_ms)
+
+    def purge_deleted(self, now_ms: int | None = None) -> None:
+        """Remove renamed files and directories whose delay is over."""
+        for directory in self._served():
+            directory.purge_deleted(now_ms)
+
+    def flush_due(self, pool: BlockingPool, now_ms: int | None = None) -> int:
+        """Begin flushing logs that need it, and those whose `flush.ms` is over; how many. Then `write_checkpoints`."""
+        return sum(directory.flush_due(pool, now_ms) for directory in self._served())
+
+    def write_checkpoints(self) -> None:
+        """Write recovery points, log start offsets and high watermarks, as far as they changed. Blocks on the disk.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        for directory in self._served():
+            directory.write_checkpoints()

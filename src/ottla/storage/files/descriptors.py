@@ -1,0 +1,181 @@
+"""A bound on open files: descriptors are opened when used and closed again in order of last use.
+
+Ten thousand partitions have tens of thousands of files; only those in use need a descriptor. A `Descriptor` is a file
+that may or may not be open; `pin` keeps it open for as long as a response or a pool job reads from it.
+
+Invariants:
+- A pinned file is never closed: not by the LRU and not by `close`, which then takes effect at the last `unpin`. So no
+  reader ever sees a descriptor number that was given to another file.
+- All methods run on the event loop. Pool threads only touch the `File` that a pin gave them.
+- More than the limit is open only while more than the limit is pinned.
+
+Left out: counting descriptors of others (sockets); who sets the limit leaves room for them.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import OrderedDict
+from itertools import islice
+
+from ottla.common.errors import InvariantError
+from ottla.common.platform.disk import Disk, File
+from ottla.storage.files.off_loop import Known, WouldBlock
+
+
+class Descriptors:
+    """The open files of a log directory, bounded."""
+
+    __slots__ = ("_limit", "disk", "known", "open_files")
+
+    def __init__(self, disk: Disk, limit: int) -> None:
+        self.disk = disk
+        self._limit = max(limit, 1)
+        self.open_files: OrderedDict[Descriptor, None] = OrderedDict()
+        """By last use, the latest last."""
+        self.known: Known | None = None
+        """Set during a call that must not block: what was read or computed for it off the loop."""
+
+    def __len__(self) -> int:
+        """How many files are open."""
+        return len(self.open_files)
+
+    def add(self, descriptor: Descriptor) -> None:
+        """Note an opened descriptor and close the longest unused ones above the limit."""
+        self.open_files[descriptor] = None
+        excess = len(self.open_files) - self._limit
+        if excess <= 0:
+            return
+        for candidate in list(islice(self.open_files, excess + _PINNED_LOOKAHEAD)):
+            if candidate is descriptor or candidate.pins:
+                continue
+            candidate.release_file()
+            excess -= 1
+            if excess == 0:
+                return
+
+    def remove(self, descriptor: Descriptor) -> None:
+        self.open_files.pop(descriptor, None)
+
+
+_PINNED_LOOKAHEAD = 64
+"""How many pinned files one eviction steps over before it gives up until the next opening."""
+
+
+class Folder:
+    """Where the files of one partition live; a rename of the directory changes only this."""
+
+    __slots__ = ("descriptors", "path")
+
+    def __init__(self, descriptors: Descriptors, path: str) -> None:
+        self.descriptors = descriptors
+        self.path = path
+
+    @property
+    def disk(self) -> Disk:
+        return self.descriptors.disk
+
+    def join(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+
+class Descriptor:
+    """One file of a folder, opened on demand."""
+
+    __slots__ = ("_closed", "_file", "_folder", "made_empty", "name", "pins")
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        self._folder = folder
+        self.name = name
+        self._file: File | None = None
+        self._closed = False
+        self.made_empty = False
+        """The file was made by `create_empty` and held nothing before; writes don't change this."""
+        self.pins = 0
+
+    @property
+    def path(self) -> str:
+        return self._folder.join(self.name)
+
+    def file(self) -> File:
+        """The open file; raises OSError when it can't be opened."""
+        file = self._file
+        if file is not None:
+            self._folder.descriptors.open_files.move_to_end(self)
+            return file
+        if self._closed:
+            raise InvariantError(f"{self.path} is used after it was closed")
+        descriptors = self._folder.descriptors
+        file = self._file = descriptors.disk.open(self.path)
+        descriptors.add(self)
+        return file
+
+    def create_empty(self) -> None:
+        """Make the file and open it; what a crash may have left under its name is cut off."""
+        descriptors = self._folder.descriptors
+        file = self._file = descriptors.disk.open(self.path, create=True)
+        descriptors.add(self)
+        if file.size():
+            file.truncate(0)
+        else:
+            self.made_empty = True
+
+    def read(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes, fewer only at the end of the file.
+
+        In a call that must not block (`Descriptors.known`) it raises OffLoop for what the page cache does not hold; a
+        file system that can't tell is read as it is.
+        """
+        file = self.file()
+        known = self._folder.descriptors.known
+        if known is None:
+            return file.read(length, position)
+        data = bytearray(length)
+        try:
+            with memoryview(data) as view:
+                if file.try_read_into(view, position) == length:
+                    return bytes(data)
+        except BlockingIOError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                return file.read(length, position)
+        key = (self.path, position, length)
+        if key in known:  # the pool has just read it
+            return file.read(length, position)
+        pinned = self.pin()
+        raise WouldBlock(key, lambda: len(pinned.read(length, position)), pin=self)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the file that is open is the one that its name leads to. Raises OSError when none can be opened."""
+        return self.file().is_at(self.path)
+
+    def renamed(self, name: str) -> None:
+        """The file got another name in the same folder; an open descriptor stays good."""
+        self.name = name
+
+    def pin(self) -> File:
+        """The open file, kept open until `unpin`."""
+        file = self.file()
+        self.pins += 1
+        return file
+
+    def unpin(self) -> None:
+        """Give a pin back; the last one of a closed descriptor closes the file."""
+        if self.pins <= 0:
+            raise InvariantError(f"{self.path} is released more often than it was held")
+        self.pins -= 1
+        if self._closed and self.pins == 0:
+            self.release_file()
+
+    def close(self) -> None:
+        """No further use; the file is closed once no pin is left. Idempotent."""
+        self._closed = True
+        if self.pins == 0:
+            self.release_file()
+
+    def release_file(self) -> None:
+        """Close the file if it is open; the next use opens it again."""
+        file, self._file = self._file, None
+        if file is not None:
+            self._folder.descriptors.remove(self)
+            file.close()

@@ -1,0 +1,98 @@
+"""Data directories: making them durably, and telling one that was used from one that may be.
+
+Invariant: who finds no `meta.properties` writes one only after `require_unused`, so that a directory whose identity was
+lost, or of which only a part is there, never begins anew beside what it holds.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Sequence
+
+from ottla.common.errors import OperatorError
+from ottla.common.platform.disk import Disk
+from ottla.storage.files import names
+
+_LEFT_FILES = frozenset(
+    {
+        names.RECOVERY_POINT_CHECKPOINT,
+        names.LOG_START_OFFSET_CHECKPOINT,
+        names.HIGH_WATERMARK_CHECKPOINT,
+        names.CLEAN_SHUTDOWN_FILE,
+        names.RUNNING_FILE,
+        names.SIBLINGS_FILE,
+        names.CLEANER_REPORT_FILE,
+    }
+)
+_SHOWN = 3
+
+
+def make_durably(disk: Disk, path: str) -> None:
+    """Make a directory and its parents, with fsync of every directory that got a new name; blocks. Raises OSError."""
+    holders = []
+    missing = path
+    while not disk.exists(missing):
+        holder = posixpath.dirname(missing)
+        holders.append(holder or ".")
+        if holder in (missing, ""):
+            break
+        missing = holder
+    disk.makedirs(path)
+    for holder in holders:
+        disk.fsync_dir(holder)
+
+
+def partition_directories(disk: Disk, directory: str) -> list[str]:
+    """The names of those in a data directory, but for that of the metadata log and what was set aside."""
+    return [
+        name
+        for name in disk.listdir(directory)
+        if name != names.METADATA_DIR
+        and names.parse_partition_dir(name) is not None
+        and disk.is_dir(f"{directory}/{name}")
+    ]
+
+
+def require_unused(disk: Disk, directory: str, besides: Collection[str] = ()) -> None:
+    """Raise OperatorError where a node left something; a formatting that was cut short is fine. Raises OSError.
+
+    `besides` are names that the caller knows.
+    """
+    if not disk.exists(directory):
+        return
+    left = [name for name in partition_directories(disk, directory) if name not in besides]
+    for name in disk.listdir(directory):
+        retired = name.endswith((names.STRAY_DIR_SUFFIX, names.DELETE_DIR_SUFFIX))
+        if name in _LEFT_FILES or (retired and disk.is_dir(f"{directory}/{name}")):
+            left.append(name)
+    metadata = f"{directory}/{names.METADATA_DIR}"
+    if disk.exists(metadata) and any(not _formatted_only(name) for name in disk.listdir(metadata)):
+        left.append(names.METADATA_DIR)
+    if left:
+        raise OperatorError(
+            f"the data directory {directory} has no {names.META_PROPERTIES}, but holds what a node may have left there "
+            f"({shown(left)}): restore that file from a copy, or set log.dirs (--data-dir) to another directory"
+        )
+
+
+def unformatted_metadata_directory(path: str, other: str) -> OperatorError:
+    """The refusal of `path`, which is to hold the metadata log and is new, while `other` beside it is not."""
+    return OperatorError(
+        f"the data directory {path} of the metadata log is not formatted, though {other} is: mount its disk, or set "
+        "metadata.log.dir to the directory that has the metadata log"
+    )
+
+
+def reason_of(error: OSError, directory: str) -> str:
+    """Why a data directory can't be used: what failed, and which file of it, if that is known."""
+    where = "" if error.filename in (None, directory) else f" ({error.filename})"
+    return f"{error.strerror or error}{where}"
+
+
+def shown(found: Sequence[str]) -> str:
+    """A few names for a sentence."""
+    return ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+
+
+def _formatted_only(name: str) -> bool:
+    return name == names.BOOTSTRAP_CHECKPOINT or name.endswith(names.TEMPORARY_SUFFIX)

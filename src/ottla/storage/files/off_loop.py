@@ -1,0 +1,105 @@
+"""What a call on the loop leaves to the pool: reads of cold pages, and batches that must be decompressed.
+
+A call that is given `Known` never blocks. Where it would, it raises `WouldBlock`; the caller has that done by
+`run_off_loop`, parks its request meanwhile, and makes the same call again, which now finds the outcome. Nothing is kept
+of the interrupted call, so whatever changed in between (a truncation, a deleted topic) is seen by the next one.
+
+Invariant: each repetition knows at least one thing more, so a call ends after as many rounds as it has things to ask.
+
+Left out: opening files and reading directory entries, which can't be tried without blocking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from ottla.common.errors import ErrorCode, KafkaError, without_frames
+from ottla.common.platform.clock import BlockingPool
+from ottla.record.compression import DEFAULT_MAX_BYTES
+
+T = TypeVar("T")
+
+Known = dict[Hashable, Any]
+"""Outcomes of what was done off the loop for one request: a result, or the exception instead."""
+
+
+BYTES_PER_TURN = 4 * 1024 * 1024
+"""What a batch may decompress to in one turn of the pool's computing share; for more there are long turns."""
+
+
+class DecompressionSliceExceeded(Exception):
+    """A batch decompresses to more than a turn has; nothing was done with it."""
+
+
+class Pin(Protocol):
+    """A file that stays open while the pool reads from it."""
+
+    def unpin(self) -> None: ...
+
+
+class WouldBlock(Exception):
+    """`work` has to run in the pool before the call can be made again."""
+
+    def __init__(
+        self,
+        key: Hashable,
+        work: Callable[[], object],
+        *,
+        pin: Pin | None = None,
+        computes: bool = False,
+        long: bool = False,
+    ) -> None:
+        """`pin` is given back once `work` is done. `computes`: it needs a processor rather than the disk, and more of
+        it than a turn has where it is `long`."""
+        super().__init__("this call would block the loop")
+        self.key = key
+        self.pin = pin
+        self.computes = computes
+        self.long = long
+        self._work = work
+
+    def attempt(self) -> object:
+        """In the pool: the result, or the exception that came instead."""
+        try:
+            return self._work()
+        except Exception as error:
+            return without_frames(error)
+
+
+def known_result(known: Known | None, key: Hashable, work: Callable[[int], T]) -> T:
+    """The result of `work(max_bytes)`, which decompresses to that many bytes: computed here without `known`, else
+    looked up there. Raises OffLoop, twice where a turn is too short for it, and what `work` raises."""
+    if known is None:
+        return work(DEFAULT_MAX_BYTES)
+    if key not in known:
+        raise WouldBlock(key, lambda: _in_a_turn(work), computes=True)
+    outcome = known[key]
+    if isinstance(outcome, DecompressionSliceExceeded):
+        raise WouldBlock(key, lambda: work(DEFAULT_MAX_BYTES), computes=True, long=True)
+    if isinstance(outcome, Exception):
+        raise outcome
+    result: T = outcome
+    return result
+
+
+def _in_a_turn(work: Callable[[int], T]) -> T:
+    try:
+        return work(BYTES_PER_TURN)
+    except KafkaError as error:
+        if error.code == ErrorCode.MESSAGE_TOO_LARGE:
+            raise DecompressionSliceExceeded from None
+        raise
+
+
+def run_off_loop(needed: Sequence[WouldBlock], known: Known, pool: BlockingPool, then: Callable[[], None]) -> None:
+    """Do everything `needed` in one job of the pool, note the outcomes in `known`, and call `then()` on the loop."""
+
+    def done(outcomes: list[object] | None, error: BaseException | None) -> None:
+        for number, one in enumerate(needed):
+            if one.pin is not None:
+                one.pin.unpin()
+            known[one.key] = error if outcomes is None else outcomes[number]
+        then()
+
+    pool.submit(lambda: [one.attempt() for one in needed], done)

@@ -1,0 +1,1 @@
+"""One partition's log: appends, reads, truncation, retention bounds, producer state."""

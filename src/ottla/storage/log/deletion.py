@@ -1,0 +1,40 @@
+"""Taking segments out of a log, with all that belongs to them.
+
+Invariant: a segment leaves the set before its files change, so nobody finds a place in one that is going; regions that
+are held keep their bytes. Files are renamed first and removed later.
+
+Left out: which segments go (`retention`, `truncation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ottla.storage.files.descriptors import Folder
+from ottla.storage.log.flush import LogFlush
+from ottla.storage.log.log_segments import LogSegments
+from ottla.storage.log.producer_files import remove_producers
+from ottla.storage.log.producer_state import ProducerState
+from ottla.storage.segment.results import LogEvents
+from ottla.storage.segment.segment import Segment
+
+
+def delete_segments(
+    gone: Collection[Segment],
+    delay_ms: int,
+    *,
+    segments: LogSegments,
+    producers: ProducerState,
+    folder: Folder,
+    flush: LogFlush,
+    events: LogEvents,
+) -> None:
+    """Take `gone` out of the log; their files get the suffix `.deleted` and go after `delay_ms`. Raises OSError."""
+    segments.replace(gone, ())
+    paths = []
+    for segment in gone:
+        paths += segment.mark_deleted()
+        segment.close()
+    remove_producers(producers, folder, {segment.base_offset for segment in gone})
+    flush.names_changed()
+    events.unlink_later(paths, delay_ms)

@@ -1,0 +1,137 @@
+"""Leader epochs that the batches of a log have and `leader-epoch-checkpoint` lacks.
+
+Followers are truncated by these entries, so a leader whose file lacks one makes them cut records that both have. Leader
+epochs never fall within a log: all batches of an entry are of its epoch if the last one is, and where an epoch begins
+is found by a binary search. So a log of any size is checked with a few reads for each entry.
+
+A single batch against an entry may be one whose epoch was damaged, since no CRC covers it. An entry is added for two
+batches, or for one whose epoch a second replica has at the same offset.
+
+Left out: entries for batches that do not exist, which starts drop (`loader`); damage (`segment_scrub`, `uncovered`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ottla.record.batch import (
+    BASE_OFFSET,
+    BATCH_HEADER,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA,
+    MAGIC,
+    MAGIC_V2,
+    PARTITION_LEADER_EPOCH,
+)
+from ottla.storage.files.epochs import UNDEFINED_EPOCH, LeaderEpochCache
+from ottla.storage.log.log_segments import LogSegments
+
+logger = logging.getLogger(__name__)
+
+EpochEntry = tuple[int, int]
+"""(leader epoch, start offset)."""
+
+
+class BatchEpoch(NamedTuple):
+    """The leader epoch of a batch, and its offsets."""
+
+    leader_epoch: int
+    base_offset: int
+    last_offset: int
+
+
+def epoch_at(segments: LogSegments, offset: int) -> BatchEpoch | None:
+    """Of the batch with `offset`, or the next one; None where there is none, or one of an old format.
+
+    Raises OSError and KafkaError where the segment can't be read.
+    """
+    for segment in segments.holding(offset):
+        outline = segment.find_offset(offset)
+        if outline is None:
+            continue
+        data = segment.log_descriptor.file().read(HEADER_SIZE, outline[0])
+        if len(data) < HEADER_SIZE:
+            return None
+        header = BATCH_HEADER.unpack(data)
+        if header[MAGIC] != MAGIC_V2:
+            return None
+        base_offset = header[BASE_OFFSET]
+        return BatchEpoch(header[PARTITION_LEADER_EPOCH], base_offset, base_offset + header[LAST_OFFSET_DELTA])
+    return None
+
+
+def add_missing_entries(
+    path: str,
+    segments: LogSegments,
+    epochs: LeaderEpochCache,
+    offsets: range,
+    confirmed_epoch: int = UNDEFINED_EPOCH,
+) -> bool:
+    """Add what `missing_entries` finds to `epochs`, and log it; `path` is that of the file. True when there was any.
+
+    Raises as `epoch_at`.
+    """
+    missing = missing_entries(segments, epochs.entries(), offsets, confirmed_epoch)
+    for leader_epoch, start_offset in missing:
+        epochs.insert(leader_epoch, start_offset)
+    if missing:
+        shown = ", ".join(f"leader epoch {epoch} from offset {offset}" for epoch, offset in sorted(missing))
+        logger.error("%s lacked entries for batches of its log; they were added: %s", path, shown)
+    return bool(missing)
+
+
+def missing_entries(
+    segments: LogSegments, entries: Sequence[EpochEntry], offsets: range, confirmed_epoch: int = UNDEFINED_EPOCH
+) -> list[EpochEntry]:
+    """The entries to add to `entries`, which rise, for the batches of a log with `offsets`.
+
+    `confirmed_epoch` is one that another replica has.
+
+    Raises as `epoch_at`.
+    """
+    begins, ends = [(UNDEFINED_EPOCH, offsets.start), *entries], [*entries, (None, offsets.stop)]
+    missing: list[EpochEntry] = []
+    for (leader_epoch, start), (following, end) in zip(begins, ends, strict=True):
+        found = list(_later_epochs(segments, leader_epoch, start, end, following))
+        batches = sum(1 if first.base_offset == last.base_offset else 2 for first, last in found)
+        if (
+            batches > 1
+            or leader_epoch == UNDEFINED_EPOCH
+            or any(first.leader_epoch == confirmed_epoch for first, _ in found)
+        ):
+            missing += [(first.leader_epoch, first.base_offset) for first, _ in found]
+    return missing
+
+
+def _later_epochs(
+    segments: LogSegments, leader_epoch: int, start: int, end: int, following: int | None
+) -> Iterator[tuple[BatchEpoch, BatchEpoch]]:
+    """First and last batch of each epoch in [start, end) that is later than that of the entry, the latest first."""
+    while end > start:
+        last = epoch_at(segments, end - 1)
+        if last is None or last.base_offset >= end or last.leader_epoch <= leader_epoch:
+            return
+        if following is not None and last.leader_epoch >= following:
+            return  # damage
+        first = _first_of(segments, last, start)
+        if first is None or first.leader_epoch != last.leader_epoch:
+            return  # epochs that fall are damage
+        yield first, last
+        end, following = first.base_offset, first.leader_epoch
+
+
+def _first_of(segments: LogSegments, last: BatchEpoch, start: int) -> BatchEpoch | None:
+    """The first batch from `start` on with the epoch of `last`, or a later one."""
+    low, high = start, last.base_offset
+    while low < high:
+        middle = (low + high) // 2
+        found = epoch_at(segments, middle)
+        if found is None:
+            return None
+        if found.leader_epoch >= last.leader_epoch:
+            high = min(found.base_offset, middle)
+        else:
+            low = found.last_offset + 1
+    return epoch_at(segments, low)

@@ -1,0 +1,487 @@
+"""The log of one partition: a directory of segments, appended at the end, read anywhere, cut at both ends.
+
+`Log` puts the parts together and is their one door; each part takes what it needs and knows neither the log nor its
+siblings' insides:
+
+- `log_segments`: the set of segments and the offsets, which the others share;
+- `log_writer`, `log_reader`: append and read; the partition calls them without a layer in between;
+- `aborted_transactions`: what a reader under read_committed is told;
+- `flush`: what is not durable yet; `health`: whether appends are taken;
+- `truncation`, `retention`, `deletion`: its two ends; `epochs`, `producer_state`: what its batches say.
+
+Everything runs on the event loop; only `FlushTask.run` and region reads run in pool threads.
+
+Left out: the high watermark's rules and who may read up to where (`replica`), the work of cleaning (`cleaner`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.ids import Uuid
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.clock import BlockingPool, Clock, Rng
+from ottla.common.platform.disk import Buffer
+from ottla.record.control import EndMarker
+from ottla.storage.files.checkpoints import format_partition_metadata, write_unsynced
+from ottla.storage.files.damage import Damage
+from ottla.storage.files.descriptors import Folder
+from ottla.storage.files.epochs import UNDEFINED_EPOCH, LeaderEpochCache
+from ottla.storage.files.log_config import MAX_INT, LogConfig
+from ottla.storage.files.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
+from ottla.storage.files.off_loop import Known
+from ottla.storage.log.aborted_transactions import AbortedTransactions
+from ottla.storage.log.deletion import delete_segments
+from ottla.storage.log.epoch_repair import add_missing_entries, epoch_at
+from ottla.storage.log.flush import FlushDone, FlushTask, LogFlush
+from ottla.storage.log.log_cleaning import LogCleaning
+from ottla.storage.log.log_reader import LogReader
+from ottla.storage.log.log_segments import LogOffsets, LogSegments
+from ottla.storage.log.log_writer import LogWriter
+from ottla.storage.log.lookup import FoundRecord
+from ottla.storage.log.producer_state import ProducerState
+from ottla.storage.log.retention import count_deletable, warn_of_future
+from ottla.storage.log.truncation import Truncation
+from ottla.storage.log.verification import VerificationGuard
+from ottla.storage.segment.health import LogHealth
+from ottla.storage.segment.results import AppendResult, LogEvents, ReadResult
+from ottla.storage.segment.segment import Segment
+
+
+class StoredLog(NamedTuple):
+    """What the files of a log say, checked: what a `Log` begins with."""
+
+    partition: TopicPartition
+    topic_id: Uuid | None
+    folder: Folder
+    segments: LogSegments
+    offsets: LogOffsets
+    epochs: LeaderEpochCache
+    producers: ProducerState
+    names_are_durable: bool
+    """Every name in the directory survives a power failure."""
+    unrepaired_damage: Sequence[Damage] = ()
+    """What is wrong in it, was left as it is, and was said."""
+
+
+class Log:
+    """One partition's log; see the module. Made by `loader.load_log`."""
+
+    __slots__ = (
+        "_clock",
+        "_flush",
+        "_health",
+        "_warned_of_future",
+        "aborted",
+        "cleaner_works",
+        "cleaning",
+        "epochs",
+        "folder",
+        "offsets",
+        "partition",
+        "producer_expiration_ms",
+        "producers",
+        "reader",
+        "segments",
+        "start_listener",
+        "topic",
+        "topic_id",
+        "unrepaired_damage",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        stored: StoredLog,
+        config: LogConfig,
+        producer_expiration_ms: int,
+        *,
+        clock: Clock,
+        rng: Rng,
+        events: LogEvents,
+    ) -> None:
+        self.topic, self.partition = stored.partition
+        self.topic_id = stored.topic_id
+        self.folder = folder = stored.folder
+        self.segments = segments = stored.segments
+        self.offsets = offsets = stored.offsets
+        self.epochs = epochs = stored.epochs
+        self.unrepaired_damage = stored.unrepaired_damage
+        """What whoever follows with the log has to know of it at first."""
+        self.producers = producers = stored.producers
+        self.producer_expiration_ms = producer_expiration_ms
+        self.start_listener: Callable[[], None] | None = None
+        """Told after the log start offset rose."""
+        self.cleaning: LogCleaning | None = None
+        """The pass of a cleaner that is under way, or a mend."""
+        self.cleaner_works = False
+        """A worker of the cleaner reads and writes files of the log, also after its pass was ended early."""
+        self._warned_of_future = -1
+        self._clock = clock
+        self._health = health = LogHealth(stored.partition, events)
+        self._flush = flush = LogFlush(segments, offsets, epochs, producers, folder, clock, health)
+        self.writer = LogWriter(segments, offsets, epochs, producers, folder, flush, health, config, clock, rng)
+        self.reader = LogReader(segments, offsets, folder.descriptors, health)
+        self.aborted = AbortedTransactions(segments, offsets, producers, folder, health)
+        if not stored.names_are_durable:
+            flush.names_changed(*(() if self.topic_id is None else (folder.join(PARTITION_METADATA),)))
+        events.log_configured(stored.partition, config)
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> LogConfig:
+        return self.writer.config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self.writer.configure(config)
+        self._health.events.log_configured(self._health.partition, config)
+
+    @property
+    def directory(self) -> str:
+        return self.folder.path
+
+    @property
+    def name(self) -> str:
+        """`topic-partition`, for messages."""
+        return self._health.name
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.offsets.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what is committed; -1 where nobody keeps one."""
+        return self.offsets.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.offsets.log_end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        return self.offsets.flushed_offset
+
+    @property
+    def recovery_point(self) -> int:
+        return self.offsets.recovery_point
+
+    @property
+    def active_segment(self) -> Segment:
+        return self.segments.active
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments' data."""
+        return self.segments.size_bytes
+
+    @property
+    def leader_epoch(self) -> int:
+        """The newest leader epoch in the log, -1 without one."""
+        return self.epochs.latest_epoch
+
+    @property
+    def failed(self) -> bool:
+        """The log refuses appends, since what is on disk is unknown."""
+        return self._health.failed
+
+    @property
+    def changed(self) -> bool:
+        """A clean stop has something to flush."""
+        return self._flush.changed
+
+    @property
+    def is_flushing(self) -> bool:
+        """A flush is under way."""
+        return self._flush.under_way
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the last flush began."""
+        return self._flush.last_flush_ms
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """The end of what read_committed may see: before the first transaction that is open, or whose marker is not
+        below the high watermark, but never above the watermark nor below the log start."""
+        transactions = self.producers.transactions
+        if transactions.first_unstable >= high_watermark:
+            return high_watermark
+        return max(min(transactions.settle(high_watermark), high_watermark), self.offsets.log_start_offset)
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) for OffsetForLeaderEpoch (KIP-279); (-1, -1) when unknown."""
+        return self.epochs.end_offset_for(epoch, self.offsets.log_end_offset)
+
+    def assign_leader_epoch(self, epoch: int) -> None:
+        """This replica leads `epoch` from the log end on, before its first append (followers may ask for it)."""
+        self.epochs.assign(epoch, self.offsets.log_end_offset)
+
+    def assign_topic_id(self, topic_id: Uuid) -> None:
+        """Write `partition.metadata`, for a log that has none, or a damaged one. Raises KafkaError."""
+        path = self.folder.join(PARTITION_METADATA)
+        try:
+            write_unsynced(self.folder.disk, path, format_partition_metadata(topic_id))
+        except OSError as error:
+            raise self._health.storage_error(error, "writing partition.metadata") from error
+        self.topic_id = topic_id
+        self._flush.names_changed(path)
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        buffer: bytearray,
+        start: int,
+        end: int,
+        leader_epoch: int,
+        *,
+        client: bool = True,
+        guard: VerificationGuard | None = None,
+    ) -> AppendResult:
+        """See `LogWriter.append_as_leader`."""
+        return self.writer.append_as_leader(buffer, start, end, leader_epoch, client=client, guard=guard)
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool
+    ) -> VerificationGuard | None:
+        """See `ProducerState.begin_verification`."""
+        return self.producers.begin_verification(
+            producer_id, producer_epoch, base_sequence, self._clock.time_ms(), supports_epoch_bump=supports_epoch_bump
+        )
+
+    def check_marker(self, marker: EndMarker) -> None:
+        """See `ProducerState.check_marker`."""
+        self.producers.check_marker(
+            marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_version
+        )
+
+    def append_as_follower(self, buffer: Buffer, start: int, end: int) -> AppendResult:
+        """See `LogWriter.append_as_follower`."""
+        return self.writer.append_as_follower(buffer, start, end)
+
+    def roll(self) -> Segment:
+        """Begin a new active segment at the log end; see `LogWriter.roll`."""
+        return self.writer.roll()
+
+    def read(
+        self, offset: int, max_bytes: int, *, max_offset: int, min_one_batch: bool = True, known: Known | None = None
+    ) -> ReadResult:
+        """See `LogReader.read`."""
+        return self.reader.read(offset, max_bytes, max_offset=max_offset, min_one_batch=min_one_batch, known=known)
+
+    def lookup_timestamp(self, timestamp: int, known: Known | None = None) -> FoundRecord | None:
+        """See `LogReader.lookup_timestamp`."""
+        return self.reader.lookup_timestamp(timestamp, known)
+
+    def max_timestamp(self, known: Known | None = None) -> FoundRecord | None:
+        """See `LogReader.max_timestamp`."""
+        return self.reader.max_timestamp(known)
+
+    def prepare_flush(self, *, closing: bool = False) -> FlushTask | None:
+        """See `LogFlush.prepare`."""
+        return self._flush.prepare(closing=closing)
+
+    def flush(self, *, closing: bool = False) -> None:
+        """Make everything durable, blocking. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        self._flush.run(closing=closing)
+
+    def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
+        """See `LogFlush.request`."""
+        self._flush.request(pool, done)
+
+    def request_closing_flush(self, pool: BlockingPool, done: FlushDone) -> None:
+        """See `LogFlush.request_closing`."""
+        self._flush.request_closing(pool, done)
+
+    # -- the start of the log ------------------------------------------------------------------------------------------
+
+    def maybe_increment_log_start_offset(self, offset: int) -> bool:
+        """Let the log start at `offset`, if that is later; segments go with the next retention pass.
+
+        Whether it changed. Raises KafkaError OFFSET_OUT_OF_RANGE beyond the log end (the caller checks the high
+        watermark).
+        """
+        offsets = self.offsets
+        if offset > offsets.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} ends at {offsets.log_end_offset}, before {offset}"
+            )
+        if offset <= offsets.log_start_offset:
+            return False
+        offsets.advance_log_start_offset(offset)
+        self.epochs.truncate_from_start(offset)
+        self._flush.changed = True
+        if self.start_listener is not None:
+            self.start_listener()
+        return True
+
+    def delete_records(self, before_offset: int) -> int:
+        """Drop records below `before_offset`; the log start offset after that. Raises as its sibling above."""
+        self.maybe_increment_log_start_offset(before_offset)
+        return self.offsets.log_start_offset
+
+    def delete_old_segments(self, now_ms: int, max_count: int = MAX_INT) -> int:
+        """Delete whole segments by start offset, age and size; how many, `max_count` at most, since each costs renames.
+
+        It is none while a pass of the cleaner reads them. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        if self.cleaning is not None:
+            return 0
+        try:
+            count = count_deletable(self.segments, self.offsets, self.config, now_ms, max_count)
+            if not count:
+                self._warned_of_future = warn_of_future(self.segments, self.config, now_ms, self._warned_of_future)
+                return 0
+            if count == len(self.segments):
+                self.roll()
+            delete_segments(
+                self.segments[:count],
+                self.config.file_delete_delay_ms,
+                segments=self.segments,
+                producers=self.producers,
+                folder=self.folder,
+                flush=self._flush,
+                events=self._health.events,
+            )
+        except OSError as error:
+            raise self._health.storage_error(error, "deleting segments") from error
+        self.maybe_increment_log_start_offset(self.segments[0].base_offset)
+        return count
+
+    # -- the end of the log --------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop everything from `offset` on; whether there was anything. Raises KafkaError KAFKA_STORAGE_ERROR.
+
+        A batch that holds `offset` goes as a whole, and the log then ends where it began.
+        """
+        if offset >= self.offsets.log_end_offset:
+            # A leader that appended nothing left an epoch at the end, which the new leader never heard of.
+            self.epochs.truncate_from_end(self.offsets.log_end_offset)
+            return False
+        self.end_cleaning()
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+        else:
+            self._truncation().cut_to(offset, self.producer_expiration_ms)
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log is empty and starts at `offset`. Raises as its sibling above."""
+        self.end_cleaning()
+        self._truncation().start_anew_at(offset, self.config.index_interval_bytes)
+
+    def _truncation(self) -> Truncation:
+        return Truncation(
+            self.segments,
+            self.offsets,
+            self.epochs,
+            self.producers,
+            self.folder,
+            self._flush,
+            self._health,
+            self._clock,
+        )
+
+    def shares_epoch(self, leader_epoch: int, last_offset: int) -> bool:
+        """Whether the batch that ends with `last_offset` is of `leader_epoch`, which another replica has there.
+
+        Entries that the file lacks are added then. Raises KafkaError.
+        """
+        try:
+            found = epoch_at(self.segments, last_offset)
+        except OSError as error:
+            self._health.report(error, "a look at leader epochs")
+            return False
+        if found is None or (found.leader_epoch, found.last_offset) != (leader_epoch, last_offset):
+            return False
+        return self.add_missing_epochs(leader_epoch)
+
+    def add_missing_epochs(self, confirmed_epoch: int = UNDEFINED_EPOCH) -> bool:
+        """Add the entries that the log's batches have and the file lacks; True when there were any.
+
+        `confirmed_epoch` is one that another replica has for the same batch. Raises KafkaError.
+        """
+        path = self.folder.join(LEADER_EPOCH_CHECKPOINT)
+        try:
+            added = add_missing_entries(
+                path, self.segments, self.epochs, range(self.log_start_offset, self.log_end_offset), confirmed_epoch
+            )
+        except OSError as error:
+            self._health.report(error, "a look at leader epochs")
+            return False
+        if added:
+            self.write_epochs_soon()
+        return added
+
+    def write_epochs_soon(self) -> None:
+        """By the next flush: the entries were changed without an append."""
+        self._flush.changed = True
+        self._health.events.flush_needed((self.topic, self.partition))
+
+    def learn_epochs(self, start_offset: int, end_offset: int, entries: list[tuple[int, int]]) -> None:
+        """A range of the log was fetched anew, whose batches have these (leader epoch, first offset)."""
+        self.epochs.replace(start_offset, end_offset, entries)
+        self._flush.changed = True
+
+    # -- cleaning ------------------------------------------------------------------------------------------------------
+
+    def begin_cleaning(self) -> LogCleaning:
+        """A pass of the cleaner begins; the one before has ended. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        self.end_cleaning()
+        self.cleaning = LogCleaning(self.segments, self.producers, self.folder, self._health, self.config)
+        return self.cleaning
+
+    def end_cleaning(self) -> None:
+        """The pass is over, whether it came to its end or not. Raises KafkaError KAFKA_STORAGE_ERROR."""
+        cleaning, self.cleaning = self.cleaning, None
+        if cleaning is not None:
+            cleaning.end()
+
+    # -- the end of the object -----------------------------------------------------------------------------------------
+
+    def release_idle_reserve(self) -> None:
+        """Give back blocks that were reserved for appends which didn't come. Best effort."""
+        try:
+            self.segments.active.release_reserve()
+        except OSError as error:
+            self._health.report(error, "giving back reserved blocks")
+
+    def close(self, *, clean: bool = True) -> None:
+        """Let go of all files. With `clean`, everything is on disk and durable first, so that the next start can trust
+        it; raises KafkaError KAFKA_STORAGE_ERROR when that fails, and the files are let go of anyway."""
+        try:
+            if clean and not self._health.failed:
+                self.end_cleaning()
+                self.flush(closing=True)
+        finally:
+            if self.cleaning is not None:
+                self.cleaning.is_over = True  # a start, if there is another one, ends what was begun
+                self.cleaning = None
+            self._health.close()
+            for segment in self.segments:
+                segment.close()
+
+    def remove_expired_producers(self, now_ms: int) -> int:
+        """Forget producers that wrote nothing for `producer.id.expiration.ms`; how many."""
+        producers = self.producers
+        if not len(producers) and not producers.verifications.guards:
+            return 0
+        return producers.remove_expired(now_ms, self.producer_expiration_ms)
+
+    def fail(self, error: OSError, action: str) -> None:
+        """What is on disk is in doubt: the log takes no more appends until the next start."""
+        self._health.fail()
+        self._health.report(error, action)
+
+    def directory_was_made(self) -> None:
+        """The directory itself is new: the first flush makes its name durable too."""
+        self._flush.directory_is_new = True
+
+    def moved_to(self, directory: str) -> None:
+        """The directory was renamed."""
+        self.folder.path = directory

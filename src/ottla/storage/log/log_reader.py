@@ -1,0 +1,130 @@
+"""Reading a log: batches from an offset on, and offsets by time. Hot: `read` touches headers and counters only.
+
+A read finds where the bytes lie and pins their file; nobody reads them here. At the tail the place is known
+(`LogSegments.recent`), elsewhere it is found by the index and a scan of headers.
+
+Left out: who may read up to where (`replica`), how a lookup by time goes (`lookup`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.storage.files.descriptors import Descriptors
+from ottla.storage.files.off_loop import Known
+from ottla.storage.log.log_segments import LogOffsets, LogSegments
+from ottla.storage.log.lookup import FoundRecord, find_max_timestamp, find_timestamp
+from ottla.storage.segment.health import LogHealth
+from ottla.storage.segment.results import ReadResult
+from ottla.storage.segment.segment import Outline, Segment
+
+
+class LogReader:
+    """The reading part of one log."""
+
+    __slots__ = ("_descriptors", "_health", "_offsets", "_segments")
+
+    def __init__(self, segments: LogSegments, offsets: LogOffsets, descriptors: Descriptors, health: LogHealth) -> None:
+        self._segments = segments
+        self._offsets = offsets
+        self._descriptors = descriptors
+        self._health = health
+
+    def read(
+        self, offset: int, max_bytes: int, *, max_offset: int, min_one_batch: bool = True, known: Known | None = None
+    ) -> ReadResult:
+        """Batches from the one that holds `offset` on, below `max_offset`, within one segment.
+
+        At most `max_bytes`, where a small last batch may be cut; but the first comes whole with `min_one_batch`, and
+        without it nothing comes when it doesn't fit. The caller releases `records`. Raises KafkaError
+        OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, and, when given what is `known`, `WouldBlock` instead of blocking.
+        """
+        offsets = self._offsets
+        end_offset = offsets.log_end_offset
+        if offset < offsets.log_start_offset or offset > end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self._health.name} is outside {offsets.log_start_offset} to {end_offset}",
+            )
+        if max_offset > end_offset:
+            max_offset = end_offset
+        segments = self._segments
+        segment = segments.active
+        if offset >= max_offset or (max_bytes <= 0 and not min_one_batch):
+            return ReadResult(offset, segment.base_offset, 0, None, 0)
+        descriptors = self._descriptors
+        descriptors.known = known
+        try:
+            position = segments.recent.get(offset, -1)
+            first_size = 0
+            if position < 0:
+                located = self._locate(offset)
+                if located is None:
+                    return ReadResult(offset, segment.base_offset, 0, None, 0)
+                segment, (position, first_size, _, _) = located
+            length = sent = self._end_position(segment, max_offset) - position
+            if length > max_bytes:
+                if not first_size:
+                    first = segment.outline_at(position)
+                    first_size = first[1] if first is not None else length
+                if first_size <= max_bytes:
+                    length = max_bytes
+                    sent = segment.leave_cut_batch(position, max_bytes)
+                else:
+                    length = sent = first_size if min_one_batch else 0
+            if length <= 0:
+                return ReadResult(offset, segment.base_offset, position, None, 0)
+            return ReadResult(offset, segment.base_offset, position, segment.region(position, sent), length)
+        except OSError as error:
+            raise self._health.read_error(error) from error
+        finally:
+            descriptors.known = None
+
+    def _locate(self, offset: int) -> tuple[Segment, Outline] | None:
+        """Segment and batch of the first offset that is `offset` or more; None at the end. Raises OSError."""
+        for segment in self._segments.holding(offset):
+            outline = segment.find_offset(offset)
+            if outline is not None:
+                return segment, outline
+        return None
+
+    def _end_position(self, segment: Segment, max_offset: int) -> int:
+        """Where the batches below `max_offset` end in `segment`."""
+        segments = self._segments
+        if segment is segments.active:
+            if max_offset == self._offsets.log_end_offset:
+                return segment.size_bytes
+            position = segments.recent.get(max_offset, -1)
+            if position >= 0:
+                return position
+        elif segments.base_offsets[segments.number_of(segment.base_offset) + 1] <= max_offset:
+            return segment.size_bytes
+        outline = segment.find_offset(max_offset)
+        return segment.size_bytes if outline is None else outline[0]
+
+    # -- offsets by time ---------------------------------------------------------------------------------------------
+
+    def lookup_timestamp(self, timestamp: int, known: Known | None = None) -> FoundRecord | None:
+        """The first record whose time is `timestamp` or later; None without one.
+
+        Reads and may decompress a batch. Raises KafkaError, and, when given what is `known`, `WouldBlock` instead of
+        that.
+        """
+        start_offset = self._offsets.log_start_offset
+        return self._looking(known, lambda: find_timestamp(self._segments, start_offset, timestamp, known))
+
+    def max_timestamp(self, known: Known | None = None) -> FoundRecord | None:
+        """The first record with the largest timestamp (KIP-734); None if empty. Raises as its sibling above."""
+        start_offset = self._offsets.log_start_offset
+        return self._looking(known, lambda: find_max_timestamp(self._segments, start_offset, known))
+
+    def _looking(self, known: Known | None, find: Callable[[], FoundRecord | None]) -> FoundRecord | None:
+        descriptors = self._descriptors
+        descriptors.known = known
+        try:
+            return find()
+        except OSError as error:
+            raise self._health.read_error(error) from error
+        finally:
+            descriptors.known = None

@@ -1,0 +1,128 @@
+"""The segments of a log, replaced as a whole, and the offsets that say what of them counts.
+
+`LogSegments` is what truncation, retention and rolling change, each by one `replace`: segments go, others come, and
+whoever looks next sees the new set only. A reader that has found its place is not disturbed: it holds a region, which
+pins the file of a segment whether that is still in the set or not.
+
+Invariants:
+- Segments are sorted by base offset; the last is the active one and the only one that grows.
+- log_start_offset <= high_watermark <= log_end_offset where replication keeps a high watermark, and recovery_point <=
+  flushed_offset <= log_end_offset. The recovery point may be below the start: deleted records are synced too, else a
+  power failure could take the offsets back.
+- The high watermark is kept here and nowhere else; only the partition raises it, and what cuts the log lowers it.
+
+Left out: files and their names (`segment`, `deletion`), who moves the offsets and why.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator
+from typing import overload
+
+from ottla.common.errors import InvariantError
+from ottla.storage.segment.segment import Segment
+
+NO_HIGH_WATERMARK = -1
+"""Nobody replicates the log (or did not say so yet), so that all of it counts as committed."""
+
+
+class LogOffsets:
+    """The offsets of one log; all are ends, the next offset above what they name."""
+
+    __slots__ = ("flushed_offset", "gap_end", "high_watermark", "log_end_offset", "log_start_offset", "recovery_point")
+
+    def __init__(self, log_start_offset: int, log_end_offset: int, recovery_point: int) -> None:
+        self.log_start_offset = log_start_offset
+        self.high_watermark = NO_HIGH_WATERMARK
+        self.log_end_offset = log_end_offset
+        self.flushed_offset = recovery_point
+        """What is below is durable."""
+        self.recovery_point = recovery_point
+        """What is below is durable with indexes and leader epochs, so that no start has to read it."""
+        self.gap_end = 0
+        """Offsets may be missing before the segments up to here although the recovery point is not as far yet."""
+
+    @property
+    def committed_end(self) -> int:
+        """The high watermark; the log end where nobody keeps one."""
+        return self.log_end_offset if self.high_watermark == NO_HIGH_WATERMARK else self.high_watermark
+
+    def begin_high_watermark(self, checkpointed: int) -> None:
+        """From now on a high watermark is kept; it begins with what was known of it, as far as the log reaches."""
+        self.high_watermark = min(max(checkpointed, self.log_start_offset), self.log_end_offset)
+
+    def advance_log_start_offset(self, offset: int) -> None:
+        """The log begins at `offset`: what was deleted on purpose counts as committed."""
+        self.log_start_offset = offset
+        if NO_HIGH_WATERMARK < self.high_watermark < offset:
+            self.high_watermark = offset
+
+    def cut(self, offset: int) -> None:
+        """The log ends at `offset`, and nothing of it counts from there on."""
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self.flushed_offset = min(self.flushed_offset, offset)
+        self.gap_end = min(self.gap_end, offset)
+
+    def start_anew(self, offset: int) -> None:
+        """The log is empty and begins and ends at `offset`."""
+        self.cut(offset)
+        self.advance_log_start_offset(offset)
+
+
+class LogSegments:
+    """The segments of one log, at least one."""
+
+    __slots__ = ("active", "base_offsets", "in_order", "recent", "with_aborted")
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        self.in_order = tuple(segments)
+        self.base_offsets = tuple(segment.base_offset for segment in self.in_order)
+        self.active = self.in_order[-1]
+        self.recent: dict[int, int] = {}
+        """Where the newest batches of the active segment begin, by base offset: what consumers at the tail ask for."""
+        self.with_aborted = any(segment.transaction_index is not None for segment in self.in_order)
+        """Whether any of them has aborted transactions, or had."""
+
+    def __len__(self) -> int:
+        return len(self.in_order)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.in_order)
+
+    @overload
+    def __getitem__(self, at: int) -> Segment: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Segment, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> Segment | tuple[Segment, ...]:
+        return self.in_order[at]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments' data."""
+        return sum(segment.size_bytes for segment in self.in_order)
+
+    def number_of(self, offset: int) -> int:
+        """The number of the segment that holds `offset`, or of the first when it is before all."""
+        return max(bisect_right(self.base_offsets, offset) - 1, 0)
+
+    def holding(self, offset: int) -> tuple[Segment, ...]:
+        """The segment that holds `offset`, or the first of all, and those behind it."""
+        return self.in_order[self.number_of(offset) :]
+
+    def replace(self, gone: Collection[Segment], added: Collection[Segment]) -> None:
+        """Take segments out and others in, at once. Their files are the caller's."""
+        going = frozenset(gone)  # retention may take thousands at once
+        kept = [segment for segment in self.in_order if segment not in going]
+        in_order = tuple(sorted([*kept, *added], key=lambda segment: segment.base_offset))
+        base_offsets = tuple(segment.base_offset for segment in in_order)
+        if not in_order or len(set(base_offsets)) < len(base_offsets):
+            raise InvariantError(f"{self.active.path}: segments at {base_offsets} are no log")
+        self.in_order, self.base_offsets = in_order, base_offsets
+        if in_order[-1] is not self.active:
+            self.active = in_order[-1]
+            self.recent.clear()

@@ -1,0 +1,450 @@
+"""What a partition knows about its idempotent and transactional producers, and Kafka's `.snapshot` files of it.
+
+Invariants:
+- State is exactly what a snapshot and the batches from its offset to `map_end_offset` say; the log is the only source,
+  so a rebuild gives the same (but for producers that expired, and decided transactions that a snapshot reaches beyond).
+- Of each producer the last five batches are known, which is how many requests the client keeps in flight: a batch that
+  equals one of them is a duplicate and is answered with its offsets, anything else out of order is refused.
+- A producer without state may start at any sequence (its records may be gone by retention), unless its epoch rises with
+  each transaction: then each transaction starts at 0, also after a marker, which leaves an entry without batches.
+- A transaction begins only with proof that its coordinator was asked (`verification`), and ends with a marker that is
+  no older than its producer and comes from no older coordinator.
+
+Snapshot file (`%020d.snapshot`, named by the offset it reaches): int16 version 1, uint32 CRC-32C of what follows,
+int32 count, then for each producer int64 id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta,
+int64 timestamp, int32 coordinator epoch, int64 first offset of the open transaction (-1: none).
+
+Left out: asking the coordinator (server), the index of aborted transactions (`transaction_index`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from struct import Struct
+from struct import error as struct_error
+
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.logs import RATE_LIMITED
+from ottla.common.platform.disk import Buffer
+from ottla.record.batch import (
+    ATTRIBUTES,
+    BASE_SEQUENCE,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP,
+    NO_SEQUENCE,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+)
+from ottla.record.checksum import crc32c
+from ottla.record.control import read_end_transaction_marker
+from ottla.storage.files.log_config import MAX_INT
+from ottla.storage.log.verification import VerificationGuard, Verifications
+from ottla.storage.segment.transactions import CompletedTransaction, Transactions
+
+logger = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_EPOCH_BUMP = 2
+"""Of `transaction.version`."""
+MAX_PRODUCER_EPOCH = 2**15 - 1
+LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
+"""What a coordinator may take to end a transaction whose time is up."""
+_REMEMBERED_BATCHES = 5
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEADER = Struct(">hIi")
+_CRC_END = 6
+_ENTRY = Struct(">qhiqiqiq")
+
+RememberedBatch = tuple[int, int, int, int]
+"""(first sequence, last sequence, last offset, max timestamp) of a batch."""
+
+_NO_BATCH: RememberedBatch = (NO_SEQUENCE, NO_SEQUENCE, -1, -1)
+
+
+class SnapshotCorruption(Exception):
+    """A producer snapshot is not in its format or fails its CRC."""
+
+
+def _old_epoch(producer_id: int, producer_epoch: int, current: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {producer_epoch}, {current} is current"
+    )
+
+
+def _expected_transactional(producer_id: int) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has a transaction open in this partition")
+
+
+class ProducerEntry:
+    """The state of one producer id."""
+
+    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch")
+
+    def __init__(self, producer_epoch: int) -> None:
+        self.producer_epoch = producer_epoch
+        self.batches: list[RememberedBatch] = []
+        self.last_timestamp = -1
+        self.coordinator_epoch = -1
+        self.current_txn_first_offset = -1
+
+    @property
+    def last_sequence(self) -> int:
+        if not self.batches:
+            return NO_SEQUENCE
+        _, last_sequence, _, _ = self.batches[-1]
+        return last_sequence
+
+
+def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
+    """The sequence of a batch's last record; sequences wrap from 2^31 - 1 to 0."""
+    return (base_sequence + last_offset_delta) & MAX_INT
+
+
+class ProducerState:
+    """All producers of one partition."""
+
+    __slots__ = (
+        "_entries",
+        "map_end_offset",
+        "snapshot_offsets",
+        "transactions",
+        "verification_enabled",
+        "verifications",
+    )
+
+    def __init__(self, map_end_offset: int) -> None:
+        """`map_end_offset` is where the state that will be loaded or replayed starts to count."""
+        self._entries: dict[int, ProducerEntry] = {}
+        self.transactions = Transactions()
+        """Changed here only."""
+        self.verifications = Verifications()
+        self.verification_enabled = True
+        """Transactions begin with the guard of a verification only."""
+        self.map_end_offset = map_end_offset
+        self.snapshot_offsets: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    def entries(self) -> dict[int, ProducerEntry]:
+        """Producer id -> entry, for DescribeProducers and tests; not to be changed."""
+        return self._entries
+
+    # -- appending ---------------------------------------------------------------------------------------------------
+
+    def check(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_offset_delta: int,
+        transactional: int,
+        guard: VerificationGuard | None,
+    ) -> RememberedBatch | None:
+        """Check a client's batch before it is appended; the remembered batch when it is a duplicate, else None.
+
+        `transactional` is its bit; `guard` is what a batch that begins a transaction needs. Raises KafkaError
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        """
+        entry = self._entries.get(producer_id)
+        expected = 0
+        if entry is not None and producer_epoch == entry.producer_epoch and entry.batches:
+            _, newest, _, _ = entry.batches[-1]
+            expected = (newest + 1) & MAX_INT
+            if base_sequence != expected:
+                last_sequence = last_sequence_of(base_sequence, last_offset_delta)
+                for batch in entry.batches:
+                    first, last, _, _ = batch
+                    if first == base_sequence and last == last_sequence:
+                        return batch
+        if transactional:
+            self._check_begun(entry, producer_id, producer_epoch, guard)
+        if self.verifications.guards:
+            self._check_verified_sequence(entry, producer_id, base_sequence)
+        if entry is None:
+            return None
+        if producer_epoch == entry.producer_epoch:
+            if base_sequence != expected:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {producer_id} sent sequence {base_sequence}, {expected} is next",
+                )
+        elif producer_epoch < entry.producer_epoch:
+            raise _old_epoch(producer_id, producer_epoch, entry.producer_epoch)
+        elif base_sequence != 0:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} starts epoch {producer_epoch} at sequence {base_sequence}, not at 0",
+            )
+        if entry.current_txn_first_offset >= 0 and not transactional:
+            raise _expected_transactional(producer_id)
+        return None
+
+    def check_own(
+        self, producer_id: int, producer_epoch: int, transactional: int, guard: VerificationGuard | None
+    ) -> None:
+        """Check a batch that a coordinator writes for a producer, which has no sequences. Raises as `check`."""
+        entry = self._entries.get(producer_id)
+        if transactional:
+            self._check_begun(entry, producer_id, producer_epoch, guard)
+        if entry is None:
+            return
+        if producer_epoch < entry.producer_epoch:
+            raise _old_epoch(producer_id, producer_epoch, entry.producer_epoch)
+        if entry.current_txn_first_offset >= 0 and not transactional:
+            raise _expected_transactional(producer_id)
+
+    def _check_begun(
+        self, entry: ProducerEntry | None, producer_id: int, producer_epoch: int, guard: VerificationGuard | None
+    ) -> None:
+        """Raise unless the transaction is open in this epoch, or its coordinator was asked."""
+        if entry is not None:
+            if entry.current_txn_first_offset >= 0 and entry.producer_epoch == producer_epoch:
+                return
+            if producer_epoch < entry.producer_epoch:
+                raise _old_epoch(producer_id, producer_epoch, entry.producer_epoch)
+        if self.verification_enabled and (guard is None or self.verifications.get(producer_id) is not guard):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+
+    def _check_verified_sequence(self, entry: ProducerEntry | None, producer_id: int, base_sequence: int) -> None:
+        """While a verification is under way no batch may overtake the first of those that wait for it."""
+        guard = self.verifications.get(producer_id)
+        if guard is None:
+            return
+        if guard.supports_epoch_bump and base_sequence != 0 and (entry is None or not entry.batches):
+            # Each of its transactions begins at 0, so what is not known here can't have begun before.
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} begins a transaction at sequence {base_sequence}, not at 0",
+            )
+        if base_sequence > guard.lowest_sequence:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} sent sequence {base_sequence} before {guard.lowest_sequence}",
+            )
+
+    def check_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
+    ) -> None:
+        """Check a marker before it is appended.
+
+        Below transaction version 2 it may have the epoch of the transaction that it ends; from there on (KIP-1228) it
+        has a later one, and an equal epoch is a marker that comes a second time: good where nothing is open, and at the
+        last epoch there is, which has no successor. Raises KafkaError INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return
+        current = entry.producer_epoch
+        if producer_epoch < current:
+            raise _old_epoch(producer_id, producer_epoch, current)
+        if (
+            producer_epoch == current
+            and transaction_version >= FIRST_VERSION_WITH_EPOCH_BUMP
+            and entry.current_txn_first_offset >= 0
+            and producer_epoch != MAX_PRODUCER_EPOCH
+        ):
+            raise _old_epoch(producer_id, producer_epoch, current)
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"a marker of producer {producer_id} is of coordinator epoch {coordinator_epoch}, "
+                f"{entry.coordinator_epoch} is current",
+            )
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int, *, supports_epoch_bump: bool
+    ) -> VerificationGuard | None:
+        """What a batch needs to begin a transaction; None where it is open already. Raises INVALID_PRODUCER_EPOCH."""
+        entry = self._entries.get(producer_id)
+        if entry is not None:
+            if producer_epoch < entry.producer_epoch:
+                raise _old_epoch(producer_id, producer_epoch, entry.producer_epoch)
+            if entry.current_txn_first_offset >= 0 and producer_epoch == entry.producer_epoch:
+                return None
+        return self.verifications.begin(
+            producer_id, producer_epoch, base_sequence, now_ms, supports_epoch_bump=supports_epoch_bump
+        )
+
+    def _entry_of(self, producer_id: int, producer_epoch: int) -> ProducerEntry:
+        """The entry to which a batch is added; another epoch, even an older one, begins without batches."""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_epoch)
+        elif producer_epoch != entry.producer_epoch:
+            entry.producer_epoch = producer_epoch
+            entry.batches = []
+        return entry
+
+    def update(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
+        """Take up a batch of a producer that is in the log at `base_offset`; nothing is checked here.
+
+        `max_timestamp` is that of the log, which a leader may have set after it read the header. Control batches are
+        `end_transaction`'s.
+        """
+        producer_id, producer_epoch, base_sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
+        last_delta = header[LAST_OFFSET_DELTA]
+        entry = self._entries.get(producer_id)
+        if entry is None or producer_epoch != entry.producer_epoch:
+            entry = self._entry_of(producer_id, producer_epoch)
+        entry.last_timestamp = max_timestamp
+        if base_sequence == NO_SEQUENCE:  # of a coordinator
+            last_sequence = NO_SEQUENCE
+            base_sequence = (NO_SEQUENCE - last_delta) & MAX_INT
+        else:
+            last_sequence = last_sequence_of(base_sequence, last_delta)
+        batches = entry.batches
+        batches.append((base_sequence, last_sequence, base_offset + last_delta, max_timestamp))
+        if len(batches) > _REMEMBERED_BATCHES:
+            del batches[0]
+        if header[ATTRIBUTES] & TRANSACTIONAL_MASK:
+            if entry.current_txn_first_offset < 0:
+                entry.current_txn_first_offset = base_offset
+                self.transactions.begin(producer_id, base_offset)
+            self.verifications.end(producer_id, producer_epoch, marker=False)
+
+    def end_transaction(self, header: BatchHeader, base_offset: int, batch: Buffer) -> CompletedTransaction | None:
+        """Take up the marker in `batch`, which is in the log at `base_offset`; the transaction that it aborted, if so.
+
+        What can't be read ends nothing, here and on every other replica.
+        """
+        try:
+            marker = read_end_transaction_marker(batch)
+        except KafkaError as error:
+            logger.warning("the control batch at offset %d says nothing: %s", base_offset, error, extra=RATE_LIMITED)
+            return None
+        if marker is None:
+            return None
+        return self.ended(
+            header[PRODUCER_ID],
+            header[PRODUCER_EPOCH],
+            marker.coordinator_epoch,
+            base_offset,
+            header[MAX_TIMESTAMP],
+            committed=marker.committed,
+        )
+
+    def ended(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        offset: int,
+        timestamp: int,
+        *,
+        committed: bool,
+    ) -> CompletedTransaction | None:
+        """The same for what a marker at `offset` is known to say."""
+        entry = self._entry_of(producer_id, producer_epoch)
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        entry.current_txn_first_offset = -1
+        self.verifications.end(producer_id, producer_epoch, marker=True)
+        completed = self.transactions.end(producer_id, offset)
+        return None if committed else completed
+
+    def has_late_transaction(self, now_ms: int, max_timeout_ms: int) -> bool:
+        """Whether the transaction that is open for longest should have been ended by its coordinator (KIP-664)."""
+        producer_id = self.transactions.oldest_producer()
+        if producer_id is None:
+            return False
+        last_timestamp = self._entries[producer_id].last_timestamp
+        return 0 < last_timestamp < now_ms - max_timeout_ms - LATE_TRANSACTION_BUFFER_MS
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that wrote nothing for `expiration_ms` and have no open transaction; how many."""
+        expired = [
+            producer_id
+            for producer_id, entry in self._entries.items()
+            if entry.current_txn_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._entries[producer_id]
+        self.verifications.remove_expired(now_ms, expiration_ms)
+        return len(expired)
+
+    def clear(self, map_end_offset: int) -> None:
+        """Forget all producers; what follows is replayed from `map_end_offset`."""
+        self._entries.clear()
+        self.transactions.replace(())
+        self.map_end_offset = map_end_offset
+
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def encode(self) -> bytes:
+        """The bytes of a snapshot of the present state."""
+        out = bytearray(_SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, 0, len(self._entries)))
+        for producer_id, entry in self._entries.items():
+            first, last, last_offset, _ = entry.batches[-1] if entry.batches else _NO_BATCH
+            out += _ENTRY.pack(
+                producer_id,
+                entry.producer_epoch,
+                last,
+                last_offset,
+                (last - first) & MAX_INT,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.current_txn_first_offset,
+            )
+        _SNAPSHOT_HEADER.pack_into(out, 0, _SNAPSHOT_VERSION, crc32c(memoryview(out)[_CRC_END:]), len(self._entries))
+        return bytes(out)
+
+    def load(self, data: bytes, offset: int, now_ms: int, expiration_ms: int) -> None:
+        """Replace the state by a snapshot that reaches `offset`; expired producers are left out.
+
+        Raises SnapshotCorruption with the state unchanged.
+        """
+        entries = decode_snapshot(data)
+        self._entries = {
+            producer_id: entry
+            for producer_id, entry in entries.items()
+            if entry.current_txn_first_offset >= 0 or now_ms - entry.last_timestamp < expiration_ms
+        }
+        self.transactions.replace(
+            (producer_id, entry.current_txn_first_offset)
+            for producer_id, entry in self._entries.items()
+            if entry.current_txn_first_offset >= 0
+        )
+        self.map_end_offset = offset
+
+
+def open_transactions(producers: Mapping[int, ProducerEntry]) -> dict[int, int]:
+    """Producer id -> first offset of those that have a transaction open."""
+    return {
+        producer_id: entry.current_txn_first_offset
+        for producer_id, entry in producers.items()
+        if entry.current_txn_first_offset >= 0
+    }
+
+
+def decode_snapshot(data: bytes) -> dict[int, ProducerEntry]:
+    """The producers in a snapshot file; raises SnapshotCorruption."""
+    try:
+        version, crc, count = _SNAPSHOT_HEADER.unpack_from(data, 0)
+    except struct_error as error:
+        raise SnapshotCorruption("the snapshot is cut short") from error
+    if version != _SNAPSHOT_VERSION:
+        raise SnapshotCorruption(f"snapshot version {version} is unknown")
+    if crc32c(memoryview(data)[_CRC_END:]) != crc:
+        raise SnapshotCorruption("the snapshot's CRC does not match")
+    if count < 0 or len(data) - _SNAPSHOT_HEADER.size != count * _ENTRY.size:
+        raise SnapshotCorruption(f"{count} entries contradict {len(data)} bytes")
+    entries: dict[int, ProducerEntry] = {}
+    for number in range(count):
+        producer_id, epoch, sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = (
+            _ENTRY.unpack_from(data, _SNAPSHOT_HEADER.size + number * _ENTRY.size)
+        )
+        entry = ProducerEntry(epoch)
+        entry.last_timestamp = timestamp
+        entry.coordinator_epoch = coordinator_epoch
+        entry.current_txn_first_offset = first_offset
+        if last_offset >= 0:
+            entry.batches.append(((sequence - delta) & MAX_INT, sequence, last_offset, timestamp))
+        entries[producer_id] = entry
+    return entries

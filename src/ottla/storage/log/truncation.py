@@ -1,0 +1,148 @@
+"""Cutting the end off a log, when a follower's log has left the leader's.
+
+Invariants:
+- A cut is durable when it returns, and no checkpoint ever names more than there is: recovery points and leader epochs
+  are rewritten first, so that a crash in between has a start walk what is left.
+- Half a truncation that the disk refused leaves a log that takes no more.
+- Responses that still carry dropped bytes fail (`SegmentRegion`).
+
+Left out: where to cut (`replica`).
+"""
+
+from __future__ import annotations
+
+from ottla.common.errors import KafkaError
+from ottla.common.platform.clock import Clock
+from ottla.storage.files.descriptors import Folder
+from ottla.storage.files.epochs import LeaderEpochCache
+from ottla.storage.log.aborted_transactions import rebuild_aborted
+from ottla.storage.log.deletion import delete_segments
+from ottla.storage.log.flush import LogFlush
+from ottla.storage.log.log_segments import LogOffsets, LogSegments
+from ottla.storage.log.producer_files import reload_producers, remove_producers
+from ottla.storage.log.producer_state import ProducerState
+from ottla.storage.segment.health import LogHealth
+from ottla.storage.segment.index import IndexCorruption
+from ottla.storage.segment.segment import Segment
+
+
+class Truncation:
+    """One truncation of a log, made when it is due."""
+
+    __slots__ = ("_clock", "_epochs", "_flush", "_folder", "_health", "_offsets", "_producers", "_segments")
+
+    def __init__(
+        self,
+        segments: LogSegments,
+        offsets: LogOffsets,
+        epochs: LeaderEpochCache,
+        producers: ProducerState,
+        folder: Folder,
+        flush: LogFlush,
+        health: LogHealth,
+        clock: Clock,
+    ) -> None:
+        self._segments = segments
+        self._offsets = offsets
+        self._epochs = epochs
+        self._producers = producers
+        self._folder = folder
+        self._flush = flush
+        self._health = health
+        self._clock = clock
+
+    def cut_to(self, offset: int, producer_expiration_ms: int) -> None:
+        """Drop everything from `offset` on, which a segment holds. Raises KafkaError KAFKA_STORAGE_ERROR.
+
+        A batch that holds `offset` goes as a whole, and the log then ends behind the one before it: what is between the
+        two was compacted away, or one of them has a wrong offset and there is more to come. A full disk refuses before
+        anything changed.
+        """
+        segment, *later = self._segments.holding(offset)
+        try:
+            outline = segment.find_offset(offset)
+            if outline is not None:
+                offset = max(segment.end_before(outline[0], offset), min(offset, self._offsets.log_start_offset))
+            self._announce_end(offset, [entry for entry in self._epochs.entries() if entry[1] < offset])
+        except OSError as error:
+            raise self._health.storage_error(error, "a truncation") from error
+        try:
+            if later:
+                # First the later segments, durably: a power failure in between must not leave a gap before them.
+                delete_segments(
+                    later,
+                    0,
+                    segments=self._segments,
+                    producers=self._producers,
+                    folder=self._folder,
+                    flush=self._flush,
+                    events=self._health.events,
+                )
+                self._folder.disk.fsync_dir(self._folder.path)
+            segment.truncate_to_position(segment.size_bytes if outline is None else outline[0], offset)
+            self._truncate_aborted(segment, offset)
+            self._segments.recent.clear()
+            self._offsets.cut(offset)
+            self._end_moved_back(offset)
+            reload_producers(
+                self._producers,
+                self._folder,
+                self._segments.in_order,
+                self._offsets,
+                self._clock.time_ms(),
+                producer_expiration_ms,
+            )
+        except OSError as error:
+            raise self._half_truncated(error) from error
+
+    def _truncate_aborted(self, segment: Segment, offset: int) -> None:
+        index = segment.transaction_index
+        if index is None:
+            return
+        try:
+            index.truncate_to_offset(offset)
+        except (IndexCorruption, FileNotFoundError):
+            snapshots = [number for number in self._producers.snapshot_offsets if number <= offset]
+            rebuild_aborted(self._folder, self._segments.in_order, (segment,), snapshots)
+
+    def start_anew_at(self, offset: int, index_interval_bytes: int) -> None:
+        """Drop everything; the log is empty and starts at `offset`. Raises as its sibling above."""
+        try:
+            self._announce_end(offset, [])
+        except OSError as error:
+            raise self._health.storage_error(error, "a truncation") from error
+        try:
+            old = self._segments.in_order
+            # First the names: the new segment may have that of an old one.
+            paths = [path for segment in old for path in segment.mark_deleted()]
+            self._folder.disk.fsync_dir(self._folder.path)
+            new = Segment.create(self._folder, offset, self._clock.time_ms(), index_interval_bytes)
+            self._segments.replace(old, (new,))
+            for segment in old:
+                segment.close()
+            self._epochs.clear()
+            self._offsets.start_anew(offset)
+            self._end_moved_back(offset)
+            remove_producers(self._producers, self._folder)
+            self._folder.disk.fsync_dir(self._folder.path)
+            self._producers.clear(offset)
+            self._health.events.unlink_later(paths, 0)
+        except OSError as error:
+            raise self._half_truncated(error) from error
+
+    def _announce_end(self, offset: int, epochs: list[tuple[int, int]]) -> None:
+        """First of all: no checkpoint names more than there will be. Raises OSError with nothing changed.
+
+        After a crash in between a start walks what is above the recovery point, and finds the epochs there.
+        """
+        self._offsets.recovery_point = min(self._offsets.recovery_point, offset)
+        self._health.events.log_truncated(self._health.partition, offset)
+        self._flush.write_epochs(epochs)
+
+    def _end_moved_back(self, offset: int) -> None:
+        self._flush.log_was_cut(offset)
+        self._epochs.truncate_from_end(offset)
+
+    def _half_truncated(self, error: OSError) -> KafkaError:
+        self._health.fail()
+        return self._health.storage_error(error, "a truncation")

@@ -1,0 +1,324 @@
+"""Opening a partition's directory: trusting it after a clean stop, checking it after any other.
+
+After an unclean stop every segment from that of the recovery point on is walked batch by batch, CRC included, and cut
+at the first byte that is no valid batch (`recovery`).
+
+Invariants:
+- Segments that end before the recovery point were synced and are not walked, unless the file of leader epochs is lost;
+  the one that holds it is walked from its beginning. Producers without a usable snapshot are read from the log.
+- No damage makes the broker unable to start: damaged indexes, snapshots and epoch files are made anew.
+- Whoever opens a log hears when records are missing that had been in it, before anything is cut.
+- After a clean stop a log that does not end where the stop left it is looked through as after any other, and an index
+  of aborted transactions that has not as many as the stop noted is made anew.
+- What a cleaner was about when it ended is finished, or taken back, before anything else (`cleaner.swap`).
+
+Left out: reading message formats v0 and v1.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+from ottla.common.errors import OperatorError
+from ottla.common.kafka.ids import Uuid
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.clock import Clock, Rng
+from ottla.record.batch import LEADER_EPOCH_POSITION, MAGIC_V2
+from ottla.storage.files import names
+from ottla.storage.files.checkpoints import CheckpointCorruption, read_epochs, read_partition_metadata
+from ottla.storage.files.damage import Damage
+from ottla.storage.files.descriptors import Folder
+from ottla.storage.files.directories import shown
+from ottla.storage.files.epochs import LeaderEpochCache
+from ottla.storage.files.log_config import MAX_LONG, LogConfig
+from ottla.storage.log.aborted_transactions import rebuild_aborted
+from ottla.storage.log.epoch_repair import add_missing_entries
+from ottla.storage.log.log import Log, StoredLog
+from ottla.storage.log.log_segments import LogOffsets, LogSegments
+from ottla.storage.log.producer_files import load_producers
+from ottla.storage.log.swap import finish_swaps
+from ottla.storage.recovery.header_repair import UnchecksummedFields
+from ottla.storage.recovery.recovery import OnLoss, drop_segments, recover_segment, recover_segments
+from ottla.storage.segment.results import LogEvents
+from ottla.storage.segment.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+_EPOCH_AND_MAGIC = struct.Struct(f">{LEADER_EPOCH_POSITION}xib")
+
+
+class LoadOptions(NamedTuple):
+    """What the log manager knows about a log before it is opened."""
+
+    config: LogConfig
+    clean: bool
+    log_start_offset: int = 0
+    recovery_point: int = 0
+    high_watermark: int = 0
+    """The last that is known; what is below was in the log."""
+    producer_expiration_ms: int = 86_400_000
+    was_cleaned: bool = False
+    """Offsets may be missing between segments, also in a topic that is compacted no more."""
+    gaps_end: int | None = MAX_LONG
+    """How far they may, in a log that was compacted; None where that is known only of one that was never flushed."""
+    is_copy: bool = False
+    """Another directory has the log: what is lost here is copied again, and nothing was lost by that."""
+    aborted_counts: Mapping[int, int] = MappingProxyType({})
+    """Of segments by base offset: how many transactions their indexes held at the clean stop, where that is known."""
+
+
+@dataclass(slots=True)
+class _Loading:
+    """A log on its way to being one."""
+
+    partition: TopicPartition
+    folder: Folder
+    options: LoadOptions
+    clock: Clock
+    on_loss: OnLoss
+    segments: list[Segment] = field(default_factory=list)
+    epochs: LeaderEpochCache = field(default_factory=lambda: LeaderEpochCache([]))
+    epochs_damaged: bool = False
+    gap_end: int = 0
+    snapshots: list[int] = field(default_factory=list)
+    unrepaired_damage: list[Damage] = field(default_factory=list)
+    aborted_lost: dict[Segment, None] = field(default_factory=dict)
+    """Segments whose aborted transactions have to be found again."""
+    last_batch: bytes = b""
+    """The beginning of the last batch's header, after a clean stop."""
+
+
+def load_log(
+    folder: Folder, partition: TopicPartition, options: LoadOptions, *, clock: Clock, rng: Rng, events: LogEvents
+) -> Log:
+    """Open the directory of a partition, which exists; an empty one becomes an empty log.
+
+    Raises OSError, and OperatorError where messages have a format before v2 and for what is no partition's directory.
+    """
+    on_loss = _nothing_lost if options.is_copy else partial(events.records_lost, partition)
+    loading = _Loading(partition, folder, options, clock, on_loss)
+    listing = folder.disk.listdir(folder.path)
+    if partition[0] != names.METADATA_TOPIC:
+        _refuse_foreign(folder, listing)
+    if any(name.endswith((names.CLEANED_SUFFIX, names.SWAP_SUFFIX)) for name in listing):
+        finish_swaps(folder)
+        listing = folder.disk.listdir(folder.path)
+    _take_inventory(loading, listing)
+    _load_epochs(loading)
+    end_offset = _clean_end(loading) if options.clean and not loading.epochs_damaged else None
+    trusted = end_offset is not None
+    if end_offset is None:
+        _recover(loading, _gaps_end(options, listing))
+        end_offset, _, _ = loading.segments[-1].find_end()
+    if end_offset < max(options.recovery_point, options.high_watermark):
+        logger.warning("%s ends at %d, before what was known to be in it", folder.path, end_offset)
+        loading.on_loss(proved=False)
+    rebuild_aborted(folder, loading.segments, loading.aborted_lost, loading.snapshots)
+    start_offset = max(options.log_start_offset, loading.segments[0].base_offset)
+    if end_offset < start_offset:
+        logger.warning(
+            "%s ends at %d, before its start offset %d; it begins empty there", folder.path, end_offset, start_offset
+        )
+        drop_segments(folder, loading.segments, 0)
+        loading.segments.append(_new_segment(loading, start_offset))
+        end_offset = start_offset
+    loading.epochs.truncate_from_end(end_offset)
+    loading.epochs.truncate_from_start(start_offset)
+    loading.segments[-1].load_timestamps()
+    recovery_point = end_offset if trusted else min(options.recovery_point, end_offset)
+    producers = load_producers(
+        folder,
+        loading.segments,
+        loading.snapshots,
+        range(start_offset, end_offset),
+        trusted=trusted,
+        recovery_point=recovery_point,
+        now_ms=clock.time_ms(),
+        expiration_ms=options.producer_expiration_ms,
+    )
+    segments = LogSegments(loading.segments)
+    epochs_added = _lacks_epochs(loading, trusted=trusted) and add_missing_entries(
+        folder.join(names.LEADER_EPOCH_CHECKPOINT), segments, loading.epochs, range(start_offset, end_offset)
+    )
+    stored = StoredLog(
+        partition,
+        _read_topic_id(folder),
+        folder,
+        segments,
+        LogOffsets(start_offset, end_offset, recovery_point),
+        loading.epochs,
+        producers,
+        # A process that was killed synced nothing at its end, and a clean stop leaves alone what holds no record.
+        names_are_durable=trusted and loading.segments[-1].size_bytes > 0,
+        unrepaired_damage=loading.unrepaired_damage,
+    )
+    stored.offsets.gap_end = loading.gap_end
+    log = Log(stored, options.config, options.producer_expiration_ms, clock=clock, rng=rng, events=events)
+    if epochs_added:
+        log.write_epochs_soon()
+    return log
+
+
+def _read_topic_id(folder: Folder) -> Uuid | None:
+    try:
+        return read_partition_metadata(folder.disk, folder.join(names.PARTITION_METADATA))
+    except CheckpointCorruption as error:
+        logger.warning("%s; the topic id is taken from the metadata log", error)
+        return None
+
+
+def _lacks_epochs(loading: _Loading, *, trusted: bool) -> bool:
+    """Whether the file of leader epochs may lack an entry: after a clean stop one look at the last batch has to do."""
+    if not trusted:
+        return True
+    if len(loading.last_batch) < _EPOCH_AND_MAGIC.size:
+        return False
+    leader_epoch, magic = _EPOCH_AND_MAGIC.unpack(loading.last_batch)
+    return bool(magic == MAGIC_V2 and leader_epoch > loading.epochs.latest_epoch)
+
+
+def _gaps_end(options: LoadOptions, listing: list[str]) -> int:
+    """Up to where offsets may be missing before a segment."""
+    if not options.config.compacted and not options.was_cleaned:
+        return 0
+    if options.gaps_end is not None:
+        return options.gaps_end
+    # A flush writes the leader epochs before anything counts as durable, and what is not durable is not cleaned.
+    return MAX_LONG if names.LEADER_EPOCH_CHECKPOINT in listing else 0
+
+
+def _nothing_lost(*, proved: bool) -> None:
+    """Of a copy."""
+
+
+def _refuse_foreign(folder: Folder, listing: list[str]) -> None:
+    """Raise OperatorError for a directory that only has the name of a partition's; nothing in it was touched."""
+    if names.META_PROPERTIES in listing:
+        raise OperatorError(
+            f"{folder.path} is the data directory of a node and no partition: set log.dirs (--data-dir) to it, and "
+            f"node.id to what its {names.META_PROPERTIES} says, or move it elsewhere"
+        )
+    if listing and not any(
+        name.endswith(names.PARTITION_SUFFIXES) or name in names.PARTITION_FILES for name in listing
+    ):
+        raise OperatorError(
+            f"{folder.path} has the name of a partition's directory and holds no file of one ({shown(listing)}): move "
+            "it out of log.dirs"
+        )
+
+
+def _take_inventory(loading: _Loading, listing: list[str]) -> None:
+    """Find segments and snapshots; remove what a crash left behind."""
+    folder, disk = loading.folder, loading.folder.disk
+    present = set(listing)
+    bases = []
+    for name in listing:
+        if names.is_left_over(name):
+            disk.unlink(folder.join(name))
+            continue
+        base = names.parse_offset(name, names.LOG_SUFFIX)
+        if base is not None:
+            bases.append(base)
+        snapshot = names.parse_offset(name, names.SNAPSHOT_SUFFIX)
+        if snapshot is not None:
+            loading.snapshots.append(snapshot)
+        for suffix in (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX):
+            base = names.parse_offset(name, suffix)
+            if base is not None and names.offset_name(base, names.LOG_SUFFIX) not in present:
+                disk.unlink(folder.join(name))
+    now = loading.clock.time_ms()
+    interval = loading.options.config.index_interval_bytes
+    for base in bases:
+        path = folder.join(names.offset_name(base, names.LOG_SUFFIX))
+        segment = Segment(folder, base, disk.size(path), now, interval)
+        loading.segments.append(segment)
+        is_whole = names.offset_name(base, names.TRANSACTION_INDEX_SUFFIX) not in present or segment.take_up_aborted()
+        if not is_whole or (loading.options.clean and _lacks_aborted(loading.options, segment)):
+            loading.aborted_lost[segment] = None
+    if not loading.segments:
+        loading.segments.append(_new_segment(loading, loading.options.log_start_offset))
+
+
+def _lacks_aborted(options: LoadOptions, segment: Segment) -> bool:
+    """Whether the index of aborted transactions has not as many as the clean stop noted."""
+    index = segment.transaction_index
+    held, noted = 0 if index is None else index.entry_count, options.aborted_counts.get(segment.base_offset)
+    if noted is None or held == noted:
+        return False
+    logger.warning(
+        "the index of aborted transactions of %s holds %d and was left with %d by a clean stop; it is made anew",
+        segment.path,
+        held,
+        noted,
+    )
+    return True
+
+
+def _new_segment(loading: _Loading, base_offset: int) -> Segment:
+    interval = loading.options.config.index_interval_bytes
+    return Segment.create(loading.folder, base_offset, loading.clock.time_ms(), interval)
+
+
+def _load_epochs(loading: _Loading) -> None:
+    path = loading.folder.join(names.LEADER_EPOCH_CHECKPOINT)
+    try:
+        loading.epochs = LeaderEpochCache(read_epochs(loading.folder.disk, path))
+    except CheckpointCorruption as error:
+        logger.warning("%s; the leader epochs are read from the log", error)
+        loading.epochs_damaged = True
+    if not loading.options.clean and loading.epochs.latest_epoch < 0:
+        # Flushing writes the file before anything counts as durable, so there was no flush, or the file is lost.
+        loading.epochs_damaged = True
+
+
+def _clean_end(loading: _Loading) -> int | None:
+    """The log end offset after a clean stop; None when the active segment doesn't end with that batch after all."""
+    segment = loading.segments[-1]
+    end_offset, end, last_position = segment.find_end()
+    if end == segment.size_bytes:
+        loading.last_batch = segment.log_descriptor.file().read(_EPOCH_AND_MAGIC.size, last_position) if end else b""
+        noted = loading.options.recovery_point
+        if end_offset == noted or not end or not noted:
+            return end_offset
+        logger.warning(
+            "%s ends at %d and was left at %d by a clean stop; it is looked through", segment.path, end_offset, noted
+        )
+        return None
+    logger.warning("%s: no whole batch at position %d in spite of a clean stop", segment.path, end)
+    loading.on_loss(proved=False)
+    return None
+
+
+def _recover(loading: _Loading, gaps_end: int) -> None:
+    """Walk from the segment of the recovery point to the end, rebuilding indexes and epochs."""
+    options, first = loading.options, 0
+    # Of what comes behind it the file may name epochs that no record came to have, or whose records were cut.
+    loading.epochs.truncate_from_end(options.recovery_point)
+    uncovered = UnchecksummedFields(
+        loading.partition,
+        loading.epochs,
+        epochs_known_to=0 if loading.epochs_damaged else options.recovery_point,
+        known_end=max(options.recovery_point, options.high_watermark),
+        was_compacted=options.config.compacted or options.was_cleaned,
+    )
+    if not loading.epochs_damaged:
+        recovery_point = loading.options.recovery_point
+        first = max(sum(1 for segment in loading.segments if segment.base_offset <= recovery_point) - 1, 0)
+        if first and loading.segments[first].base_offset == recovery_point:
+            # Its data was synced while it was active, so it is not cut; its indexes maybe were not.
+            before = loading.segments[first - 1]
+            if recover_segment(loading.segments, first - 1, uncovered).has_transactions:
+                loading.aborted_lost[before] = None
+    lost, loading.gap_end = recover_segments(
+        loading.folder, loading.segments, first, uncovered, gaps_end=gaps_end, on_loss=loading.on_loss
+    )
+    loading.unrepaired_damage = uncovered.unrepaired_damage
+    if loading.unrepaired_damage:
+        loading.on_loss(proved=False)
+    loading.aborted_lost = {segment: None for segment in (*loading.aborted_lost, *lost) if segment in loading.segments}

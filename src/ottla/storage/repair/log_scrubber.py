@@ -1,0 +1,235 @@
+"""The scrubber of a node's logs: reads what nobody asks for, at a bounded rate, and says what of it is damaged.
+
+A round goes over all logs, in the order of their names, and over the complete segments of each, and the first one that
+reads a log to its end over its active segment, too: a start after a clean stop has not read it. A step (`run_due`)
+hands one piece of one segment to the pool; what that finds is looked at on the loop.
+
+Invariants:
+- At most one piece is read at a time, by files that are open for it alone; nothing of a log is changed in the pool.
+- What is found counts only if the segment is still what was read: part of its log, as long as it was, and not one that
+  a cleaner is about to replace. So retention, deletion, truncation and cleaning are no damage.
+- What is damaged is logged once; a range of a segment is handed on at each round that finds it again.
+- What is kept is bounded: a round's list of partitions, and `MAX_DAMAGES` ranges of each segment that has any.
+
+Left out: the rule (`segment_scrub`), what is appended until its segment is complete, the metadata log, epoch files and
+producer snapshots (memory is ahead of both), what follows from damage (who is handed it). A damaged index is named and
+no more: a search believes only entries that fit the log, and makes the index anew where one does not (`segment`). But
+for that of aborted transactions, whose entries nothing else is held against: it is made anew here.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ottla.common.errors import InvariantError
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.logs import RATE_LIMITED
+from ottla.common.platform.clock import BlockingPool, Clock
+from ottla.metrics.registry import Counter
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.damage import Damage
+from ottla.storage.repair.scrub_reading import SegmentReading
+
+logger = logging.getLogger(__name__)
+
+STEP_MS = 250
+"""From one piece to the next."""
+LEAST_ROUND_S = 600.0
+
+_LOGS_PER_STEP = 256
+"""Logs that one step looks at while none of them has anything to read."""
+
+
+_MEDIUM_ERRORS = frozenset({errno.EIO, errno.ENOENT, errno.ENXIO})
+"""What reading a segment raises that is not as it was written. Others tell of the system, and say nothing of it."""
+
+
+class Finding(NamedTuple):
+    """What was wrong with a segment when it was read last."""
+
+    damages: list[Damage]
+    index_problem: str
+
+
+class LogScrubber:
+    """See the module. Owned by the loop."""
+
+    __slots__ = (
+        "_active_read",
+        "_clock",
+        "_current",
+        "_is_reading",
+        "_logs",
+        "_on_damage",
+        "_pool",
+        "_round",
+        "_round_began_s",
+        "_stopped",
+        "bytes_read",
+        "damaged",
+        "least_round_s",
+        "max_bytes_per_second",
+    )
+
+    def __init__(
+        self,
+        logs: LogManager,
+        on_damage: Callable[[Damage], object],
+        *,
+        pool: BlockingPool,
+        clock: Clock,
+        bytes_read: Counter,
+    ) -> None:
+        """`on_damage` hears on the loop of each range that a round finds, new or not."""
+        self._logs = logs
+        self._on_damage = on_damage
+        self._pool = pool
+        self._clock = clock
+        self.bytes_read = bytes_read
+        self._round: Iterator[SegmentReading | None] = iter(())
+        self._round_began_s: float | None = None
+        self._active_read: dict[TopicPartition, None] = {}
+        """Logs whose active segment was read."""
+        self._current: SegmentReading | None = None
+        self._is_reading = False
+        self._stopped = False
+        self.max_bytes_per_second = 0
+        """May be set at any time; 0 reads nothing."""
+        self.least_round_s = LEAST_ROUND_S
+        """From the beginning of a round to that of the next, however little there is to read. May be set likewise."""
+        self.damaged: dict[TopicPartition, dict[int, Finding]] = {}
+        """By the base offset of the segment; only what has something wrong."""
+
+    def run_due(self) -> None:
+        """Read the next piece, unless one is being read; to be called every `STEP_MS`."""
+        if self._stopped or self._is_reading or self.max_bytes_per_second <= 0:
+            return
+        reading = self._current or self._next()
+        if reading is None:
+            return
+        self._current = reading
+        self._is_reading = True
+        max_bytes = max(self.max_bytes_per_second * STEP_MS // 1000, 1)
+        self._pool.submit(lambda: reading.read(max_bytes), self._was_read)
+
+    def stop(self) -> None:
+        """Read no more. What is in the pool comes back first."""
+        self._stopped = True
+        if not self._is_reading:
+            self._end()
+
+    def _next(self) -> SegmentReading | None:
+        """What to read; None where nothing is due now."""
+        for found in self._round:
+            return found
+        now_s = self._clock.monotonic()
+        if self._round_began_s is None or now_s - self._round_began_s >= self.least_round_s:
+            self._round_began_s = now_s
+            self._round = self._begin_round()
+        return None
+
+    def _begin_round(self) -> Iterator[SegmentReading | None]:
+        """All segments that are due, one by one; None in between where it takes long to find one."""
+        keys = sorted((log.topic, log.partition) for log in self._logs.logs())
+        self._forget_gone()
+        for number, key in enumerate(keys, 1):
+            base_offset, before = -1, None
+            while (reading := self._reading_after(key, base_offset, before)) is not None:
+                base_offset, before = reading.segment.base_offset, reading
+                yield reading
+            if number % _LOGS_PER_STEP == 0:
+                yield None
+
+    def _reading_after(
+        self, key: TopicPartition, base_offset: int, before: SegmentReading | None
+    ) -> SegmentReading | None:
+        """Of the first segment behind `base_offset`, which `before` has read; None when the log has no more, or none to
+        be read now."""
+        log = self._logs.get_log(*key)
+        if log is None or log.failed or log.cleaning is not None:
+            return None
+        segments = log.segments
+        number = bisect_right(segments.base_offsets, base_offset)
+        is_due = number < len(segments) - (key in self._active_read)
+        if not is_due or not segments[number].size_bytes:
+            return None
+        was_cleaned = log.config.compacted or self._logs.cleaner_checkpoint.get(key) is not None
+        seen = None
+        if before is not None and before.is_done and number and segments[number - 1] is before.segment:
+            seen = before.seen_behind
+        return SegmentReading(log, number, was_cleaned=was_cleaned, seen_before=seen)
+
+    def _forget_gone(self) -> None:
+        """What was found in segments that are no more, and in logs."""
+        for key in [key for key in self._active_read if self._logs.get_log(*key) is None]:
+            del self._active_read[key]
+        for key, known in [*self.damaged.items()]:
+            log = self._logs.get_log(*key)
+            there = () if log is None else log.segments.base_offsets
+            for base_offset in [base_offset for base_offset in known if base_offset not in there]:
+                del known[base_offset]
+            if not known:
+                del self.damaged[key]
+
+    def _was_read(self, count: int | None, error: BaseException | None) -> None:
+        self._is_reading = False
+        reading = self._current
+        if reading is None:
+            raise InvariantError("what was read for the scrubber is of no segment")
+        self.bytes_read.value += count or 0
+        if self._stopped or not reading.counts(self._logs):
+            self._end()
+            return
+        if isinstance(error, OSError) and (error.errno is None or error.errno in _MEDIUM_ERRORS):
+            reading.lose(error.strerror or str(error))
+        elif error is not None:
+            self._end()
+            if not isinstance(error, OSError):
+                raise error
+            logger.warning("%s can't be scrubbed: %s", reading.segment.path, error, extra=RATE_LIMITED)
+            return
+        if reading.is_done:
+            self._end()
+            self._found(reading)
+
+    def _end(self) -> None:
+        """Of the reading that is under way, if there is one."""
+        reading, self._current = self._current, None
+        if reading is not None:
+            reading.close()
+
+    def _found(self, reading: SegmentReading) -> None:
+        """A segment was read, as far as it can be."""
+        segment = reading.segment
+        if reading.damages and reading.log.add_missing_epochs():
+            return  # it is read again in the next round, against the entries that it has now
+        if reading.is_active:
+            self._active_read[reading.partition] = None
+        known = self.damaged.setdefault(reading.partition, {})
+        before = known.pop(segment.base_offset, Finding([], ""))
+        now = Finding(reading.damages, reading.index_problem)
+        if any(now):
+            known[segment.base_offset] = now
+        if not known:
+            del self.damaged[reading.partition]
+        if now.index_problem and now.index_problem != before.index_problem:
+            logger.warning("%s has a damaged index: %s", segment.path, now.index_problem)
+        if reading.aborted_problem:
+            self._mend_aborted(reading)
+        for damage in now.damages:
+            if damage not in before.damages:
+                logger.error("%s is damaged, its %s", segment.path, damage)
+            self._on_damage(damage)
+
+    def _mend_aborted(self, reading: SegmentReading) -> None:
+        """Make the index of aborted transactions anew, which a reader would believe. Blocks, as at its next use."""
+        segment = reading.segment
+        logger.warning("the transaction index of %s is made anew: %s", segment.path, reading.aborted_problem)
+        try:
+            reading.log.aborted.rebuild((segment,))
+        except OSError as error:
+            logger.warning("the transaction index of %s can't be made anew: %s", segment.path, error)

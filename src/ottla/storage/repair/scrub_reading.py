@@ -1,0 +1,236 @@
+"""One reading of a segment with its indexes, in pieces that run in the pool; what it found is the loop's.
+
+The active segment is read as far as it was when the reading was made, without the two indexes that grow with it.
+
+Files are opened for the reading alone, by their names: whoever renames, removes or cuts them meanwhile is not in the
+way, and `counts` says on the loop that what was read counts no more.
+
+Left out: the rule (`segment_scrub`), which segment is next and what comes of it (`log_scrubber`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.disk import File
+from ottla.storage.directory.log_manager import LogManager
+from ottla.storage.files.damage import Damage
+from ottla.storage.files.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+)
+from ottla.storage.log.log import Log
+from ottla.storage.log.producer_state import SnapshotCorruption, decode_snapshot, open_transactions
+from ottla.storage.repair.segment_scrub import AbortedCheck, IndexCheck, SegmentFacts, SegmentScrub
+from ottla.storage.segment.index import OFFSET_ENTRY, TIME_ENTRY, offset_entries, time_entries
+from ottla.storage.segment.transaction_index import ENTRY, names_abort
+from ottla.storage.segment.transactions import CompletedTransaction
+
+_BLOCK_ENTRIES = 4096
+
+
+class SegmentReading:
+    """See the module. `read` runs in the pool, and nothing else of it meanwhile; all the rest is the loop's."""
+
+    __slots__ = (
+        "_aborted",
+        "_aborted_are_written",
+        "_aborted_bytes",
+        "_cut_count",
+        "_disk",
+        "_facts",
+        "_files",
+        "_has_aborted",
+        "_path",
+        "_scrub",
+        "_seen_before",
+        "_start_offset",
+        "_was_cleaned",
+        "_with_indexes",
+        "aborted_problem",
+        "index_problem",
+        "is_active",
+        "log",
+        "segment",
+    )
+
+    def __init__(
+        self,
+        log: Log,
+        number: int,
+        *,
+        was_cleaned: bool,
+        seen_before: Mapping[int, int] | None = None,
+    ) -> None:
+        """Of segment `number` of `log`.
+
+        `was_cleaned`: batches may be missing, since the log was compacted. `seen_before` are the transactions that a
+        reading of the segment before left open (`seen_behind`).
+        """
+        self.log = log
+        segments = log.segments
+        segment = self.segment = segments[number]
+        is_active = self.is_active = number + 1 == len(segments)
+        end_offset = log.log_end_offset if is_active else segments[number + 1].base_offset
+        self._disk = log.folder.disk
+        self._path = segment.path.removesuffix(LOG_SUFFIX)
+        self._facts = SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, log.epochs.entries())
+        self._cut_count = segment.truncation_count
+        self._with_indexes = not is_active and segment.indexes_are_written
+        self._aborted_are_written = segment.aborted_are_written
+        index = segment.transaction_index
+        self._has_aborted = index is not None
+        self._aborted_bytes = index.entry_count * ENTRY.size if is_active and index is not None else None
+        """How much of that index is of what is read; None where it is all of it."""
+        self._was_cleaned = was_cleaned
+        self._seen_before = seen_before
+        self._start_offset = log.log_start_offset
+        self._aborted: AbortedCheck | None = None
+        self.aborted_problem = ""
+        """What is wrong first with the index of aborted transactions, or with its absence."""
+        self._files: list[File] = []
+        self._scrub: SegmentScrub | None = None
+        self.index_problem = ""
+        """What is wrong first with an index; that of the segment itself comes before it."""
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self.log.topic, self.log.partition
+
+    @property
+    def is_done(self) -> bool:
+        """It was read to its end, or as far as it can be."""
+        return self._scrub is not None and self._scrub.is_done
+
+    @property
+    def damages(self) -> list[Damage]:
+        """What was found in the segment, by offset, once it is done."""
+        return [] if self._scrub is None else self._scrub.damages(self.partition)
+
+    @property
+    def seen_behind(self) -> Mapping[int, int]:
+        """Producer id -> first offset of the transactions that are open behind the segment and have records in it, or
+        had when it was begun with; once it is done. Nothing where it is damaged."""
+        aborted = self._aborted
+        return {} if aborted is None or self.damages else aborted.seen
+
+    def counts(self, logs: LogManager) -> bool:
+        """Whether the segment is what was read, and goes on to be."""
+        log, segment = self.log, self.segment
+        return (
+            logs.get_log(*self.partition) is log
+            and not log.failed
+            and log.cleaning is None
+            and segment in (log.segments.in_order if self.is_active else log.segments.in_order[:-1])
+            and segment.truncation_count == self._cut_count
+        )
+
+    def read(self, max_bytes: int) -> int:
+        """Go on for about so many bytes; how many they were. Blocks. Raises OSError."""
+        scrub = self._scrub
+        if scrub is None:
+            base_offset = self._facts.base_offset
+            offsets = offset_entries(self._blocks(INDEX_SUFFIX, OFFSET_ENTRY.size), base_offset)
+            times = time_entries(self._blocks(TIME_INDEX_SUFFIX, TIME_ENTRY.size), base_offset)
+            check = IndexCheck(offsets, times, self._note)
+            file = self._open(LOG_SUFFIX)
+            if self._aborted_are_written:
+                entries = self._entries() if self._has_aborted else []
+                if not self.aborted_problem:
+                    known, base_offset = self._open_before(), self._facts.base_offset
+                    self._aborted = AbortedCheck(
+                        file,
+                        base_offset,
+                        entries,
+                        known,
+                        was_cleaned=self._was_cleaned,
+                        log_start_offset=self._start_offset,
+                        seen_before=self._seen_before,
+                    )
+            scrub = self._scrub = SegmentScrub(file, self._facts, check, aborted=self._aborted)
+        before = scrub.position
+        scrub.run(max_bytes)
+        if scrub.is_done and self._aborted is not None:
+            self.aborted_problem = self._aborted.problem
+        return scrub.position - before
+
+    def lose(self, reason: str) -> None:
+        """What was not read yet can't be read."""
+        if self._scrub is None:  # not even the beginning
+            self._scrub = SegmentScrub(_Nothing(), self._facts, IndexCheck((), (), self._note))
+        self._scrub.lose(reason)
+
+    def close(self) -> None:
+        """Let go of the files; what was found stays. Idempotent."""
+        while self._files:
+            self._files.pop().close()
+
+    def _open(self, suffix: str) -> File:
+        file = self._disk.open(self._path + suffix, read_only=True)
+        self._files.append(file)
+        return file
+
+    def _note(self, problem: str) -> None:
+        self.index_problem = self.index_problem or problem
+
+    def _blocks(self, suffix: str, entry_size: int) -> Iterator[bytes]:
+        """An index, as far as it can be read, in blocks of whole entries."""
+        if not self._with_indexes:
+            return
+        try:
+            file = self._open(suffix)
+            size = file.size()
+        except OSError as error:
+            self._note(f"{suffix} can't be read ({error.strerror or error})")
+            return
+        if size % entry_size:
+            self._note(f"{size} bytes of {suffix} are no whole entries")
+        block_bytes = _BLOCK_ENTRIES * entry_size
+        for position in range(0, size, block_bytes):
+            yield file.read(block_bytes, position)
+
+    def _entries(self) -> list[CompletedTransaction]:
+        """Of the index of aborted transactions, where each can be one and follows the one before."""
+        previous = -1
+        try:
+            data = self._disk.read_bytes(self._path + TRANSACTION_INDEX_SUFFIX)
+        except OSError as error:
+            self.aborted_problem = f"it can't be read ({error.strerror or error})"
+            return []
+        data = data[: self._aborted_bytes]
+        if len(data) % ENTRY.size:
+            self.aborted_problem = f"{len(data)} bytes are no whole entries"
+            return []
+        entries = []
+        for entry in ENTRY.iter_unpack(data):
+            last_offset = entry[3]
+            if not names_abort(entry, self._facts.base_offset) or last_offset <= previous:
+                self.aborted_problem = f"{entry} is no aborted transaction of this segment"
+                return []
+            previous = last_offset
+            entries.append(CompletedTransaction(*entry[1:]))
+        return entries
+
+    def _open_before(self) -> dict[int, int] | None:
+        """The transactions that were open where the segment begins; None where no snapshot tells, or too much."""
+        if self._was_cleaned:
+            return None
+        if not self._facts.base_offset:
+            return {}
+        try:
+            producers = decode_snapshot(self._disk.read_bytes(self._path + SNAPSHOT_SUFFIX))
+        except (OSError, SnapshotCorruption):
+            return None
+        return open_transactions(producers)
+
+
+class _Nothing:
+    """A file that can't be opened."""
+
+    def read(self, length: int, position: int) -> bytes:
+        """See `Readable`."""
+        return b""

@@ -1,0 +1,775 @@
+"""One segment of a log: a data file and its indexes, and the regions of it that responses carry.
+
+Invariants:
+- `size_bytes` is the length of the data file as far as anybody may read; a failed append cuts the file back to it.
+- `max_timestamp` is the largest of all batches in the segment, or `UNLOADED` until somebody asks (`load_timestamps`).
+- A region holds a pin on the data file from its making to `release`. When a truncation cuts into a region that is still
+  held, its next read raises OSError: the connection closes instead of sending bytes of other batches.
+- Blocks are reserved ahead of the end only once the segment has grown to `_RESERVE_FROM`, in chunks, and given back on
+  roll, close and idleness, so that a thousand small partitions reserve nothing.
+
+Left out: what the batches mean (offsets, epochs, producers): `log_writer.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Protocol, TypeVar
+
+from ottla.common.logs import RATE_LIMITED
+from ottla.common.platform.disk import Buffer, File
+from ottla.record.batch import (
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_V2,
+    MAX_TIMESTAMP,
+    MIN_BATCH_LENGTH,
+)
+from ottla.record.legacy.message_set import MIN_MESSAGE_LENGTH
+from ottla.record.legacy.stored import SMALLEST_SIZE, header_of_message, is_message
+from ottla.storage.files.descriptors import Descriptor, Folder
+from ottla.storage.files.names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, offset_name
+from ottla.storage.files.off_loop import WouldBlock
+from ottla.storage.segment.index import IndexCorruption, OffsetIndex, TimeIndex
+from ottla.storage.segment.transaction_index import TransactionIndex
+from ottla.storage.segment.transactions import CompletedTransaction
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_INDEX_DAMAGE = (IndexCorruption, FileNotFoundError)
+
+UNLOADED = -2
+NO_TIMESTAMP = -1
+
+_MIB = 1024 * 1024
+_RESERVE_FROM = _MIB
+_RESERVE_CHUNK = 4 * _MIB
+_COPY_CHUNK = _MIB
+_SCAN_BYTES = 8192
+_READ_AHEAD_BYTES = 16 * _MIB
+"""More than the kernel reads ahead (`read_ahead_kb`), even where a virtual machine was given much."""
+_PROBE_BYTES = 64 * 1024
+WORTH_LEAVING_BYTES = 16 * 1024
+"""A shorter beginning of a batch is cheaper to send than to find."""
+
+BATCH_OUTLINE = Struct(">qi4xb6xi8xq")
+"""The fields of a batch header that a scan needs: base offset, batch length, magic, last offset delta, max
+timestamp."""
+
+_OUTLINE_SIZE = BATCH_OUTLINE.size
+
+Outline = tuple[int, int, int, int]
+"""(position, size in bytes, last offset, max timestamp) of a batch, or of a message of format v0 or v1."""
+
+_NO_BATCH: Outline = (0, 0, -1, NO_TIMESTAMP)
+
+
+class SegmentRegion:
+    """Bytes of a segment that a response carries; implements `ottla.common.platform.channel.FileRegion`.
+
+    `read_into` may run in a pool thread; everything else runs on the loop.
+    """
+
+    __slots__ = ("_descriptor", "_file", "_position", "_segment", "_truncations", "committed", "length")
+
+    def __init__(self, segment: Segment, descriptor: Descriptor, position: int, length: int) -> None:
+        self._segment = segment
+        self._descriptor = descriptor
+        self._file = descriptor.pin()
+        self._position = position
+        self._truncations = segment.truncation_count
+        self.committed = False
+        """Set by the reader that knows: only an unclean election takes bytes below the high watermark away."""
+        self.length = length
+
+    def read_into(self, view: memoryview, start: int) -> int:
+        """Copy from byte `start` of the region on; may block on the disk, may be short. Raises OSError."""
+        want = self.length - start
+        count = self._file.read_into(view[:want] if len(view) > want else view, self._position + start)
+        self._check(count, want)
+        return count
+
+    def try_read_into(self, view: memoryview, start: int) -> int:
+        """The same from the page cache only; raises BlockingIOError where that can't serve it."""
+        want = self.length - start
+        count = self._file.try_read_into(view[:want] if len(view) > want else view, self._position + start)
+        self._check(count, want)
+        return count
+
+    @property
+    def by_reference(self) -> bool:
+        """See `FileRegion`."""
+        return self.committed and self._file.can_send
+
+    def send(self, socket: int, start: int, length: int) -> int:
+        """See `FileRegion`. Raises OSError as reading does."""
+        self._check_cut()
+        count = self._file.send(socket, self._position + start, length)
+        self._check(count, length)
+        return count
+
+    def is_cold(self, start: int, length: int) -> bool:
+        """Whether `length` bytes from `start` on, or those further behind them than the kernel reads ahead, are not
+        cached; see `FileRegion`."""
+        position = self._position + start
+        beyond = position + length + _READ_AHEAD_BYTES
+        left = self._segment.size_bytes - beyond
+        file = self._file
+        return not (file.is_cached(position, length) and (left <= 0 or file.is_cached(beyond, min(left, _PROBE_BYTES))))
+
+    def read_all(self) -> bytes:
+        """The whole region at once, for callers without a scratch buffer. May block on the disk."""
+        data = self._file.read(self.length, self._position)
+        self._check(len(data), self.length)
+        return data
+
+    def _check(self, count: int, want: int) -> None:
+        self._check_cut()
+        if count == 0 and want > 0:
+            raise OSError(errno.EIO, "the file is shorter than the log", self._file.path)
+
+    def _check_cut(self) -> None:
+        segment = self._segment
+        if self._truncations != segment.truncation_count and self._position + self.length > segment.lowest_cut:
+            raise OSError(errno.ESTALE, "the log was truncated under a read", self._file.path)
+
+    def release(self) -> None:
+        """Give the pin back; once."""
+        self._descriptor.unpin()
+
+
+class Segment:
+    """One segment; see the module's invariants."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_cut",
+        "_cut_offset",
+        "_folder",
+        "_index",
+        "_index_interval_bytes",
+        "_log",
+        "_reserve_at",
+        "_suffix",
+        "_time_index",
+        "base_offset",
+        "created_ms",
+        "first_timestamp",
+        "index_entry_count",
+        "lowest_cut",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "size_bytes",
+        "transaction_index",
+        "truncation_count",
+    )
+
+    def __init__(
+        self,
+        folder: Folder,
+        base_offset: int,
+        size_bytes: int,
+        created_ms: int,
+        index_interval_bytes: int,
+        suffix: str = "",
+    ) -> None:
+        """A segment whose files exist; nothing is opened before it is used.
+
+        `suffix` stands behind the names of files that are not part of the log yet.
+        """
+        self._folder = folder
+        self._suffix = suffix
+        self._log = Descriptor(folder, offset_name(base_offset, LOG_SUFFIX + suffix))
+        self._index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self.transaction_index: TransactionIndex | None = None
+        """None where no transaction was aborted, as in most segments."""
+        self._index_interval_bytes = index_interval_bytes
+        self._bytes_since_entry = 0
+        self._cut_offset = -1
+        self._cut: Outline | None = None
+        self._reserve_at = _RESERVE_FROM
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = created_ms
+        self.index_entry_count = 0
+        self.first_timestamp = NO_TIMESTAMP if size_bytes == 0 else UNLOADED
+        self.max_timestamp = NO_TIMESTAMP if size_bytes == 0 else UNLOADED
+        self.max_timestamp_offset = base_offset
+        self.truncation_count = 0
+        self.lowest_cut = 0
+
+    @classmethod
+    def create(
+        cls, folder: Folder, base_offset: int, created_ms: int, index_interval_bytes: int, suffix: str = ""
+    ) -> Segment:
+        """Make the files of an empty segment, cutting what a crash may have left under their names."""
+        segment = cls(folder, base_offset, 0, created_ms, index_interval_bytes, suffix)
+        segment._log.create_empty()
+        segment._index = OffsetIndex(folder, base_offset, suffix)
+        segment._index.create()
+        segment._time_index = TimeIndex(folder, base_offset, suffix)
+        segment._time_index.create()
+        return segment
+
+    @property
+    def path(self) -> str:
+        return self._log.path
+
+    def mtime_ms(self) -> int:
+        """When the data file was last written, as its file system says. Raises OSError."""
+        return self._folder.disk.mtime_ms(self.path)
+
+    @property
+    def log_descriptor(self) -> Descriptor:
+        return self._log
+
+    def data_to_sync(self) -> list[Descriptor]:
+        """The log file, where it may hold what is not durable.
+
+        An empty file that nothing was ever written to has no content to lose, and its name is the directory's.
+        """
+        return [self._log] if self.size_bytes or self.truncation_count or not self._log.made_empty else []
+
+    def indexes_to_sync(self) -> list[Descriptor]:
+        """The index files that may hold what is not durable, with everything written; raises OSError."""
+        return self._repairing(self._dirty_indexes)
+
+    def _dirty_indexes(self) -> list[Descriptor]:
+        self._write_indexes()
+        dirty = [index.descriptor for index in (self._index, self._time_index) if index is not None and index.dirty]
+        for descriptor in dirty:
+            descriptor.file()  # whether it is still there
+        aborted = self.transaction_index
+        if aborted is not None and aborted.dirty:
+            with contextlib.suppress(FileNotFoundError):
+                aborted.descriptor.file()
+                dirty.append(aborted.descriptor)
+        return dirty
+
+    def indexes_synced(self) -> None:
+        """A sync of `indexes_to_sync` begins; should it fail, the log is used no more."""
+        for index in (self._index, self._time_index, self.transaction_index):
+            if index is not None:
+                index.dirty = False
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._index is None:
+            self._open_indexes()
+        index = self._index
+        if index is None:
+            raise IndexCorruption(f"{self.path}: no offset index")
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self._open_indexes()
+        index = self._time_index
+        if index is None:
+            raise IndexCorruption(f"{self.path}: no time index")
+        return index
+
+    def _open_indexes(self) -> None:
+        index = OffsetIndex(self._folder, self.base_offset, self._suffix)
+        time_index = TimeIndex(self._folder, self.base_offset, self._suffix)
+        try:
+            index.open()
+            if index.last_position() >= max(self.size_bytes, 1):
+                raise IndexCorruption(f"{index.path} points beyond the end of its segment")
+            time_index.open()
+        except WouldBlock:
+            index.close()
+            time_index.close()
+            raise
+        except (FileNotFoundError, IndexCorruption):
+            index.close()
+            time_index.close()
+            self.rebuild_indexes()
+            return
+        self._index = index
+        self._time_index = time_index
+
+    # -- appending ---------------------------------------------------------------------------------------------------
+
+    def append(self, data: Buffer, length: int) -> None:
+        """Write `length` bytes at the end; raises OSError with file and state as before.
+
+        When even cutting back fails the OSError's `__cause__` is the first one, and the log must not be used further.
+        """
+        file = self._log.file()
+        size = self.size_bytes
+        if size >= self._reserve_at:
+            file.preallocate(size, _RESERVE_CHUNK)
+            self._reserve_at = size + _RESERVE_CHUNK
+        try:
+            file.append((data,))
+        except OSError as error:
+            self._cut_back(file, error)
+            raise
+        self.size_bytes = size + length
+
+    def append_from(self, source: File, position: int, length: int) -> None:
+        """Write bytes of another file at the end, by reference where the file systems can; raises as `append` does."""
+        file = self._log.file()
+        try:
+            copied = file.append_from(source, position, length)
+            while copied < length:
+                data = source.read(min(length - copied, _COPY_CHUNK), position + copied)
+                if not data:
+                    raise OSError(errno.EIO, "the file ends early", source.path)
+                copied += file.append((data,))
+        except OSError as error:
+            self._cut_back(file, error)
+            raise
+        self.size_bytes += length
+
+    def overwrite(self, position: int, data: bytes) -> None:
+        """Write over bytes that nobody reads meanwhile, unsynced. Raises OSError."""
+        self._folder.disk.overwrite(self.path, data, position)
+
+    def _cut_back(self, file: File, error: OSError) -> None:
+        """Take away what an append that failed has left."""
+        try:
+            file.truncate(self.size_bytes)
+        except OSError as second:
+            reason = f"{second.strerror or second}, and a torn append can't be cut off"
+            raise TornAppendError(second.errno, reason, self.path) from error
+
+    def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> bool:
+        """Take a batch that is now at `position` into the indexes, where it is due.
+
+        Whether they were made anew: then they know all that is written, also behind that batch.
+        """
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self._bytes_since_entry > self._index_interval_bytes:
+            try:
+                self.offset_index.append(last_offset, position)
+                self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            except _INDEX_DAMAGE:
+                self.rebuild_indexes()  # from a log that has this batch already
+                return True
+            self._bytes_since_entry = 0
+            self.index_entry_count += 1
+        self._bytes_since_entry += size
+        return False
+
+    def note_aborted(self, aborted: CompletedTransaction) -> bool:
+        """Take up a transaction whose marker, now in the segment, aborted it; whether a file is made for that."""
+        index = self.transaction_index
+        if index is None:
+            index = self.transaction_index = TransactionIndex(self._folder, self.base_offset, self._suffix)
+        is_new = not index.has_file
+        index.append(aborted)
+        return is_new
+
+    @property
+    def awaits_file(self) -> bool:
+        """A full disk kept the file of aborted transactions from being made."""
+        return self.transaction_index is not None and not self.transaction_index.has_file
+
+    @property
+    def indexes_are_written(self) -> bool:
+        """Who reads the files of offset and time index only finds all entries there."""
+        return all(index is None or index.is_written for index in (self._index, self._time_index))
+
+    @property
+    def aborted_are_written(self) -> bool:
+        """Who reads the files only finds all aborted transactions there."""
+        return self.transaction_index is None or self.transaction_index.is_written
+
+    def take_up_aborted(self) -> bool:
+        """There is a file of aborted transactions; whether it is whole. Raises OSError."""
+        index = TransactionIndex(self._folder, self.base_offset, self._suffix)
+        size = self._folder.disk.size(index.path)
+        if not size:
+            return True
+        self.transaction_index = index
+        return index.take_up(size)
+
+    def clear_aborted(self) -> None:
+        """Empty the file of aborted transactions, if there is one; the caller notes each again. Raises OSError."""
+        if self.transaction_index is not None:
+            self.transaction_index.close()
+            self.transaction_index = TransactionIndex(self._folder, self.base_offset, self._suffix)
+            self.transaction_index.create()
+
+    def sync_aborted(self) -> None:
+        """Make the file of aborted transactions durable, if there is one; blocks. Raises OSError."""
+        if self.transaction_index is not None:
+            self.transaction_index.write_pending()
+            self.transaction_index.descriptor.file().fsync()
+
+    def release_reserve(self) -> None:
+        """Give reserved blocks back; the next append reserves again."""
+        if self._reserve_at > _RESERVE_FROM:
+            self._log.file().truncate(self.size_bytes)
+            self._reserve_at = max(_RESERVE_FROM, self.size_bytes)
+
+    def write_indexes(self) -> None:
+        """Bring index entries that are only in memory to the files."""
+        self._repairing(self._write_indexes)
+
+    def _write_indexes(self) -> None:
+        if self._index is not None:
+            self._index.write_pending()
+        if self._time_index is not None:
+            self._time_index.write_pending()
+        if self.transaction_index is not None:
+            self.transaction_index.write_pending()
+
+    def become_inactive(self) -> None:
+        """The last entry of the time index names the largest timestamp, as Kafka does on roll and close."""
+        self.load_timestamps()
+        if self.max_timestamp >= 0:
+            self._repairing(lambda: self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset))
+        self.write_indexes()
+        self.release_reserve()
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def region(self, position: int, length: int) -> SegmentRegion:
+        """Bytes of the segment, held until released; raises OSError when the file can't be opened."""
+        return SegmentRegion(self, self._log, position, length)
+
+    def find_offset(self, offset: int) -> Outline | None:
+        """The first batch whose last offset is `offset` or more; None when there is none."""
+        if offset == self._cut_offset:
+            return self._cut
+        return self._repairing(lambda: self._find(offset, UNLOADED))
+
+    def leave_cut_batch(self, position: int, length: int) -> int:
+        """How much to read of the `length` bytes from the batch at `position` on, which they hold as a whole.
+
+        A large batch that would be cut at their end is left out where the index knows it: a client would throw its
+        beginning away, and ask for it next. That question is answered without a search then.
+        """
+        end = position + length
+        try:
+            last_offset, cut = self.offset_index.lookup_position(end)
+        except _INDEX_DAMAGE:  # told and mended by the next search for an offset
+            return length
+        if cut <= position or end - cut < WORTH_LEAVING_BYTES:
+            return length
+        header = self._log.read(_OUTLINE_SIZE, cut)
+        if len(header) < _OUTLINE_SIZE:
+            return length
+        base_offset, batch_length, magic, last_delta, max_timestamp = BATCH_OUTLINE.unpack(header)
+        size = batch_length + LOG_OVERHEAD
+        if magic < MAGIC_V2 or base_offset + last_delta != last_offset or cut + size <= end:
+            return length
+        self._cut_offset = base_offset
+        self._cut = cut, size, last_offset, max_timestamp
+        return cut - position
+
+    def offset_behind(self, position: int) -> int | None:
+        """An offset that no batch before `position` has, close to it; None where the index knows none."""
+        return self._repairing(lambda: self.offset_index.offset_behind(position))
+
+    def _repairing(self, use: Callable[[], T]) -> T:
+        """What `use` of the indexes gives; once more on new ones where they turn out to be damaged, or removed.
+
+        Somebody may have written into them, or a disk: a search only believes entries that fit the batch they name.
+        """
+        try:
+            return use()
+        except _INDEX_DAMAGE:
+            self.rebuild_indexes()
+            return use()
+
+    def _find(self, offset: int, timestamp: int) -> Outline | None:
+        """The first batch that reaches both. Raises IndexCorruption and OSError."""
+        return self._scan_from(self.offset_index.lookup(offset), offset, timestamp)
+
+    def _scan_from(self, entry: tuple[int, int], offset: int, timestamp: int) -> Outline | None:
+        """The same from the batch of an entry on, which must be there. Raises IndexCorruption and OSError."""
+        last_offset, position = entry
+        if not 0 <= position < max(self.size_bytes, 1):
+            raise IndexCorruption(f"{self.path}: an entry of the index points to {position}")
+        scan = OutlineScan(self._log, position, self.size_bytes)
+        for outline in scan:
+            found_position, _, found_offset, found_timestamp = outline
+            if position and found_position == position and found_offset != last_offset:
+                break
+            if found_offset >= offset and found_timestamp >= timestamp:
+                return outline
+        else:
+            if not position or scan.position > position:
+                return None
+        raise IndexCorruption(f"{self.path}: an entry of the index names no batch at {position}")
+
+    def find_timestamp(self, timestamp: int, from_offset: int) -> Outline | None:
+        """The first batch that reaches both `timestamp` and `from_offset`; None when there is none."""
+
+        def find() -> Outline | None:
+            entry = self.time_index.lookup(timestamp)
+            self._check_time_entry(entry)
+            _, older_until = entry
+            position = self.offset_index.lookup(max(older_until, from_offset))
+            return self._scan_from(position, from_offset, timestamp)
+
+        return self._repairing(find)
+
+    def _check_time_entry(self, entry: tuple[int, int]) -> None:
+        """Raises IndexCorruption unless a batch at the entry's offset has its timestamp."""
+        timestamp, offset = entry
+        if timestamp == NO_TIMESTAMP:
+            return
+        outline = self._find(offset, UNLOADED) if offset >= self.base_offset else None
+        _, _, _, found = outline or _NO_BATCH
+        if found != timestamp:
+            raise IndexCorruption(
+                f"{self.path}: no batch at offset {offset} has the timestamp of the index, {timestamp}"
+            )
+
+    def outline_at(self, position: int) -> Outline | None:
+        """The batch that starts at `position`; None at the end."""
+        return find_batch(self._log, position, self.size_bytes, -1, UNLOADED)
+
+    def end_before(self, position: int, offset: int) -> int:
+        """The next offset behind the batches before `position`, where the first one starts that reaches `offset`."""
+        _, start = self._repairing(lambda: self.offset_index.lookup(offset - 1))
+        end = self.base_offset
+        for _, _, last_offset, _ in OutlineScan(self._log.file(), start, position):
+            end = last_offset + 1
+        return end
+
+    def read_batch(self, outline: Outline) -> bytes:
+        """A whole batch."""
+        position, size, _, _ = outline
+        return self._log.read(size, position)
+
+    def load_timestamps(self) -> None:
+        """Find the largest timestamp: the time index knows it up to its last entry, a scan knows the rest."""
+        if self.max_timestamp != UNLOADED:
+            return
+        try:
+            timestamp, offset = self.time_index.last_entry()
+            self._check_time_entry((timestamp, offset))
+            last_entry = self.offset_index.last_entry()
+            last_offset, position = last_entry
+            self._scan_from(last_entry, last_offset, UNLOADED)
+        except _INDEX_DAMAGE:
+            self.rebuild_indexes()
+            return
+        for _, _, last_offset, max_timestamp in OutlineScan(self._log, position, self.size_bytes):
+            if max_timestamp > timestamp:
+                timestamp, offset = max_timestamp, last_offset
+        self.max_timestamp = timestamp
+        self.max_timestamp_offset = offset
+
+    def load_first_timestamp(self) -> int:
+        """The first batch's largest timestamp, which time-based rolling counts from; -1 when it has none."""
+        if self.first_timestamp == UNLOADED:
+            _, _, _, self.first_timestamp = self.outline_at(0) or _NO_BATCH
+        return self.first_timestamp
+
+    def find_end(self) -> tuple[int, int, int]:
+        """(next offset, position) after the last whole batch, and its position, by a scan from the last index entry.
+
+        Also prepares for appending, where the segment is the active one.
+        """
+        next_offset = self.base_offset
+        if not self.size_bytes:
+            return next_offset, 0, 0
+        last_position = end = entry = self.offset_index.last_position()
+        for position, size, last_offset, _ in OutlineScan(self._log.file(), entry, self.size_bytes):
+            next_offset = last_offset + 1
+            last_position, end = position, position + size
+        self._bytes_since_entry = end - entry
+        self.index_entry_count = self.offset_index.entry_count
+        return next_offset, end, last_position
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def truncate_to_position(self, position: int, offset: int) -> None:
+        """Cut the data at `position`, which starts the batch that holds `offset`, and the indexes with it.
+
+        Durable on return: batches that came back after a power failure would stand where others were written since.
+        """
+        held = self._log.pins > 0
+        if position < self.size_bytes:
+            self.lowest_cut = min(self.lowest_cut, position) if self.truncation_count and held else position
+            self.truncation_count += 1
+            file = self._log.file()
+            file.truncate(position)
+            self.size_bytes = position
+            file.fsync()
+        self._cut_offset = -1
+        self._reserve_at = max(_RESERVE_FROM, position)
+        self._repairing(lambda: self._truncate_indexes(position, offset))
+        self.first_timestamp = UNLOADED if position else NO_TIMESTAMP
+        self.max_timestamp = UNLOADED if position else NO_TIMESTAMP
+        self.max_timestamp_offset = self.base_offset
+        self.load_timestamps()
+        self.load_first_timestamp()
+
+    def _truncate_indexes(self, position: int, offset: int) -> None:
+        index = self.offset_index
+        index.truncate_to_offset(offset)
+        self.time_index.truncate_to_offset(offset)
+        self._bytes_since_entry = position - index.last_position()
+        self.index_entry_count = index.entry_count
+
+    def begin_rebuild(self) -> None:
+        """Empty both indexes; the caller walks the segment and notes each batch again."""
+        self._close_indexes()
+        self._index = OffsetIndex(self._folder, self.base_offset, self._suffix)
+        self._index.create()
+        self._time_index = TimeIndex(self._folder, self.base_offset, self._suffix)
+        self._time_index.create()
+        self._bytes_since_entry = 0
+        self.index_entry_count = 0
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = self.base_offset
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the batch headers, which are trusted; `recovery` is for those that are not.
+
+        Rare, and done in one go: it blocks also where the caller must not.
+        """
+        logger.warning("the indexes of %s are damaged or missing, and are made anew", self.path, extra=RATE_LIMITED)
+        descriptors = self._folder.descriptors
+        known, descriptors.known = descriptors.known, None
+        try:
+            self.begin_rebuild()
+            for position, size, last_offset, max_timestamp in OutlineScan(self._log, 0, self.size_bytes):
+                self.note_batch(position, size, last_offset, max_timestamp)
+            self.finish_rebuild()
+        finally:
+            descriptors.known = known
+
+    def finish_rebuild(self) -> None:
+        """After the last batch was noted. On a full disk the entries stay in memory until a flush can write them."""
+        if self.max_timestamp >= 0:
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        with contextlib.suppress(OSError):
+            self.write_indexes()
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files so that no start-up takes them for a segment; returns the new paths, for unlinking."""
+        return self._rename(self._suffix + DELETED_SUFFIX, (self._log,))
+
+    def take_suffix(self, suffix: str) -> None:
+        """Rename the files, those of the data first: to `suffix` in place of the one they have. Raises OSError."""
+        indexes = (self._index, self._time_index, self.transaction_index)
+        self._rename(suffix, (self._log, *(index.descriptor for index in indexes if index is not None)))
+        self._suffix = suffix
+
+    def _rename(self, suffix: str, descriptors: Sequence[Descriptor]) -> list[str]:
+        """The paths of the files, which have another suffix now, and which those descriptors know."""
+        paths = []
+        for kind in SEGMENT_SUFFIXES:
+            name, renamed = (
+                offset_name(self.base_offset, kind + self._suffix),
+                offset_name(self.base_offset, kind + suffix),
+            )
+            path = self._folder.join(renamed)
+            try:
+                self._folder.disk.rename(self._folder.join(name), path)
+            except FileNotFoundError:
+                continue
+            paths.append(path)
+            for descriptor in descriptors:
+                if descriptor.name == name:
+                    descriptor.renamed(renamed)
+        return paths
+
+    def close(self) -> None:
+        """Let go of the files; the data file stays open for regions that are held."""
+        self._log.close()
+        self._close_indexes()
+        if self.transaction_index is not None:
+            self.transaction_index.close()
+
+    def _close_indexes(self) -> None:
+        if self._index is not None:
+            self._index.close()
+        if self._time_index is not None:
+            self._time_index.close()
+
+
+class TornAppendError(OSError):
+    """An append failed and its torn bytes could not be cut off: the file's end is unknown."""
+
+
+class Readable(Protocol):
+    """Where a scan reads."""
+
+    def read(self, length: int, position: int) -> bytes: ...
+
+
+def find_batch(file: Readable, position: int, end: int, offset: int, timestamp: int) -> Outline | None:
+    """The first batch from `position` on whose last offset reaches `offset` and whose time reaches `timestamp`."""
+    for outline in OutlineScan(file, position, end):
+        _, _, last_offset, max_timestamp = outline
+        if last_offset >= offset and max_timestamp >= timestamp:
+            return outline
+    return None
+
+
+class OutlineScan:
+    """Iterator over the batches of `file` in [position, end), where `position` starts one; messages of formats v0 and
+    v1 are among them.
+
+    Reads a few KiB at a time and skips bodies it need not read; an incomplete or impossible batch ends it.
+    """
+
+    __slots__ = ("_chunk", "_chunk_position", "_end", "_file", "position")
+
+    def __init__(self, file: Readable, position: int, end: int) -> None:
+        self._file = file
+        self.position = position
+        self._end = end
+        self._chunk = b""
+        self._chunk_position = position
+
+    def __iter__(self) -> OutlineScan:
+        return self
+
+    def __next__(self) -> Outline:
+        position = self.position
+        at = position - self._chunk_position
+        if at + _OUTLINE_SIZE > len(self._chunk):
+            if position + SMALLEST_SIZE > self._end:
+                raise StopIteration
+            self._chunk = self._file.read(min(_SCAN_BYTES, self._end - position), position)
+            self._chunk_position = position
+            at = 0
+            if len(self._chunk) < HEADER_SIZE:
+                return self._next_message(at)
+        base_offset, batch_length, magic, last_delta, max_timestamp = BATCH_OUTLINE.unpack_from(self._chunk, at)
+        if magic < MAGIC_V2:
+            return self._next_message(at)
+        size = batch_length + LOG_OVERHEAD
+        if batch_length < MIN_BATCH_LENGTH or position + size > self._end:
+            raise StopIteration
+        self.position = position + size
+        return position, size, base_offset + last_delta, max_timestamp
+
+    def _next_message(self, at: int) -> Outline:
+        """The same of a message of format v0 or v1, which may be shorter than the header of a batch."""
+        chunk, position = self._chunk, self.position
+        if len(chunk) - at < SMALLEST_SIZE or not is_message(chunk, at):
+            raise StopIteration
+        header = header_of_message(chunk, at)
+        size = header[BATCH_LENGTH] + LOG_OVERHEAD
+        if header[BATCH_LENGTH] < MIN_MESSAGE_LENGTH[header[MAGIC]] or position + size > self._end:
+            raise StopIteration
+        self.position = position + size
+        return position, size, header[BASE_OFFSET], header[MAX_TIMESTAMP]

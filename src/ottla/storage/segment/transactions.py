@@ -1,0 +1,84 @@
+"""Which transactions keep the last stable offset of a partition down.
+
+An open transaction does, and a decided one until its marker is below the high watermark: before that nobody knows
+whether the marker stays. Both count from the first offset of the transaction.
+
+Invariant: `first_unstable` is never above the first offset of a transaction that counts; it is exact after `settle`.
+
+Left out: the high watermark's rules (`replica`), which producers there are (`producer_state`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.storage.files.log_config import MAX_LONG
+
+NONE_UNSTABLE = MAX_LONG
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker is in the log, with the last stable offset at that time as Kafka's indexes have it."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class Transactions:
+    """The transactions of one partition that are open, or decided and not replicated yet."""
+
+    __slots__ = ("_decided", "_open", "first_unstable")
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}  # producer id -> first offset, which rises
+        # (first offset, offset of the marker), both rising: one that began later and was decided earlier than another
+        # never counts alone.
+        self._decided: deque[tuple[int, int]] = deque()
+        self.first_unstable = NONE_UNSTABLE
+
+    def open_transactions(self) -> dict[int, int]:
+        """Producer id -> first offset, in the order of the latter."""
+        return dict(self._open)
+
+    def oldest_producer(self) -> int | None:
+        """The producer whose transaction has been open for longest; None without any."""
+        return next(iter(self._open), None)
+
+    def begin(self, producer_id: int, first_offset: int) -> None:
+        """A producer's first batch of a transaction is at `first_offset`, the end of the log so far."""
+        self._open[producer_id] = first_offset
+        if first_offset < self.first_unstable:
+            self.first_unstable = first_offset
+
+    def end(self, producer_id: int, marker_offset: int) -> CompletedTransaction | None:
+        """The producer's marker is in the log; None when that ended nothing."""
+        first_offset = self._open.pop(producer_id, None)
+        if first_offset is None:
+            return None
+        decided = self._decided
+        while decided and decided[-1][0] >= first_offset:
+            decided.pop()
+        decided.append((first_offset, marker_offset))
+        stable = next(iter(self._open.values()), marker_offset + 1)
+        return CompletedTransaction(producer_id, first_offset, marker_offset, stable)
+
+    def settle(self, high_watermark: int) -> int:
+        """Forget decided ones whose marker is below the high watermark; the first offset that is not stable."""
+        decided = self._decided
+        while decided and decided[0][1] < high_watermark:
+            decided.popleft()
+        first = next(iter(self._open.values()), NONE_UNSTABLE)
+        if decided and decided[0][0] < first:
+            first = decided[0][0]
+        self.first_unstable = first
+        return first
+
+    def replace(self, open_transactions: Iterable[tuple[int, int]]) -> None:
+        """Only these (producer id, first offset) are open, and none is decided."""
+        self._open = dict(sorted(open_transactions, key=lambda entry: entry[1]))
+        self._decided.clear()
+        self.first_unstable = next(iter(self._open.values()), NONE_UNSTABLE)
