@@ -70,6 +70,24 @@ def stepped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.stop()
 
 
+class DeniesAll:
+    """An authorizer without an ACL, for a client that is not a super user."""
+
+    def allows(self, *_asked: object, request: str, audit: bool = True) -> bool:
+        return False
+
+    def allows_any(self, *_asked: object, request: str) -> bool:
+        return False
+
+
+@pytest.fixture(params=["open", "unprivileged"])
+def rights(request: pytest.FixtureRequest, stepped: Server) -> Iterator[str]:
+    """Whether a client may do everything, or nothing: refusals are served in steps too."""
+    stepped.broker.dispatcher.authorizer = DeniesAll() if request.param == "unprivileged" else None
+    yield request.param
+    stepped.broker.dispatcher.authorizer = None
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Has the functions that each step of an answer called."""
@@ -134,9 +152,9 @@ def is_read_in_steps(expensive: Expensive) -> bool:
 
 @pytest.mark.parametrize("expensive", [*filter(is_read_in_steps, STEPPED)], ids=lambda each: each.name)
 def test_a_large_request_is_served_in_steps(
-    stepped: Server, turns: list[int], calls: list[int], expensive: Expensive
+    stepped: Server, rights: str, turns: list[int], calls: list[int], expensive: Expensive
 ) -> None:
-    """Of a new API too, since the requests are made from the table."""
+    """Requests are generated from the table of APIs, so a new API is included."""
     served = {each.api.key for each in broker_apis(stepped.broker.contexts) if not isinstance(each.api, RawApi)}
     client = stepped.connect()
     is_sent_at_once = client.send_bytes(frame_of(expensive))

@@ -329,6 +329,8 @@ class RequestDispatcher:
         def serve(asked: Request) -> object | None:
             if self.authorizer is not None:
                 answer = _guarded(entry, api, asked)
+                if isinstance(answer, Generator):
+                    return _handle_after(answer, entry, api, asked)
                 if answer is not None:
                     return answer
             return api.handle(entry.context, asked, asked.message)
@@ -503,6 +505,16 @@ def _guarded(entry: _Entry, api: SchemaApi[Any], request: Request) -> object | N
         if not request.allowed(needs.operation, needs.resource_type, name):
             raise KafkaError(DENIED[needs.resource_type], DENIED_TEXT)
     return None if api.guard is None else api.guard(entry.context, request, request.message)
+
+
+def _handle_after(guarding: Steps, entry: _Entry, api: SchemaApi[Any], request: Request) -> Steps:
+    """A guard in steps and then the handler; returns None where the handler parked the request."""
+    response = yield from guarding
+    if response is None:
+        response = api.handle(entry.context, request, request.message)
+        if isinstance(response, Generator):
+            response = yield from response
+    return response
 
 
 def _remembering(

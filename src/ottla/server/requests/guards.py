@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.common.platform.shares import finish
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.topic_names import TopicKey
 from ottla.server.requests.api import ErrorResponse
 from ottla.server.requests.authorization import DENIED, DENIED_TEXT, split_allowed
 from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import PART_ITEMS
 
 
 class Items(NamedTuple):
@@ -52,13 +54,38 @@ def guard_items(
     allowed: Callable[[Any], bool],
     code: Callable[[Any], ErrorCode] = topic_denied,
 ) -> object | None:
-    """Leave in `message` what is `allowed`; the response where that is nothing. `code` is how one item is refused."""
-    kept, refused = split_allowed(getattr(message, items.asked), allowed)
-    if not refused:
+    """Remove the items that are not `allowed` from `message`. `code` gives the error code of a refused item.
+
+    Returns the response if no item is left, else None; for a long list, a generator that returns the same.
+    """
+    steps = _guard_in_steps(request, message, items, allowed, code)
+    return finish(steps) if len(getattr(message, items.asked)) <= PART_ITEMS else steps
+
+
+def _guard_in_steps(
+    request: Request,
+    message: Any,
+    items: Items,
+    allowed: Callable[[Any], bool],
+    code: Callable[[Any], ErrorCode],
+) -> Generator[None, None, object | None]:
+    """A denied item costs an audit line and an answer, so a client without rights must not hold the loop either."""
+    kept: list[Any] = []
+    answers: list[Any] = []
+    first_code: ErrorCode | None = None
+    asked = getattr(message, items.asked)
+    for start in range(0, len(asked), PART_ITEMS):
+        kept_here, refused = split_allowed(asked[start : start + PART_ITEMS], allowed)
+        kept += kept_here
+        for item in refused:
+            refused_code = code(item)
+            first_code = first_code or refused_code
+            answers += getattr(_refusal(message, items, [item], refused_code), items.answered)
+        yield
+    if first_code is None:
         return None
-    answers = [answer for item in refused for answer in _answers(message, items, item, code(item))]
     if not kept:
-        response = _refusal(message, items, refused, code(refused[0]))
+        response = _refusal(message, items, [], first_code)
         setattr(response, items.answered, answers)
         return response
     setattr(message, items.asked, kept)
@@ -86,11 +113,6 @@ def guard_configs(request: Request, message: Any, operation: AclOperation, items
         return request.allowed(operation, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else item.resource_name)
 
     return guard_items(request, message, items, allowed, lambda item: DENIED[resource_type(item)])
-
-
-def _answers(message: Any, items: Items, item: Any, code: ErrorCode) -> list[Any]:
-    answers: list[Any] = getattr(_refusal(message, items, [item], code), items.answered)
-    return answers
 
 
 def _refusal(message: Any, items: Items, refused: list[Any], code: ErrorCode) -> object | None:

@@ -216,12 +216,14 @@ def divide(request: Request, division: Division, parts: Parts, serve: Serve, ref
 def _answer_part(part: PartRequest, serve: Serve, refuse: Refuse) -> Steps:
     try:
         response = serve(part)
+        if isinstance(response, Generator):
+            response = yield from response
         if response is None:
             if not part.is_answered:
                 yield part
             response = part.response()
-        if isinstance(response, Generator):
-            response = yield from response
+            if isinstance(response, Generator):
+                response = yield from response
     except KafkaError as error:
         response = refuse(part, error)
     if part.amend is None:

@@ -136,6 +136,7 @@ def _describe(context: AdminContext, request: Request, message: MetadataRequest,
         # An id without a topic hides nothing.
         if name and (name in refused or not request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)):
             response.topics.append(_refused(asked, request.api_version))
+            yield None
             continue
         described = asks_operations and bool(name)
         operations = request.authorized_operations(ResourceType.TOPIC, name) if described else NOT_REQUESTED

@@ -6,6 +6,8 @@ from them must not bring the records back.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.common.kafka.internal_topics import INTERNAL_TOPICS
@@ -31,13 +33,19 @@ Waiting = list[tuple[Partition, DeleteRecordsPartitionResult]]
 """Partitions whose followers are to raise their log start to the low watermark of the result."""
 
 
-def handle(context: DataContext, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
-    """Answer each partition by itself, of one that is named twice the last mention; internal topics are refused."""
+def handle(
+    context: DataContext, request: Request, message: DeleteRecordsRequest
+) -> Generator[None, None, DeleteRecordsResponse | None]:
+    """Answer each partition separately; the last entry of a repeated partition counts. Internal topics are refused.
+
+    Returns None once the request waits for followers.
+    """
     context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
     asked_offsets: dict[str, dict[int, int]] = {}
     for topic in message.topics:
         for asked in topic.partitions:
             asked_offsets.setdefault(topic.name, {})[asked.partition_index] = asked.offset
+        yield
     topics = []
     waiting: Waiting = []
     for name, offsets in asked_offsets.items():
@@ -54,6 +62,7 @@ def handle(context: DataContext, request: Request, message: DeleteRecordsRequest
                     waiting.append((partition, answer))
             except KafkaError as error:
                 answer.error_code = error.code
+            yield
         topics.append(DeleteRecordsTopicResult(name=name, partitions=answers))
     response = DeleteRecordsResponse(topics=topics)
     if not waiting:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.shares import finish
 from ottla.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -43,7 +44,7 @@ _PLACES = 16
 def handle(context: TransactionContext, request: Request, message: WriteTxnMarkersRequest) -> object | None:
     """Write all markers, in the order of the request; a partition that a marker names twice gets one."""
     if not any(request.allowed(need.operation, need.resource_type) for need in _NEEDS):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _refuse(message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     named = sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics)
     context.check_partition_count(named)
     steps = _write(context, request, message)
@@ -131,19 +132,23 @@ def _topics(codes: dict[TopicPartition, ErrorCode]) -> list[WritableTxnMarkerTop
     return [WritableTxnMarkerTopicResult(name=name, partitions=results) for name, results in topics.items()]
 
 
+def _refuse(message: WriteTxnMarkersRequest, code: ErrorCode) -> Steps:
+    """`error_response` in steps."""
+    response = WriteTxnMarkersResponse()
+    for marker in message.markers:
+        response.markers.append(_failed(marker, code))
+        yield None
+    return response
+
+
+def _failed(marker: WritableTxnMarker, code: ErrorCode) -> WritableTxnMarkerResult:
+    codes = {(topic.name, index): code for topic in marker.topics for index in topic.partition_indexes}
+    return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=_topics(codes))
+
+
 def error_response(message: WriteTxnMarkersRequest, code: ErrorCode, text: str) -> WriteTxnMarkersResponse:
     """The same error for every partition."""
-    return WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=_topics(
-                    {(topic.name, index): code for topic in marker.topics for index in topic.partition_indexes}
-                ),
-            )
-            for marker in message.markers
-        ]
-    )
+    return WriteTxnMarkersResponse(markers=[_failed(marker, code) for marker in message.markers])
 
 
 WRITE_TXN_MARKERS = SchemaApi(ApiKey.WRITE_TXN_MARKERS, handle, error_response, item_needs=_NEEDS, throttled=False)
