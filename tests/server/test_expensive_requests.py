@@ -31,10 +31,19 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseTopics,
+)
 from ottla.protocol.registry import API, ApiKey
 from ottla.server.requests.api import RawApi
 from ottla.server.requests.dispatch import LARGE_BODY_BYTES
-from ottla.server.requests.stepped import SteppedAnswer, Steps
+from ottla.server.requests.stepped import Division, SteppedAnswer, Steps
 from ottla.server.wiring.apis import broker_apis
 
 from .harness import Connection, Server
@@ -214,6 +223,54 @@ def test_partitions_of_one_topic_are_committed_in_parts(stepped: Server) -> None
     assert [each.partition_index for each in middle.partitions] == numbers
     codes = [each.error_code for each in middle.partitions]
     assert codes == [ErrorCode.NONE] * 2500 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_offsets_of_many_partitions_are_fetched_in_parts(stepped: Server, version: int, calls: list[int]) -> None:
+    client = stepped.connect()
+    many, few = f"many-{version}", f"few-{version}"
+    client.create_topic(many, 1400)
+    client.create_topic(few, 2)
+    client.ask(FindCoordinatorRequest(coordinator_keys=["offsets"]), 4)
+    committed = OffsetCommitRequestTopic(
+        name=many,
+        partitions=[OffsetCommitRequestPartition(partition_index=i, committed_offset=i + 7) for i in range(1400)],
+    )
+    client.ask(OffsetCommitRequest(group_id="offsets", topics=[committed]), 8)
+    calls.clear()
+    asked = {few: [1, 0], many: [*range(1400)], "none": [0]}
+    if version < 8:
+        rows = [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in asked.items()]
+        answer = client.ask(OffsetFetchRequest(group_id="offsets", topics=rows), version)
+    else:
+        topics = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in asked.items()]
+        groups = [OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id in ("offsets", "unknown")]
+        response = client.ask(OffsetFetchRequest(groups=groups), version)
+        answer, unknown = response.groups
+        assert [(topic.name, len(topic.partitions)) for topic in unknown.topics] == [
+            (few, 2),
+            (many, 1400),
+            ("none", 1),
+        ]
+    assert answer.error_code == ErrorCode.NONE
+    found = {
+        topic.name: [(row.partition_index, row.committed_offset) for row in topic.partitions] for topic in answer.topics
+    }
+    assert len(answer.topics) == 3
+    assert found == {few: [(1, -1), (0, -1)], many: [(i, i + 7) for i in range(1400)], "none": [(0, -1)]}
+    assert max(calls) < CALLS_IN_STEP / 2
+
+
+def test_a_group_that_fails_in_a_later_part_is_refused_whole() -> None:
+    division = Division(("groups",), "groups", inner=(("topics", "topics"), ("partition_indexes", "partitions")))
+    merged = OffsetFetchResponse(
+        groups=[OffsetFetchResponseGroup(group_id="g", topics=[OffsetFetchResponseTopics(name="t")])]
+    )
+    refused = OffsetFetchResponseGroup(group_id="g", error_code=ErrorCode.STALE_MEMBER_EPOCH)
+    division.merge(merged, OffsetFetchResponse(groups=[refused]), continues=2)
+    late = OffsetFetchResponseGroup(group_id="g", topics=[OffsetFetchResponseTopics(name="t")])
+    division.merge(merged, OffsetFetchResponse(groups=[late]), continues=2)
+    assert merged == OffsetFetchResponse(groups=[refused])
 
 
 def test_credentials_named_in_both_lists_are_refused_in_any_part(stepped: Server) -> None:

@@ -114,7 +114,7 @@ class SchemaApi(Api[ContextT_contra]):
     __slots__ = (
         "broker_prevalidate",
         "cache_inputs",
-        "division",
+        "divisions",
         "error_response",
         "forwarded",
         "guard",
@@ -143,13 +143,13 @@ class SchemaApi(Api[ContextT_contra]):
         self.broker_prevalidate = None if isinstance(forwarded, bool) else forwarded
         self.guard = guard
         self.cache_inputs = cache_inputs
-        self.division: Division | None = None
+        self.divisions: tuple[Division, ...] = ()
         self.only_on: str | None = None
         """The listener that serves it; None for each of its kind."""
 
-    def divided(self, division: Division | None) -> SchemaApi[ContextT_contra]:
-        """The row with a division."""
-        self.division = division
+    def divided(self, *divisions: Division) -> SchemaApi[ContextT_contra]:
+        """The row with divisions; the first that fits a request is used."""
+        self.divisions = divisions
         return self
 
     def served_only_on(self, listener_name: str) -> SchemaApi[ContextT_contra]:

@@ -115,7 +115,7 @@ def controller_api(
     forwarded: bool | BrokerPrevalidate[Any] = False,
     makes_partitions: bool = False,
     refused_from: int | None = None,
-    division: Division | None = None,
+    divisions: tuple[Division, ...] = (),
 ) -> SchemaApi[DecidingContext]:
     """The row of an API whose answer is the decision alone.
 
@@ -145,7 +145,7 @@ def controller_api(
         item_needs=item_needs,
         guard=guard,
         forwarded=forwarded,
-    ).divided(division)
+    ).divided(*divisions)
 
 
 def _outcome(response: object | None, error: BaseException | None) -> object:

@@ -335,18 +335,17 @@ class RequestDispatcher:
                     return answer
             return api.handle(entry.context, asked, asked.message)
 
-        division = api.division
-        parts = None if division is None else division.parts(request.message)
-        if division is None or parts is None:
-            return serve(request)
-
         def refuse(part: PartRequest, error: KafkaError) -> object:
             response = api.error_response(part.message, error.code, error.message)
             if response is None:
                 raise error
             return response
 
-        return divide(request, division, parts, serve, refuse)
+        for division in api.divisions:
+            parts = division.parts(request.message)
+            if parts is not None:
+                return divide(request, division, parts, serve, refuse)
+        return serve(request)
 
     def _read_and_serve(self, entry: _Entry, api: SchemaApi[Any], request: Request, body: bytes, frame: bytes) -> Steps:
         """The whole work on a large request; None where it is parked elsewhere."""

@@ -16,7 +16,7 @@ work. Each item of a divided request is answered once, however often it is named
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ottla.common.errors import InvariantError, KafkaError
@@ -36,8 +36,8 @@ class PartMessage(NamedTuple):
     """The request of one part."""
 
     message: Any
-    continues: bool = False
-    """Its only item is the rest of the item that the part before ended with."""
+    continues: int = 0
+    """How many levels of its first item continue the last item of the part before; 0: a new item."""
 
 
 Parts = Generator[PartMessage | None, None, None]
@@ -57,8 +57,9 @@ class Division(NamedTuple):
     """How many items with one key are looked at; 1: the first counts, 2: the handler sees that it is named again."""
     items: int = PART_ITEMS
     """How many items a part has."""
-    inner: str | None = None
-    """The list in an item, and in its answer, whose entries are counted as items: a long one is cut. Needs no key."""
+    inner: tuple[tuple[str, str], ...] = ()
+    """Nested lists of an item, outermost first, each as in the request and in the answer. The innermost entries are
+    counted as items, and an item with too many is cut. Needs no key."""
     together: bool = False
     """Whether a request uses all of `asked`; needs a key."""
 
@@ -71,9 +72,13 @@ class Division(NamedTuple):
 
     def _count(self, message: Any, used: Sequence[str]) -> int:
         count = sum(len(getattr(message, name)) for name in used)
-        if self.inner is None or count > self.items:
-            return count
-        return max(count, sum(len(getattr(item, self.inner)) for item in getattr(message, used[0])))
+        entries = getattr(message, used[0])
+        for name, _ in self.inner:
+            if count > self.items:
+                break
+            entries = [entry for item in entries for entry in getattr(item, name) or ()]
+            count = max(count, len(entries))
+        return count
 
     def _repeats(self, message: Any, used: Sequence[str]) -> bool:
         """Whether a short list names something again that is to be answered once."""
@@ -105,32 +110,50 @@ class Division(NamedTuple):
         yield PartMessage(_with(message, part))
 
     def _cut(self, message: Any, used: str) -> Parts:
-        """In the order of the request; an item of which there is more than a part has is in several."""
+        """In the order of the request; an item with more entries than a part has is in several."""
         part: list[Any] = []
-        count = 0
+        count, first = 0, 0
         for item in getattr(message, used):
-            entries: list[Any] = [] if self.inner is None else getattr(item, self.inner)
-            if part and count + max(len(entries), 1) > self.items:
-                yield PartMessage(_with(message, {used: part}))
-                part, count = [], 0
-            if len(entries) <= self.items:
-                part.append(item)
-                count += max(len(entries), 1)
-                continue
-            for start in range(0, len(entries), self.items):
-                cut = _with(item, {str(self.inner): entries[start : start + self.items]})
-                yield PartMessage(_with(message, {used: [cut]}), continues=start > 0)
+            for piece, size, continues in self._pieces(item, self.inner):
+                if part and count + size > self.items:
+                    yield PartMessage(_with(message, {used: part}), first)
+                    part, count = [], 0
+                if not part:
+                    first = continues
+                part.append(piece)
+                count += size
         if part:
-            yield PartMessage(_with(message, {used: part}))
+            yield PartMessage(_with(message, {used: part}), first)
 
-    def merge(self, merged: Any, response: Any, *, continues: bool) -> None:
+    def _pieces(self, item: Any, levels: Sequence[tuple[str, str]]) -> Iterator[tuple[Any, int, int]]:
+        """An item, or copies of it with some of its entries each: the piece, its entries, the levels that it continues.
+
+        Two pieces of one item are never in one part, since all but the last are full.
+        """
+        entries: list[Any] = (getattr(item, levels[0][0]) or []) if levels else []
+        if len(levels) < 2:
+            if len(entries) <= self.items:
+                yield item, max(len(entries), 1), 0
+                return
+            for start in range(0, len(entries), self.items):
+                part = entries[start : start + self.items]
+                yield _with(item, {levels[0][0]: part}), self.items, int(start > 0)
+            return
+        part, count, first, is_rest = [], 0, 0, False
+        for entry in entries:
+            for piece, size, continues in self._pieces(entry, levels[1:]):
+                if part and count + size > self.items:
+                    yield _with(item, {levels[0][0]: part}), self.items, int(is_rest) + first
+                    part, count, is_rest = [], 0, True
+                if not part:
+                    first = continues
+                part.append(piece)
+                count += size
+        yield (_with(item, {levels[0][0]: part}) if part else item), max(count, 1), int(is_rest) + first
+
+    def merge(self, merged: Any, response: Any, *, continues: int) -> None:
         """Add the response of a part to those before it; the first that failed as a whole decides for the request."""
-        answers, more = getattr(merged, self.answered), getattr(response, self.answered)
-        if continues and answers and more:
-            inner = str(self.inner)
-            getattr(answers[-1], inner).extend(getattr(more[0], inner))
-        else:
-            answers.extend(more)
+        _join(getattr(merged, self.answered), getattr(response, self.answered), self.inner, continues)
         if getattr(response, "error_code", 0) and not merged.error_code:
             merged.error_code = response.error_code
             if hasattr(response, "error_message"):
@@ -138,6 +161,21 @@ class Division(NamedTuple):
         wait_ms = getattr(response, "throttle_time_ms", 0)
         if wait_ms:
             merged.throttle_time_ms = max(merged.throttle_time_ms, wait_ms)
+
+
+def _join(answers: list[Any], more: list[Any], levels: Sequence[tuple[str, str]], continues: int) -> None:
+    """Append answers; the first of `more` is merged into the last of `answers` for as many levels as it continues."""
+    if continues and answers and more:
+        last, rest = answers[-1], more[0]
+        name = levels[0][1]
+        if not getattr(last, "error_code", 0):
+            if code := getattr(rest, "error_code", 0):
+                last.error_code = code
+                setattr(last, name, getattr(rest, name))
+            else:
+                _join(getattr(last, name), getattr(rest, name), levels[1:], continues - 1)
+        more = more[1:]
+    answers.extend(more)
 
 
 def _with(message: Any, values: dict[str, list[Any]]) -> Any:

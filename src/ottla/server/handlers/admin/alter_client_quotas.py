@@ -36,5 +36,5 @@ ALTER_CLIENT_QUOTAS = controller_api(
     listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER),
     forwarded=True,
-    division=Division(("entries",), "entries", entity_of, mentions=2),
+    divisions=(Division(("entries",), "entries", entity_of, mentions=2),),
 )

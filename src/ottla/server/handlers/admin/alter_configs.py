@@ -65,5 +65,5 @@ ALTER_CONFIGS = controller_api(
         RequiredPermission(AclOperation.ALTER_CONFIGS, ResourceType.GROUP),
     ),
     forwarded=broker_prevalidate,
-    division=Division(("resources",), "responses", resource_key, mentions=2),
+    divisions=(Division(("resources",), "responses", resource_key, mentions=2),),
 )

@@ -44,5 +44,5 @@ ALTER_PARTITION_REASSIGNMENTS = controller_api(
     listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
-    division=Division(("topics",), "responses", items=256, inner="partitions"),
+    divisions=(Division(("topics",), "responses", items=256, inner=(("partitions", "partitions"),)),),
 )

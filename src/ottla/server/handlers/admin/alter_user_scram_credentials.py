@@ -37,7 +37,9 @@ ALTER_USER_SCRAM_CREDENTIALS = controller_api(
     listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
-    division=Division(
-        ("deletions", "upsertions"), "results", lambda change: change.name, mentions=2, items=256, together=True
+    divisions=(
+        Division(
+            ("deletions", "upsertions"), "results", lambda change: change.name, mentions=2, items=256, together=True
+        ),
     ),
 )

@@ -49,5 +49,5 @@ CREATE_PARTITIONS = controller_api(
     forwarded=True,
     makes_partitions=True,
     refused_from=3,
-    division=Division(("topics",), "results", lambda topic: topic.name, mentions=2),
+    divisions=(Division(("topics",), "results", lambda topic: topic.name, mentions=2),),
 )

@@ -62,5 +62,5 @@ CREATE_TOPICS = controller_api(
     forwarded=True,
     makes_partitions=True,
     refused_from=6,
-    division=Division(("topics",), "topics", lambda topic: topic.name, mentions=2),
+    divisions=(Division(("topics",), "topics", lambda topic: topic.name, mentions=2),),
 )

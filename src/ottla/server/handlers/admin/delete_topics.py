@@ -83,5 +83,5 @@ DELETE_TOPICS = controller_api(
     ),
     forwarded=True,
     refused_from=5,
-    division=Division(("topics", "topic_names"), "responses", _named, mentions=2),
+    divisions=(Division(("topics", "topic_names"), "responses", _named, mentions=2),),
 )

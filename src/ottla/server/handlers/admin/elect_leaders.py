@@ -42,5 +42,5 @@ ELECT_LEADERS = controller_api(
     listeners=Listeners.BOTH,
     needs=RequiredPermission(AclOperation.ALTER, ResourceType.CLUSTER),
     forwarded=True,
-    division=Division(("topic_partitions",), "replica_election_results", lambda topic: topic.topic),
+    divisions=(Division(("topic_partitions",), "replica_election_results", lambda topic: topic.topic),),
 )

@@ -81,4 +81,4 @@ OFFSET_FOR_LEADER_EPOCH = SchemaApi(
         RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
         RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),
     ),
-).divided(Division(("topics",), "topics", items=256, inner="partitions"))
+).divided(Division(("topics",), "topics", items=256, inner=(("partitions", "partitions"),)))

@@ -42,5 +42,5 @@ DELETE_GROUPS = coordinated(
     error_response,
     guard=guard,
     item_needs=(RequiredPermission(AclOperation.DELETE, ResourceType.GROUP),),
-    division=Division(("groups_names",), "results", itself, mentions=1),
+    divisions=(Division(("groups_names",), "results", itself, mentions=1),),
 )

@@ -39,7 +39,7 @@ def coordinated(
     item_needs: tuple[RequiredPermission, ...] = (),
     guard: Guard[GroupContext] | None = None,
     in_zookeeper: AskZooKeeper | None = None,
-    division: Division | None = None,
+    divisions: tuple[Division, ...] = (),
 ) -> SchemaApi[GroupContext]:
     """The row of an API whose answer is the coordinator's alone, but for version 0 of those with `in_zookeeper`."""
 
@@ -50,7 +50,7 @@ def coordinated(
             return
         ask(context.group_coordinator, request_context(request), message, request.answer_with)
 
-    return SchemaApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(division)
+    return SchemaApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(*divisions)
 
 
 def request_context(request: Request) -> RequestContext:

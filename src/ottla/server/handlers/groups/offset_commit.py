@@ -59,5 +59,5 @@ OFFSET_COMMIT = coordinated(
     in_zookeeper=commit_offsets,
     needs=RequiredPermission(AclOperation.READ, ResourceType.GROUP, "group_id"),
     item_needs=(RequiredPermission(AclOperation.READ, ResourceType.TOPIC),),
-    division=Division(("topics",), "topics", items=1000, inner="partitions"),
+    divisions=(Division(("topics",), "topics", items=1000, inner=(("partitions", "partitions"),)),),
 )

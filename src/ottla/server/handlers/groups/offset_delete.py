@@ -54,5 +54,5 @@ OFFSET_DELETE = coordinated(
     guard=guard,
     needs=RequiredPermission(AclOperation.DELETE, ResourceType.GROUP, "group_id"),
     item_needs=(RequiredPermission(AclOperation.READ, ResourceType.TOPIC),),
-    division=Division(("topics",), "topics", items=1000, inner="partitions"),
+    divisions=(Division(("topics",), "topics", items=1000, inner=(("partitions", "partitions"),)),),
 )

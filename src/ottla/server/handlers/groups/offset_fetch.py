@@ -132,5 +132,8 @@ OFFSET_FETCH = coordinated(
         RequiredPermission(AclOperation.DESCRIBE, ResourceType.GROUP),
         RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),
     ),
-    division=Division(("groups",), "groups", items=16),
+    divisions=(
+        Division(("groups",), "groups", items=500, inner=(("topics", "topics"), ("partition_indexes", "partitions"))),
+        Division(("topics",), "topics", items=500, inner=(("partition_indexes", "partitions"),)),
+    ),
 )

@@ -61,5 +61,5 @@ TXN_OFFSET_COMMIT = coordinated(
         RequiredPermission(AclOperation.READ, ResourceType.GROUP),
         RequiredPermission(AclOperation.READ, ResourceType.TOPIC),
     ),
-    division=Division(("topics",), "topics", items=1000, inner="partitions"),
+    divisions=(Division(("topics",), "topics", items=1000, inner=(("partitions", "partitions"),)),),
 )

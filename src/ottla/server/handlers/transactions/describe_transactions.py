@@ -59,5 +59,5 @@ DESCRIBE_TRANSACTIONS = coordinated(
         RequiredPermission(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
         RequiredPermission(AclOperation.DESCRIBE, ResourceType.TOPIC),
     ),
-    division=Division(("transactional_ids",), "transaction_states", itself, mentions=1),
+    divisions=(Division(("transactional_ids",), "transaction_states", itself, mentions=1),),
 )

@@ -25,11 +25,11 @@ def coordinated(
     needs: RequiredPermission | None = None,
     item_needs: tuple[RequiredPermission, ...] = (),
     guard: Guard[TransactionContext] | None = None,
-    division: Division | None = None,
+    divisions: tuple[Division, ...] = (),
 ) -> SchemaApi[TransactionContext]:
     """The row of an API whose answer is the coordinator's alone."""
 
     def handle(context: TransactionContext, request: Request, message: Any) -> None:
         ask(context.coordinator, request.api_version, message, request.answer_with)
 
-    return SchemaApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(division)
+    return SchemaApi(key, handle, error_response, needs=needs, item_needs=item_needs, guard=guard).divided(*divisions)
