@@ -1,11 +1,11 @@
-"""The snippets of docs/client.md are a program that runs, top to bottom, against a real broker."""
+"""The snippets of docs/guides/client.md are a program that runs, top to bottom, against a real broker."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "client.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "client.md"
 SERVERS = '"localhost:9092"'
 
 

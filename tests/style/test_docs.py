@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MAP = ROOT / "ARCHITECTURE.md"
 PROMISES = ROOT / "SAFETY.md"
-DOCUMENTS = [MAP, PROMISES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [MAP, PROMISES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WRITTEN = ("src", "tests", "bench", "compat", "docs", "examples", ".ci")
 SUFFIXES = {".py", ".pyi", ".pyx", ".c", ".md", ".sh", ".js", ".go", ""}
 MADE = {"__pycache__", "results", "node_modules"}
@@ -56,7 +56,7 @@ def test_the_configuration_page_is_what_the_tables_say():
     assert written == configuration_page(), "docs/configuration.md is old: run `make docs`"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_named_tests_exist(document):
     missing = []
     for path, name in TEST_NAME.findall(document.read_text()):
@@ -65,7 +65,7 @@ def test_named_tests_exist(document):
     assert not missing
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_named_files_exist(document):
     text = document.read_text()
     named = {name for name in SOURCE_NAME.findall(text) if not name.startswith("tests/")} | set(LINK.findall(text))
