@@ -22,5 +22,5 @@ def test_every_snippet_of_the_page_runs(ottla_broker, capsys):
     printed = capsys.readouterr().out
     assert "b'/page/99'" in printed
     assert re.search(r"^[1-9]\d* records$", printed, re.MULTILINE)
-    assert "records, go on at" in printed
+    assert "records, next offset" in printed
     assert "arrived" in printed
