@@ -22,17 +22,24 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ROOT / "docs" / "guides"
 README = ROOT / "README.md"
+
+
+def guide(name: str) -> Path:
+    """A page of docs/guides."""
+    return GUIDES / f"{name}.md"
+
+
 PAGES = (
     README,
-    GUIDES / "existing-clients.md",
-    GUIDES / "transactions.md",
-    GUIDES / "pipeline.md",
-    GUIDES / "cluster.md",
-    GUIDES / "configure.md",
-    GUIDES / "security.md",
+    guide("existing-clients"),
+    guide("transactions"),
+    guide("pipeline"),
+    guide("cluster"),
+    guide("configure"),
+    guide("security"),
 )
 """Pages whose blocks run, in order: the first four use the broker that the README starts."""
-OTHER_PAGES = (GUIDES / "mirror.md", GUIDES / "testing.md")
+OTHER_PAGES = (guide("mirror"), guide("testing"))
 """Pages whose blocks all run in other tests."""
 
 BLOCK = re.compile(r"^```(sh|python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -51,14 +58,14 @@ ELSEWHERE = {
 """Blocks and commands that do not run here, by their first characters, and the test that runs them."""
 
 OWN_TESTS = {
-    "client.md": "tests/clients/test_client_page.py",
-    "from-apache-kafka.md": "compat/java/test_adopt.py",
-    "pipeline-clusters.md": "tests/pipeline/test_standalone.py",
-    "pipeline-object-stores.md": "tests/pipeline/test_object_store_commands.py",
-    "pipeline-snapshots.md": "tests/pipeline/snapshot",
-    "pipeline-source.md": "tests/pipeline/datasource",
-    "pipeline-streams.md": "tests/pipeline/stream",
-    "zookeeper.md": "compat/java/test_zookeeper_brokers.py",
+    "client": "tests/clients/test_client_page.py",
+    "from-apache-kafka": "compat/java/test_adopt.py",
+    "pipeline-clusters": "tests/pipeline/test_standalone.py",
+    "pipeline-object-stores": "tests/pipeline/test_object_store_commands.py",
+    "pipeline-snapshots": "tests/pipeline/snapshot",
+    "pipeline-source": "tests/pipeline/datasource",
+    "pipeline-streams": "tests/pipeline/stream",
+    "zookeeper": "compat/java/test_zookeeper_brokers.py",
 }
 """Guides whose commands need other services, and the tests of these commands."""
 
@@ -237,6 +244,6 @@ def test_every_block_runs_in_some_test() -> None:
     """Pages beside those above: their own tests run them (`ELSEWHERE`, `OWN_TESTS`)."""
     for page in OTHER_PAGES:
         assert all(is_elsewhere(text) for _, text in blocks(page)), page
-    rest = {page.name for page in GUIDES.glob("*.md")} - {page.name for page in (*PAGES, *OTHER_PAGES)}
+    rest = {page.stem for page in GUIDES.glob("*.md")} - {page.stem for page in (*PAGES, *OTHER_PAGES)}
     assert rest == OWN_TESTS.keys()
     assert all((ROOT / path).exists() for path in OWN_TESTS.values())

@@ -8,12 +8,14 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MAP = ROOT / "ARCHITECTURE.md"
 PROMISES = ROOT / "SAFETY.md"
+GUIDES = ROOT / "docs" / "guides"
 DOCUMENTS = [MAP, PROMISES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WRITTEN = ("src", "tests", "bench", "compat", "docs", "examples", ".ci")
 SUFFIXES = {".py", ".pyi", ".pyx", ".c", ".md", ".sh", ".js", ".go", ""}
@@ -30,14 +32,14 @@ ELSEWHERE = re.compile(
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 
-def configuration_page() -> str:
-    """What `docs/generate.py` would write now."""
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+def generator(name: str) -> ModuleType:
+    """A module of docs/ that generates a page."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.configuration_page()
+    return module
 
 
 def names_in(path: Path) -> set[str]:
@@ -53,7 +55,12 @@ def names_in(path: Path) -> set[str]:
 
 def test_the_configuration_page_is_what_the_tables_say():
     written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert written == configuration_page(), "docs/configuration.md is old: run `make docs`"
+    assert written == generator("generate").configuration_page(), "configuration.md is out of date, run `make docs`"
+
+
+def test_command_line_page_matches_the_commands():
+    written = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    assert written == generator("generate_cli").cli_page(), "docs/reference/cli.md is out of date, run `make docs`"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -93,7 +100,9 @@ def test_what_is_cited_can_be_read_here():
             continue
         pages = {name for name in PAGE_NAME.findall(text) if Path(name).name not in made}
         missing = {
-            name for name in pages if not any((root / name).exists() for root in (ROOT, ROOT / "docs", path.parent))
+            name
+            for name in pages
+            if not any((root / name).exists() for root in (ROOT, ROOT / "docs", GUIDES, path.parent))
         }
         found += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(missing | set(ELSEWHERE.findall(text)))]
     assert not found
