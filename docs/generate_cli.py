@@ -18,7 +18,7 @@ import click
 
 from ottla.app.main import cli
 
-PAGE = Path(__file__).parent / "reference" / "cli.md"
+PAGE = Path(__file__).parent / "reference/cli.md"
 COMMON_FROM = 20
 """Options with the same text in so many commands are listed once."""
 ESCAPED = re.compile(r"[|*<\[\]_]")
