@@ -22,6 +22,7 @@ SUFFIXES = {".py", ".pyi", ".pyx", ".c", ".md", ".sh", ".js", ".go", ""}
 MADE = {"__pycache__", "results", "node_modules"}
 
 MAX_MAP_LINES = 300
+MAX_README_BYTES = 8192
 TEST_NAME = re.compile(r"`((?:tests|compat)/[\w/]+\.py)((?:::\w+)*)`")
 SOURCE_NAME = re.compile(r"`((?:src/ottla/|docs/|bench/|compat/)?[\w/]+/[\w./]*\w\.(?:py|pyx|md))(?::\w+)?`")
 PAGE_NAME = re.compile(r"[\w./-]+\.md\b")
@@ -118,6 +119,10 @@ def test_every_invariant_names_what_holds_it():
     for invariant in invariants:
         quoted = {" ".join(name.split()) for name in re.findall(r'"([^"]+)"', invariant)}
         assert {*TEST_NAME.findall(invariant), *(quoted & contracts)}, f"nothing holds:{invariant}"
+
+
+def test_readme_is_at_most_8_kilobytes():
+    assert (ROOT / "README.md").stat().st_size <= MAX_README_BYTES
 
 
 def test_the_map_is_short_enough_to_be_read():
