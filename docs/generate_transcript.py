@@ -1,6 +1,6 @@
 """Writes `docs/pictures/quick-start.svg`: the commands of the README's "Five minutes" and their output.
 
-Run it when these commands or their output change: `.venv/bin/python docs/generate_transcript.py`. There is no check,
+Run it when these commands or their output change: `.venv/bin/python docs/generate_transcript.py`. It has no `--check`,
 because ids, times and durations differ on each run.
 """
 

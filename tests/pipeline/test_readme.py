@@ -38,9 +38,9 @@ PAGES = (
     guide("configure"),
     guide("security"),
 )
-"""Pages whose blocks run, in order: the first four use the broker that the README starts."""
+"""All blocks of these pages run, in this order; the first four pages use the broker that the README starts."""
 OTHER_PAGES = (guide("mirror"), guide("testing"))
-"""Pages whose blocks all run in other tests."""
+"""All blocks of these pages run in other tests (`ELSEWHERE`)."""
 
 BLOCK = re.compile(r"^```(sh|python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {
@@ -67,7 +67,7 @@ OWN_TESTS = {
     "pipeline-streams": "tests/pipeline/stream",
     "zookeeper": "compat/java/test_zookeeper_brokers.py",
 }
-"""Guides whose commands need other services, and the tests of these commands."""
+"""Guides with commands that need other services or data, and the tests that cover these commands."""
 
 PROPERTIES = """node.id=1
 process.roles=broker,controller
