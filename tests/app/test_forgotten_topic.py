@@ -1,4 +1,4 @@
-"""SAFETY.md's way to the records of a topic that the cluster has forgotten, on a real broker."""
+"""Restores records of a forgotten topic as docs/operations/runbooks/stray-partitions.md describes, on a real broker."""
 
 from __future__ import annotations
 
