@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MAP = ROOT / "docs" / "internals" / "architecture.md"
 GUIDES = ROOT / "docs" / "guides"
+REFERENCE = ROOT / "docs" / "reference"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WRITTEN = ("src", "tests", "bench", "compat", "docs", "examples", ".ci")
 SUFFIXES = {".py", ".pyi", ".pyx", ".c", ".md", ".sh", ".js", ".go", ""}
@@ -114,7 +115,7 @@ def test_what_is_cited_can_be_read_here():
         missing = {
             name
             for name in pages
-            if not any((root / name).exists() for root in (ROOT, ROOT / "docs", GUIDES, path.parent))
+            if not any((root / name).exists() for root in (ROOT, ROOT / "docs", GUIDES, REFERENCE, path.parent))
         }
         found += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(missing | set(ELSEWHERE.findall(text)))]
     assert not found
