@@ -6,7 +6,7 @@
 #   make check                     format, lint, types, import contracts, generated documents: under a minute
 #   make licenses                  checks the licences of all installed packages against NOTICE
 #   make format                    formats the code and mends what the linter can
-#   make docs                      writes the documents that are generated: docs/configuration.md
+#   make docs                      generates docs/configuration.md, docs/reference/cli.md and docs/evidence.md
 #   make sim [SEED=1]              one seed of the simulation: virtual time, faults; WORKLOAD=groups, cluster, compacted or transactions
 #   make sim-many [N=200] [SEED=1] so many seeds from SEED on
 #   make model [DEPTH=12]          every order of so many steps of the model of transactions;
@@ -152,6 +152,8 @@ check: $(VENV)/.check licenses
 	$(BIN)/mypy
 	PYTHONPATH=. $(BIN)/lint-imports --no-cache # for simulation/, which is not installed
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python docs/generate_cli.py --check
+	$(BIN)/python docs/generate_evidence.py --check
 
 licenses: $(VENV)/.check
 	@$(BIN)/pip-licenses > $(VENV)/licenses.txt && echo "$$(($$(wc -l < $(VENV)/licenses.txt) - 1)) licences are allowed or named in NOTICE"
@@ -162,6 +164,8 @@ format: $(VENV)/.check
 
 docs: $(VENV)/.base
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generate_cli.py
+	$(BIN)/python docs/generate_evidence.py
 
 sim: $(VENV)/.base
 	$(BIN)/python -m simulation --workload $(WORKLOAD) --seed $(SEED) $(ARGS)

@@ -1,7 +1,7 @@
 """What goes wrong in a simulated cluster, from the seed: nodes, their disks and clocks, the network between them, and
 administrators who move replicas and change who votes.
 
-Within what SAFETY.md promises of several replicas, unless `beyond`: kill -9 leaves a disk as the system has it, and may
+Within docs/guarantees.md for several replicas, unless `beyond`: kill -9 leaves a disk as the system has it, and may
 hit all nodes; a power failure takes what was not synced, and the loss of a disk takes all. These two hit a node only
 while every partition has all its replicas in sync, so that no more than one of them (min ISR 2, less one) has lost
 anything before it has caught up again; and a disk is lost only while every voter has its own. With `damage` files of

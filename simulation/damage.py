@@ -5,7 +5,7 @@ newest segment, which a start reads after a kill: what the CRC of a batch covers
 covers; and what lies beside segments. Either the metadata log or `quorum-state` is among them each time, never both.
 
 Left out: what a start refuses by name (metadata snapshots, `meta.properties`, both of those two), complete segments,
-which no start reads, offsets in logs that are compacted, which are believed where others are missing (SAFETY.md), and
+which no start reads, offsets in logs that are compacted, which are believed where others are missing, and
 `.ottla_siblings`, which no node of a quorum reads (`tests/zookeeper/test_directories.py` flips its bits).
 """
 

@@ -346,7 +346,7 @@ ACCEPTED = (
         (".*error_code", "unknown_server_error", "invalid_record"),
     ),
     accepted(
-        "compressed records are not opened (SAFETY.md)",
+        "compressed records are not opened (docs/operations/security.md)",
         "produce|list_offsets",
         ".*gzip of nonsense",
         (PARTITION, row("unknown_server_error"), "missing"),

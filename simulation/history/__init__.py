@@ -1,4 +1,4 @@
-"""What clients were promised and what they saw, checked while it happens and at the end (SAFETY.md).
+"""What clients were promised and what they saw, checked while it happens and at the end (docs/guarantees.md).
 
 Every value is written once in the intention of its producer, so it identifies its record. The rules, by the names of
 Jepsen's workload for Kafka where it has one:

@@ -1,11 +1,11 @@
-"""The snippets of docs/client.md are a program that runs, top to bottom, against a real broker."""
+"""The snippets of docs/guides/client.md are a program that runs, top to bottom, against a real broker."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "client.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "client.md"
 SERVERS = '"localhost:9092"'
 
 
@@ -22,5 +22,5 @@ def test_every_snippet_of_the_page_runs(ottla_broker, capsys):
     printed = capsys.readouterr().out
     assert "b'/page/99'" in printed
     assert re.search(r"^[1-9]\d* records$", printed, re.MULTILINE)
-    assert "records, go on at" in printed
+    assert "records, next offset" in printed
     assert "arrived" in printed

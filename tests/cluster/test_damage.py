@@ -4,7 +4,8 @@ wrong is taken, and the replicas are equal again.
 OTTLA_DAMAGES=300 OTTLA_DAMAGES_SEED=1 damages so often, as `make damage` does. Each case changes one bit of one file of
 one node, while the node runs or between its end and its start.
 
-Left out: `.txnindex`. Nothing covers its entries, and one that is wrong and could be right is believed (SAFETY.md).
+Left out: `.txnindex`. No checksum covers its entries, and a plausible wrong one is believed
+(docs/operations/runbooks/damaged-data.md).
 """
 
 from __future__ import annotations
@@ -170,6 +171,7 @@ class Trial:
         return len({content[:shortest] for content in contents}) == 1
 
 
+@pytest.mark.promise("R6")
 @pytest.mark.timeout(240 + 60 * CASES)
 @pytest.mark.parametrize("first", range(0, DAMAGES, CASES))
 def test_damage_to_any_file_of_one_replica_is_mended(make_nodes: Callable[..., Nodes], first: int) -> None:

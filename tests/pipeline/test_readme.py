@@ -1,7 +1,7 @@
-"""The commands of the README as they are printed, in the order in which a reader meets them.
+"""The command blocks of README.md and docs/guides run as printed, in the order in which a reader meets them.
 
-They run in a network namespace of their own, since they take the ports of the README, and in an empty directory. They
-lie here because one of them starts Spark.
+They run in an empty directory and in a separate network namespace, because they use the ports that the pages name. The
+test is in this directory because one block starts Spark.
 """
 
 from __future__ import annotations
@@ -20,12 +20,33 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
+GUIDES = ROOT / "docs" / "guides"
+README = ROOT / "README.md"
+
+
+def guide(name: str) -> Path:
+    """A page of docs/guides."""
+    return GUIDES / f"{name}.md"
+
+
+PAGES = (
+    README,
+    guide("existing-clients"),
+    guide("transactions"),
+    guide("pipeline"),
+    guide("cluster"),
+    guide("configure"),
+    guide("security"),
+)
+"""All blocks of these pages run, in this order; the first four pages use the broker that the README starts."""
+OTHER_PAGES = (guide("mirror"), guide("testing"))
+"""All blocks of these pages run in other tests (`ELSEWHERE`)."""
 
 BLOCK = re.compile(r"^```(sh|python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {
     "make demo": "tests/pipeline/test_demo.py",
     "make test": "this run",
+    "make unit": "this run",
     "python3 -m venv": "the Makefile installs by the same declarations",
     "export PATH": "the environment of this run",
     "pip install": "the Makefile installs by the same declarations",
@@ -34,7 +55,19 @@ ELSEWHERE = {
     "def test_mine": "tests/testing",
     "ottla mirror --from": "tests/faults/test_mirror.py",
 }
-"""What is not run here, by its beginning, and what runs it."""
+"""Blocks and commands that do not run here, by their first characters, and the test that runs them."""
+
+OWN_TESTS = {
+    "client": "tests/clients/test_client_page.py",
+    "from-apache-kafka": "compat/java/test_adopt.py",
+    "pipeline-clusters": "tests/pipeline/test_standalone.py",
+    "pipeline-object-stores": "tests/pipeline/test_object_store_commands.py",
+    "pipeline-snapshots": "tests/pipeline/snapshot",
+    "pipeline-source": "tests/pipeline/datasource",
+    "pipeline-streams": "tests/pipeline/stream",
+    "zookeeper": "compat/java/test_zookeeper_brokers.py",
+}
+"""Guides with commands that need other services or data, and the tests that cover these commands."""
 
 PROPERTIES = """node.id=1
 process.roles=broker,controller
@@ -43,13 +76,12 @@ controller.listener.names=CONTROLLER
 num.network.threads=3
 log.retention.hours=168
 """
-SECURED = "### Keep out who does not belong"
 READY = re.compile(r"is ready|are ready")
 READY_S = 200
 COMMAND_S = 500
 POLL_S = 0.02
 FOR_EVER = " --schedule "
-"""A command with it goes on until it is interrupted."""
+"""A command that contains it runs until it is interrupted."""
 
 pytestmark = [
     pytest.mark.root,
@@ -59,15 +91,9 @@ pytestmark = [
 ]
 
 
-def blocks(*headings: str) -> list[tuple[str, str]]:
-    """Language and text of the code under these headings."""
-    found = []
-    for heading in headings:
-        _, mark, rest = README.partition(f"\n{heading}\n")
-        assert mark, heading
-        section = re.split(r"^#+ ", rest, maxsplit=1, flags=re.MULTILINE)[0]
-        found += [(match[1], match[2]) for match in BLOCK.finditer(section)]
-    return found
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of the code blocks of a page."""
+    return [(match[1], match[2]) for match in BLOCK.finditer(page.read_text())]
 
 
 def is_elsewhere(text: str) -> bool:
@@ -75,7 +101,7 @@ def is_elsewhere(text: str) -> bool:
 
 
 def commands(text: str) -> Iterator[str]:
-    """Those of a block, without comments; a loop is one."""
+    """The commands of a block without their comments; a loop is one command."""
     command = ""
     for line in text.splitlines():
         command = f"{command}\n{line.split('  #')[0].rstrip()}".strip()
@@ -87,7 +113,7 @@ def commands(text: str) -> Iterator[str]:
 
 
 class Reader:
-    """Types what is printed; a start goes on beside the next commands until the next start."""
+    """Runs printed commands; a broker runs beside the commands that follow, until the next start."""
 
     def __init__(self, folder: Path, command_s: float = COMMAND_S) -> None:
         self.folder = folder
@@ -109,7 +135,7 @@ class Reader:
         return ["nsenter", f"--net=/proc/{self.namespace.pid}/ns/net", *command]
 
     def read(self, language: str, text: str) -> None:
-        """One block."""
+        """Run one block."""
         if language == "python":
             self.run(text.partition("\n")[0], self.inside(sys.executable, "-c", text))
             return
@@ -143,7 +169,7 @@ class Reader:
         self.typed.append(name)
 
     def interrupt(self, command: str) -> None:
-        """Ctrl-C when the first run is through and the next one is waited for."""
+        """Send Ctrl-C after the first run, while the command waits for the next one."""
         process = subprocess.Popen(
             self.inside("bash", "-c", f"exec {command}"),
             cwd=self.folder,
@@ -154,11 +180,11 @@ class Reader:
             text=True,
         )
         assert process.stderr is not None
-        told = ""
-        while "Schedule: next at" not in told:
+        shown = ""
+        while "Schedule: next at" not in shown:
             line = process.stderr.readline()
-            assert line, f"{command}\n{told}"
-            told += line
+            assert line, f"{command}\n{shown}"
+            shown += line
         process.send_signal(signal.SIGINT)
         output, rest = process.communicate(timeout=self.command_s)
         assert (process.returncode, rest) == (128 + signal.SIGINT, ""), rest
@@ -203,15 +229,10 @@ def reader(tmp_path: Path):
 
 @pytest.mark.pipeline
 @pytest.mark.timeout(1800)
-def test_the_readme_can_be_typed(reader: Reader) -> None:
-    single = (
-        "## Quick start",
-        "### Point your clients at it",
-        "### Exactly once",
-        "## Topics into tables, exactly once",
-    )
-    for language, text in blocks(*single, "### A cluster", "### Configure it", SECURED):
-        reader.read(language, text)
+def test_commands_of_readme_and_guides_run(reader: Reader) -> None:
+    for page in PAGES:
+        for language, text in blocks(page):
+            reader.read(language, text)
     reader.stop()
     assert sum(command.startswith("ottla start") for command in reader.typed) == 4
     typed = {command.split()[2] for command in reader.typed if command.startswith("ottla pipeline ")}
@@ -219,17 +240,10 @@ def test_the_readme_can_be_typed(reader: Reader) -> None:
     assert any(FOR_EVER in command for command in reader.typed)
 
 
-def test_no_block_is_forgotten() -> None:
-    taken = blocks(
-        "## Quick start",
-        "### Point your clients at it",
-        "### Exactly once",
-        "## Topics into tables, exactly once",
-        "### A cluster",
-        "### Configure it",
-        SECURED,
-    )
-    left = [
-        text for match in BLOCK.finditer(README) if (text := match[2]) not in [taken_text for _, taken_text in taken]
-    ]
-    assert all(is_elsewhere(text) for text in left), left
+def test_every_block_runs_in_some_test() -> None:
+    """Pages beside those above: their own tests run them (`ELSEWHERE`, `OWN_TESTS`)."""
+    for page in OTHER_PAGES:
+        assert all(is_elsewhere(text) for _, text in blocks(page)), page
+    rest = {page.stem for page in GUIDES.glob("*.md")} - {page.stem for page in (*PAGES, *OTHER_PAGES)}
+    assert rest == OWN_TESTS.keys()
+    assert all((ROOT / path).exists() for path in OWN_TESTS.values())

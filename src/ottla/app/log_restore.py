@@ -3,7 +3,7 @@
 It stands here, and not with the other commands of `ottla log`, because it takes the broker's lock and changes files.
 Invariants: nothing is removed, and no name that exists is taken; without `--execute` nothing changes at all.
 
-Left out: making a topic known again that the metadata log has forgotten (SAFETY.md says how).
+Left out: making a topic known again that the metadata log has forgotten (docs/operations/runbooks/stray-partitions.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Bounds on what one request may put into the metadata, in bytes and in number: every node keeps all of it for good.
 
 Purpose: one table for everything that a client names or sends and that becomes a metadata record, so that no user fills
-the memory of all nodes or makes a record that a replica cannot fetch. `SAFETY.md` lists it. Bounds that a large
-installation may need to raise are settings (`metadata.max.*`).
+the memory of all nodes or makes a record that a replica cannot fetch. Bounds that a large installation may need
+to raise are settings (`metadata.max.*`). docs/operations/limits.md lists all of them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Source: `MetadataVersion` and `Feature` of Apache Kafka 4.4 (KIP-584, KIP-778, KIP-1022). A level of `metadata.version`
 switches records and behaviour for the whole cluster, so what a controller writes follows the finalized level and not
-what this node could write. What each switches here is in docs/feature-levels.md.
+what this node could write. What each switches here is in docs/reference/feature-levels.md.
 
 Left out: levels below 3.3-IV3, which Apache Kafka 4 does not read either.
 """

@@ -62,7 +62,7 @@ WORKER_BYTES = 512 << 20
 FREE_BYTES = 256 << 20
 """Room that a table's disk should have: what one task reads by default."""
 
-STORE_MANUAL = "docs/pipeline-object-stores.md"
+STORE_MANUAL = "docs/guides/pipeline-object-stores.md"
 PROBED_SUBJECT = "ottla-doctor"
 """One that a registry does not have."""
 

@@ -14,7 +14,7 @@ from ottla.pipeline.stores.open_store import open_store
 from ottla.pipeline.stores.store import Store
 
 DEFAULT_FORMAT = "delta"
-STORE_MANUAL = "docs/pipeline-object-stores.md"
+STORE_MANUAL = "docs/guides/pipeline-object-stores.md"
 _MARKS = {"_delta_log": "delta", "catalog.db": "iceberg", "_ottla_log": "parquet"}
 """What a table of each format has in its directory."""
 

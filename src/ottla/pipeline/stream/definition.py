@@ -1,7 +1,7 @@
 """What a stream is, as its TOML file says it: sources, a query, a result. Checked before anything is started.
 
 What a definition reads (schemas, Python files) lies beside it; what it writes lies where the command runs, as the
-`--table` of other commands does. docs/pipeline-streams.md has every key.
+`--table` of other commands does. docs/guides/pipeline-streams.md has every key.
 
 **Invariant:** whatever is wrong with a definition is told in one sentence that names the file and the key, and nothing
 is passed over: a misspelled key is refused.

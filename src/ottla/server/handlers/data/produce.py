@@ -1,6 +1,6 @@
 """Produce (0): versions 0 to 13; what comes in those below 3 is converted first (`old_produce`).
 
-The life of a produce (ARCHITECTURE.md): this handler walks the partitions of the request, `replica.partition` appends
+See docs/internals/replication.md. This handler walks the partitions of the request, `replica.partition` appends
 the batch where it lies in the receive buffer, and the response is packed by hand. No object exists for a record.
 acks=0 has no response, so an error closes the connection, which makes the client refresh its metadata. A request parks
 only while acks=all waits for replicas, while an append that reached `flush.messages` waits for its fsync, or while
