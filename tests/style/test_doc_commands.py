@@ -13,7 +13,7 @@ from ottla.app.main import cli
 
 from .tree import ROOT
 
-GENERATED = {"cli.md"}
+GENERATED = ROOT / "docs/reference/cli.md"
 BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANY_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(ottla [a-z][^`]*)`")
@@ -24,7 +24,7 @@ HELP = {"-h", "--help"}
 def pages() -> Iterator[Path]:
     """README, CONTRIBUTING, CHANGELOG, docs/ and the READMEs of examples."""
     yield from sorted(ROOT.glob("*.md"))
-    yield from sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in GENERATED)
+    yield from sorted(path for path in (ROOT / "docs").rglob("*.md") if path != GENERATED)
     yield from sorted((ROOT / "examples").rglob("README.md"))
 
 
