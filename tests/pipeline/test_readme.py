@@ -80,6 +80,8 @@ READY = re.compile(r"is ready|are ready")
 READY_S = 200
 COMMAND_S = 500
 POLL_S = 0.02
+LOAD = "ottla pipeline "
+"""These commands start Spark, so one that several pages print runs once."""
 FOR_EVER = " --schedule "
 """A command that contains it runs until it is interrupted."""
 
@@ -143,7 +145,7 @@ class Reader:
             (self.folder / f"{tomllib.loads(text)['name']}.toml").write_text(text)
             return
         for command in commands(text):
-            if is_elsewhere(command):
+            if is_elsewhere(command) or (command.startswith(LOAD) and command in self.typed):
                 continue
             if command.startswith("ottla start"):
                 self.start(command)
@@ -235,7 +237,7 @@ def test_commands_of_readme_and_guides_run(reader: Reader) -> None:
             reader.read(language, text)
     reader.stop()
     assert sum(command.startswith("ottla start") for command in reader.typed) == 4
-    typed = {command.split()[2] for command in reader.typed if command.startswith("ottla pipeline ")}
+    typed = {command.split()[2] for command in reader.typed if command.startswith(LOAD)}
     assert typed >= {"load", "sql", "stream", "push", "replay", "snapshot"}
     assert any(FOR_EVER in command for command in reader.typed)
 
