@@ -1,49 +1,47 @@
-# Everything a person or a machine does with a checkout. Each target installs what it needs into .venv first.
+# Commands of a checkout. Each target installs its requirements into .venv first.
 #
 #   make demo [INPUT=access.log]   the whole path: broker, real clients' bytes, Spark, lake table
-#   make unit [ARGS=-x]            tests of one process without Spark or Java: under two minutes
+#   make unit [ARGS=-x]            tests of one process without Spark or Java
 #   make test [JOBS=2]             all tests: properties, integration, faults, pipeline; ARGS=tests/storage for some
-#   make check                     format, lint, types, import contracts, generated documents: under a minute
-#   make licenses                  checks the licences of all installed packages against NOTICE
-#   make format                    formats the code and mends what the linter can
-#   make docs                      generates docs/configuration.md, docs/reference/cli.md and docs/evidence.md
-#   make sim [SEED=1]              one seed of the simulation: virtual time, faults; WORKLOAD=groups, cluster, compacted or transactions
-#   make sim-many [N=200] [SEED=1] so many seeds from SEED on
-#   make model [DEPTH=12]          every order of so many steps of the model of transactions;
-#                                  ARGS='--bounds zombie' for one that is walked to its end
-#   make chaos [MINUTES=40]        real brokers under kills, pauses, bad networks, full disks; SEED=1, BROKERS=3; as root;
-#                                  SECURITY=sasl_ssl: nodes and clients log in over TLS; COORDINATION=zookeeper: on three
-#                                  servers of it, which have faults too (Java; Maven fetches them)
-#   make exactly-once [KILLS=50]   consume-transform-produce while copiers and brokers are killed so often, 4 times
-#   make cleaner-kills [KILLS=50]  a broker killed so often while it cleans, rolls and deletes under load; SEED=1
-#   make mirror-kills [KILLS=50]   two mirrors, source and target killed so often in turn while RECORDS=2000000 are copied
-#   make legacy-churn [CHURN=120]  consumers of ours and of Kafka 0.9 in one group for so many seconds while they join,
-#                                  leave, are killed and lose their sessions; SEED=1
-#   make damage [DAMAGES=300]      so many bits flipped in files of one of three replicas under load; SEED=1
-#   make siege [SECONDS=60]        half-open and slow handshakes of TLS, failed logins, each for so long, while somebody
-#                                  works; HANDSHAKES=10000 at a time
+#   make check                     format, lint, types, import contracts, generated documents: under two minutes
+#   make licenses                  compare the licences of all installed packages with NOTICE
+#   make format                    format the code and apply the fixes of the linter
+#   make docs                      generate docs/configuration.md, docs/reference/cli.md and docs/evidence.md
+#   make sim [SEED=1]              one seed of the simulation; WORKLOAD=groups, cluster, compacted or transactions
+#   make sim-many [N=200] [SEED=1] N seeds from SEED
+#   make model [DEPTH=12]          every order of DEPTH steps of the model of transactions; ARGS='--bounds zombie'
+#                                  for a model that is explored completely
+#   make chaos [MINUTES=40]        real brokers under kills, pauses, network faults and full disks (as root); SEED=1,
+#                                  BROKERS=3; SECURITY=sasl_ssl; COORDINATION=zookeeper (needs Java and Maven)
+#   make exactly-once [KILLS=50]   consume-transform-produce while copiers and brokers are killed, 4 times
+#   make cleaner-kills [KILLS=50]  a broker that is killed while it cleans, rolls and deletes under load; SEED=1
+#   make mirror-kills [KILLS=50]   two mirrors, source and target killed in turn while RECORDS=2000000 are copied
+#   make legacy-churn [CHURN=120]  consumers of Ottla and of Kafka 0.9 in one group that join, leave, are killed and
+#                                  lose their sessions for CHURN seconds; SEED=1
+#   make damage [DAMAGES=300]      flipped bits in files of one of three replicas under load; SEED=1
+#   make siege [SECONDS=60]        half-open and slow TLS handshakes and failed logins beside working clients, for
+#                                  SECONDS each; HANDSHAKES=10000 at a time
 #   make exactly-once-stream       a Spark stream into a topic while driver, workers and broker are killed; KILLS=50, SEED=1
-#   make exactly-once-load         loads, compactions and vacuums while all who have part in them are killed; KILLS=50,
-#                                  FORMAT=delta,iceberg,parquet, SEED=1; MINUTES=40 for each format at most;
-#                                  JOB=load,snapshot,stream for these too
+#   make exactly-once-load         loads, compactions and vacuums while all their processes are killed; KILLS=50, SEED=1,
+#                                  FORMAT=delta,iceberg,parquet, JOB=load,snapshot,stream, at most MINUTES=40 per format
 #   make exactly-once-topic        `ottla pipeline stream` from topic to topic while driver, workers, JVM and broker are
-#                                  killed; KILLS=50, SEED=1, MINUTES=40 at most
-#   make page-views                a day of page views through examples/streams, against plain Python; VIEWS=5000000
-#   make compat [JOBS=2]           clients and tools that others wrote (Debian, npm, Maven); FAMILIES=compat/go for some
-#   make bench [ARGS=...]          measures beside Apache Kafka and NATS; goes on where it stopped
+#                                  killed; KILLS=50, SEED=1, at most MINUTES=40
+#   make page-views                a day of page views through examples/streams, compared with plain Python; VIEWS=5000000
+#   make compat [JOBS=2]           clients and tools of other projects (Debian, npm, Maven); FAMILIES=compat/go for some
+#   make bench [ARGS=...]          measure beside Apache Kafka and NATS; an interrupted run resumes
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
 #   make bench-pipeline [ARGS=...] a topic into files by Spark: load, the source, Spark's own Kafka connector
 #   make bench-micro-batch         latency of a stream from topic to topic, beside Spark's own Kafka connector
-#   make bench-cleaner [ARGS=...]  a compacted partition cleaned, beside Apache Kafka's cleaner
+#   make bench-cleaner [ARGS=...]  compaction of a partition, beside Apache Kafka's cleaner
 #   make bench-mirror [ARGS=...]   a topic copied to another cluster, beside Apache Kafka's MirrorMaker 2
 #   make bench-size [ARGS=...]     appends and tail reads from 1 to 50 GB of log, and from 1 to 5,000 partitions
 #   make bench-compare BASE=<rev>  this checkout against another revision, by ratio
 #   make cluster                   three brokers on this machine, in ./ottla-cluster
-#   make clean                     removes what the other targets installed and built
+#   make clean                     remove everything that other targets installed and built
 #
-# Another Python beside it: make unit PYTHON=python3.13 VENV=.venv-3.13
+# Another Python in its own environment: make unit PYTHON=python3.13 VENV=.venv-3.13
 
-# The first that runs: a shim of pyenv is there also for a version that is not active.
+# The first that runs: pyenv has a shim also for a version that is not active.
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
 	$$name -c '' 2> /dev/null && command -v $$name && break; done)
 VENV   := .venv
@@ -71,14 +69,14 @@ JOB    ?= load
 VIEWS  ?= 5000000
 FAMILIES ?= compat
 
-# A trial takes as long as it is told to; the dump of a test that hangs would end it after twelve minutes.
+# The duration of a trial is an argument, so the limit for hanging tests must not end it.
 TRIAL := $(BIN)/pytest -s -o faulthandler_timeout=0
 
-# Everything under tests/ but what needs processes, clients of others, Spark, root, or minutes, and what reads sources only.
+# Everything under tests/ except tests that need processes, other clients, Spark, root or minutes, and checks of sources.
 UNIT := $(filter-out $(addprefix tests/,app bench chaos cli clients cluster faults fuzz modes pipeline sim style suite testing),\
 	$(patsubst %/,%,$(wildcard tests/*/)))
 
-# Whoever names tests need not install what only those of another directory use: Spark, or the plots of bench/.
+# With named tests, requirements of other directories (Spark, the plots of bench/) are not installed.
 NAMED := $(if $(filter --ignore --deselect,$(ARGS)),,$(filter tests%,$(ARGS)))
 tested = $(if $(NAMED),$(filter tests tests/ tests/$(1)%,$(NAMED)),all)
 
@@ -89,8 +87,8 @@ ZOOKEEPER := .cache/compat/java-zookeeper/pom.xml
 # Spark's Kafka connector, and an environment with the pyspark that it is for.
 CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.txt
 
-# A stamp a set of extras: installed again only when the declarations, the pins or the compiled modules change. .base
-# alone builds; the others ask for extras of what is installed then, and compile nothing again.
+# One stamp file per set of extras, rebuilt when the declarations, the pins or the compiled modules change. Only .base
+# compiles; the others add their extra to the installed package.
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
 
 .DEFAULT_GOAL := help
@@ -102,11 +100,11 @@ help:
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Ottla needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
-	@echo "Making a Python environment in $(VENV)"
+	@echo "Creating a Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: $(BIN)/python $(DECLARED)
-	@echo "Installing Ottla and what it needs into $(VENV), about 50 MB; a C compiler makes it faster"
+	@echo "Installing Ottla and its requirements into $(VENV), about 50 MB; a C compiler makes it faster"
 	@PIP_CONSTRAINT=constraints.txt $(PIP) -e .
 	@touch $@
 
@@ -116,18 +114,18 @@ $(VENV)/.pipeline: $(VENV)/.base
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	@echo "Installing what the tests need, about 80 MB"
+	@echo "Installing the requirements of the tests, about 80 MB"
 	@$(PIP) 'ottla[test]'
 	@touch $@
 
 # Compiled here, against the headers of MIT Kerberos: tests with a KDC are skipped without them.
 $(VENV)/.kerberos: $(VENV)/.test
 	@if ! command -v krb5-config > /dev/null; then echo "Without libkrb5-dev tests of Kerberos are skipped."; \
-	else echo "Building what tests of Kerberos need"; CFLAGS=-O0 $(PIP) 'ottla[gssapi]' && touch $@ \
+	else echo "Building the requirements of the Kerberos tests"; CFLAGS=-O0 $(PIP) 'ottla[gssapi]' && touch $@ \
 		|| echo "The extra gssapi could not be built: tests of Kerberos are skipped."; fi
 
 $(VENV)/.bench: $(VENV)/.base
-	@echo "Installing what the measurements need"
+	@echo "Installing the requirements of the benchmarks"
 	@$(PIP) 'ottla[bench]'
 	@touch $@
 
