@@ -13,7 +13,6 @@ MAX_QUEUED = 5_000
 """What waits for the broker: librdkafka's own queue would be full where a start takes long."""
 
 
-@pytest.mark.promise("D1", "T11")
 @pytest.mark.parametrize("crash", [False, True], ids=["SIGTERM", "SIGKILL"])
 def test_an_idempotent_producer_over_restarts(ottla_broker_factory, families, topic, crash):
     from confluent_kafka import Producer

@@ -71,7 +71,6 @@ def others(nodes: Nodes) -> list[Node]:
     return [node for node in nodes.nodes if node.node_id != VICTIM]
 
 
-@pytest.mark.promise("D9")
 def test_its_partitions_move_and_the_rest_goes_on(spare: Nodes, disk: FailingDisk, tmp_path: Path) -> None:
     victim = spare[VICTIM]
     process = victim.process
@@ -107,7 +106,6 @@ def test_its_partitions_move_and_the_rest_goes_on(spare: Nodes, disk: FailingDis
     assert sorted(consume(spare, TOPIC, len(expected), PARTITIONS)) == sorted(expected)
 
 
-@pytest.mark.promise("D9")
 @of_the_quorum(reason="no directory has a metadata log")
 def test_without_the_directory_of_the_metadata_log_the_node_ends(metadata: Nodes, disk: FailingDisk) -> None:
     victim = metadata[VICTIM]

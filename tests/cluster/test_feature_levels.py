@@ -6,7 +6,6 @@ import threading
 from functools import partial
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Producer
 
 from ottla.app.ports import HOST
@@ -85,7 +84,6 @@ def controllers_of(port: int) -> list[int]:
     return sorted(broker.broker_id for broker in response.brokers)
 
 
-@pytest.mark.promise("R12")
 def test_a_cluster_is_raised_level_by_level_and_loses_nothing(tmp_path: Path) -> None:
     """Two voters and a broker, which was formatted without the levels and finds them in the log."""
     lowest = METADATA_LEVELS[LOWEST_LEVEL].name

@@ -50,7 +50,6 @@ def busy(make_nodes: Callable[..., Nodes]) -> Nodes:
     return nodes
 
 
-@pytest.mark.promise("R13")
 def test_each_node_is_killed_while_a_producer_goes_on(busy: Nodes) -> None:
     producer = Producer(
         {
@@ -87,7 +86,6 @@ def test_each_node_is_killed_while_a_producer_goes_on(busy: Nodes) -> None:
     assert_equal_copies(busy)
 
 
-@pytest.mark.promise("R13")
 def test_a_paused_node_leaves_the_isr_and_comes_back(busy: Nodes) -> None:
     paused = busy[3]
     assert paused.process is not None

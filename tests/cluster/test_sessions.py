@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from ottla.app.ports import HOST, free_ports
 from ottla.client.wire.connection import Connection
 from ottla.common.errors import ErrorCode
@@ -127,7 +125,6 @@ def test_a_cluster_that_was_stopped_does_not_wait_for_its_own_sessions(tmp_path:
     assert REFUSED not in log.read_text()
 
 
-@pytest.mark.promise("R10")
 def test_two_that_live_with_one_id_are_told_apart(make_nodes: Callable[..., Nodes]) -> None:
     """The second runs from a copy of the directory of the first, with all that this one noted of itself.
 

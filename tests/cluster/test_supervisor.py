@@ -205,7 +205,6 @@ def test_a_lost_disk_comes_back_as_an_observer_under_a_new_id(supervise: Callabl
     assert "directory.id" in ottla("start", "--brokers", "3", "--data-dir", str(data), code=2)
 
 
-@pytest.mark.promise("R8")
 @pytest.mark.parametrize("lost", [1, 3])
 def test_stop_within_the_session_of_a_lost_node_keeps_leaders(supervise: Callable[..., Supervised], lost: int) -> None:
     """The README's `--replace-node`, where the cluster stops while the dead broker still has its session."""

@@ -144,7 +144,6 @@ def test_a_level_that_some_node_lacks_is_refused(
     assert update(image, "transaction.version", 0).response.error_code == 0
 
 
-@pytest.mark.promise("R12")
 @pytest.mark.parametrize(
     ("upgrade_type", "reason"),
     [
@@ -372,7 +371,6 @@ class Life:
         assert outcome == [None]
 
 
-@pytest.mark.promise("D6")
 def test_every_life_is_a_new_incarnation_and_raises_leader_epochs(tmp_path: Path) -> None:
     life = Life(tmp_path)
     assert [len(changes.created_topics) for _, changes in life.published] == [0]
@@ -398,7 +396,6 @@ def test_every_life_is_a_new_incarnation_and_raises_leader_epochs(tmp_path: Path
     assert broker_epochs == sorted(set(broker_epochs))
 
 
-@pytest.mark.promise("D6")
 def test_leader_epochs_rise_above_those_of_the_logs(tmp_path: Path) -> None:
     """The metadata log lost its end, and with it what epochs the broker already wrote in."""
     life = Life(tmp_path)

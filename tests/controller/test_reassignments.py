@@ -94,7 +94,6 @@ class TestReassignment:
         assert reassign(world, [2]).error_code == 0
         assert (world.partition().replicas, world.partition().isr, world.partition().leader) == ((2,), (2,), 2)
 
-    @pytest.mark.promise("R9")
     def test_who_is_needed_goes_later(self) -> None:
         world = without_broker_1()
         assert reassign(world, [1, 2]).error_code == 0
@@ -122,7 +121,6 @@ class TestReassignment:
         assert reassign(world, [3, 1]).error_code == 0
         assert (world.partition().replicas, listed(world)) == ((3, 1), [])
 
-    @pytest.mark.promise("R9")
     def test_a_cancelled_newcomer_that_is_needed_goes_later(self) -> None:
         world = World(min_insync_replicas="2")
         world.join(1, 2, 3, 4)

@@ -117,7 +117,6 @@ def until_served(attempt) -> None:
         code = attempt()
 
 
-@pytest.mark.promise("D8")
 def test_appends_fail_and_reads_go_on_until_there_is_space_again(disk, broker):
     writer = Writer(broker)
     fill_up(disk, writer)
@@ -167,7 +166,6 @@ def test_topics_can_not_be_made_on_a_full_disk_and_can_afterwards(disk, broker):
     assert create_topic(broker, "after-a-restart") == ErrorCode.NONE
 
 
-@pytest.mark.promise("D8")
 @pytest.mark.parametrize("crash", [True, False], ids=["after-a-crash", "after-a-clean-stop"])
 def test_a_start_on_a_full_disk_serves_or_says_why_not(disk, broker, crash):
     writer = Writer(broker)

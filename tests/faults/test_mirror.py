@@ -188,7 +188,6 @@ KILLS = {
 """By the partitions of the target."""
 
 
-@pytest.mark.promise("M1")
 @pytest.mark.parametrize("count", [PARTITIONS, 3], ids=["as they are", "by keys"])
 def test_killed_at_each_point_it_goes_on_without_loss_or_double(servers, topic, count) -> None:
     source, target = servers
@@ -210,7 +209,6 @@ def test_killed_at_each_point_it_goes_on_without_loss_or_double(servers, topic, 
     assert in_order_of_values(content(source, topic)) == in_order_of_values(content(target, topic))
 
 
-@pytest.mark.promise("M2")
 @pytest.mark.parametrize("count", [PARTITIONS, 3], ids=["as they are", "by keys"])
 def test_groups_go_on_where_they_stand(servers, topic, count) -> None:
     source, target = servers
@@ -357,7 +355,6 @@ class Given:
         """Nothing changes."""
 
 
-@pytest.mark.promise("M2")
 def test_no_group_goes_beyond_what_another_mirror_has_open(servers, topic) -> None:
     """It writes into the same partition; what it will have committed lies before what this one has."""
     source, target = servers
@@ -546,7 +543,6 @@ def test_a_topic_that_goes_is_waited_for(servers, topic, monkeypatch) -> None:
     assert sum(waits() and "it waits" in sentence for sentence in heard) == 1
 
 
-@pytest.mark.promise("M4")
 def test_progress_that_went_between_two_runs_is_missed(servers, topic) -> None:
     """Also where one partition of two has something, and where the target's topic has another name."""
     source, target = servers
@@ -576,7 +572,6 @@ def refused(source: str, target: str, topic: str) -> str:
     return done.stderr
 
 
-@pytest.mark.promise("M4")
 def test_progress_that_was_put_back_is_refused(servers, topic) -> None:
     """What the target has behind it would come twice; a topic that is made again is filled from the beginning."""
     source, target = servers
@@ -614,7 +609,6 @@ def progress_of(servers: str, topic: str) -> list[RecordData]:
     return list(found.values())
 
 
-@pytest.mark.promise("M4")
 def test_target_that_lost_its_end_is_refused(servers, topic) -> None:
     source, _ = servers
     with Cluster(source) as cluster:

@@ -235,7 +235,6 @@ def content_is_equal(wanted: list[Rows], found: list[Rows]) -> bool:
     return both[0] == both[1]
 
 
-@pytest.mark.promise("M1")
 @pytest.mark.timeout(200 + 30 * KILLS + RECORDS // 1_000)
 def test_kills_of_everybody_leave_equal_content_and_groups_where_they_stood(
     brokers: tuple[Broker, Broker], tmp_path: Path

@@ -102,7 +102,6 @@ def test_a_listener_that_asks_for_sasl_says_how(config):
     assert "sasl.enabled.mechanisms of listener SASL_PLAINTEXT" in config("listeners=SASL_PLAINTEXT://127.0.0.1:0")
 
 
-@pytest.mark.promise("S3")
 @pytest.mark.parametrize(
     "lines",
     [
@@ -119,7 +118,6 @@ def test_a_security_setting_that_would_not_protect_refuses_to_start(config, line
     assert name in sentence
 
 
-@pytest.mark.promise("S3")
 @pytest.mark.parametrize(
     ("lines", "words"),
     [

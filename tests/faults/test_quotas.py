@@ -55,7 +55,6 @@ def produce(connection: Connection, topic_id: bytes, value: bytes = VALUE) -> in
     return int(response.throttle_time_ms)
 
 
-@pytest.mark.promise("S7")
 def test_a_producer_that_heeds_nothing_is_held_and_others_go_on(
     broker: Broker, cluster: Cluster, topic_id: bytes
 ) -> None:

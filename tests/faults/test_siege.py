@@ -117,7 +117,6 @@ class State(NamedTuple):
         return cls(memory, len(list((process / "fd").iterdir())), len(broker.logs()))
 
 
-@pytest.mark.promise("S8")
 @pytest.mark.timeout(120 + 2 * SECONDS)
 @pytest.mark.parametrize("kind", CROWD)
 def test_who_works_goes_on_while_others_besiege_the_broker(broker: Broker, kind: str) -> None:

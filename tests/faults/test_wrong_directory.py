@@ -87,7 +87,6 @@ def half_formatted(cluster: Path) -> None:
     (cluster / "broker-2" / "meta.properties").unlink()
 
 
-@pytest.mark.promise("D10")
 @pytest.mark.parametrize("damage", [absent, not_mounted, half_formatted])
 def test_a_broker_whose_directory_is_not_there(cluster: Path, damage: Callable[[Path], None]) -> None:
     damage(cluster)
@@ -143,7 +142,6 @@ def test_a_plan_of_another_cluster_or_directory(cluster: Path, name: str) -> Non
     assert str(cluster / "broker-1" / "meta.properties") in sentence
 
 
-@pytest.mark.promise("D10")
 def test_the_directory_of_another_node(cluster: Path) -> None:
     shutil.rmtree(cluster / "broker-2")
     shutil.copytree(cluster / "broker-1", cluster / "broker-2")
@@ -227,7 +225,6 @@ def test_a_directory_whose_meta_properties_is_gone(used: Path) -> None:
     assert "kept-0" in sentence
 
 
-@pytest.mark.promise("D10")
 def test_partitions_beside_a_metadata_log_that_is_gone(used: Path) -> None:
     shutil.rmtree(used / "__cluster_metadata-0")
     partitions = {path: data for path, data in kept(used).items() if path.parent.name.startswith("kept-")}

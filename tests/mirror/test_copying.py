@@ -209,7 +209,6 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int, int]], list[tuple
     return bytes(content), aborted, [row for _, row in sorted(visible)]
 
 
-@pytest.mark.promise("M1")
 @given(log=logs(), cuts=st.lists(st.integers(1, 4), max_size=12), dense=st.booleans(), lost=st.sets(st.integers(0, 11)))
 def test_what_is_committed_equals_what_a_reader_sees(log, cuts, dense, lost) -> None:
     """Whatever a fetch brings, and also where the process that made a step is gone before its commit."""

@@ -84,7 +84,6 @@ def test_own_buffer_grows_with_what_arrived_not_with_what_was_announced(network)
     network.run(body)
 
 
-@pytest.mark.promise("S9")
 def test_a_parked_request_holds_back_those_behind_it(network, make_frame):
     async def body(net):
         client = await net.connect()

@@ -412,7 +412,6 @@ def test_whatever_comes_the_rules_hold_and_a_close_ends(life, end):
     assert len(peer.served) == served
 
 
-@pytest.mark.promise("S9")
 @settings(max_examples=200, deadline=None)
 @given(LIFE, st.sampled_from([b"", b"E", b"EPMSN" * 20]))
 def test_every_request_is_answered_once_and_in_order_in_the_end(life, last):

@@ -298,7 +298,6 @@ def test_the_loop_does_not_even_try_a_large_cold_region(network, make_frame, mem
     network.run(body)
 
 
-@pytest.mark.promise("S8")
 def test_other_connections_go_on_while_one_reads_from_a_cold_disk(network, make_frame, gated):
     async def body(net):
         region = gated(random_bytes(1 << 20))

@@ -323,7 +323,6 @@ def test_tls_to_a_plain_listener_is_closed(network, keys, caplog):
     assert "socket.request.max.bytes" in caplog.text
 
 
-@pytest.mark.promise("S5")
 @pytest.mark.parametrize("identity", ["none", "stranger"])
 def test_who_has_to_show_a_certificate_and_has_none_that_counts_is_not_served(network, make_frame, keys, identity):
     async def body(net):
@@ -348,7 +347,6 @@ def revocations(authority: Authority, *revoked: bytes, days: int = 1) -> bytes:
     return builder.sign(authority.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-@pytest.mark.promise("S5")
 @pytest.mark.parametrize("listed", ["another", "alice", "nobody by another authority", "nobody, long ago"])
 def test_a_certificate_that_was_revoked_is_not_served(network, make_frame, keys, listed):
     client, another = Path(keys.client).read_bytes(), keys.authority.issue("another", [], NOW)

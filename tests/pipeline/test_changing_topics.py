@@ -155,7 +155,6 @@ def test_a_topic_that_is_deleted_while_it_is_loaded(bootstrap: str, table: Path,
         load_topic(bootstrap, topic)
 
 
-@pytest.mark.promise("P5")
 def test_records_deleted_while_they_are_loaded(bootstrap: str, table: Path, load_topic: Load) -> None:
     """What is passed over, as was asked for, is told with its partition."""
     topic = new_topic(bootstrap, 2)

@@ -261,7 +261,6 @@ def loaded_and_cut(at: int) -> tuple[MemoryCluster, Table]:
     return cluster, table
 
 
-@pytest.mark.promise("P5")
 @pytest.mark.parametrize("written", [0, 5, 10, 30])
 def test_a_log_that_was_cut_below_what_the_table_holds(written: int) -> None:
     """Whatever came after the cut: not seeing it would be silent as soon as the log is as long as it was."""
@@ -376,7 +375,6 @@ def test_idle_cores_get_a_part_of_one_big_partition() -> None:
     assert len(make_plan(cluster, Table(), ["clicks"], PlanSettings(parallelism=4)).tasks) == 3
 
 
-@pytest.mark.promise("P1")
 @given(
     start=st.integers(0, 1 << 40),
     length=st.integers(1, 10_000),

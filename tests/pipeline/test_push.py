@@ -353,7 +353,6 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pyt
         assert sorted(int(value) for _, value in records(broker.bootstrap_servers, "t", 4_000)) == list(range(4_000))
 
 
-@pytest.mark.promise("P11")
 @pytest.mark.parametrize("step", ["sent", "offsets", "committed"])
 def test_a_killed_push_is_gone_on_with(
     bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result], step: str

@@ -50,7 +50,6 @@ def test_a_data_file_that_is_gone_is_told_in_one_sentence(spark: Any, tmp_path: 
         register_tables(spark, [target])
 
 
-@pytest.mark.promise("P12")
 @pytest.mark.parametrize(
     "statement",
     [
@@ -83,7 +82,6 @@ def test_a_statement_that_would_write_is_not_run(
     assert run_sql(spark, "select count(*) as n from records").to_pylist() == [{"n": 10}]
 
 
-@pytest.mark.promise("P12")
 def test_what_is_told_of_writes_and_mistakes(spark: Any, tmp_path: Path) -> None:
     register_tables(spark, [table(tmp_path / "clicks")])
     with pytest.raises(

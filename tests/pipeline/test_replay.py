@@ -85,7 +85,6 @@ def test_a_target_of_others_is_refused(bootstrap: str, topic: str, run: Callable
     assert "has records that are not of the replay" in str(run("--topic", topic, "--to-topic", topic).exception)
 
 
-@pytest.mark.promise("P11")
 @pytest.mark.parametrize("step", ["sent", "offsets", "committed"])
 @pytest.mark.parametrize("transaction", ["1", "2"])
 def test_a_killed_replay_is_gone_on_with(

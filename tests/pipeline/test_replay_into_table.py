@@ -173,7 +173,6 @@ def test_two_replays_at_once_do_not_mix(run: Run, topic: str, tmp_path: Path, mo
     assert len(rows(table)) == 60
 
 
-@pytest.mark.promise("P11")
 @pytest.mark.parametrize(("what", "step"), [("topic", "after"), ("table", "before")])
 def test_a_killed_replay_is_gone_on_with(
     run: Run, bootstrap: str, topic: str, tmp_path: Path, what: str, step: str

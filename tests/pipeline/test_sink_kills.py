@@ -250,7 +250,6 @@ def begin(tmp_path: Path, ottla_broker_factory: Callable[..., Broker]) -> Iterat
         yield begin
 
 
-@pytest.mark.promise("P10")
 @pytest.mark.timeout(700)
 def test_each_step_of_a_task_may_be_the_last(begin: Callable[..., Course]) -> None:
     """Of driver and worker; where a task was committed and its epoch was not, the next attempt passes over it.

@@ -143,7 +143,6 @@ def test_an_epoch_is_written_once(target: TopicTarget) -> None:
     assert written(target, 2_700) == list(range(2_700))
 
 
-@pytest.mark.promise("P10")
 def test_a_replay_with_other_rows_is_refused(target: TopicTarget) -> None:
     task = EpochTask(f"query-{target.topic}", 3, 0)
     write_epoch(target, task, [values(0, 10)])
@@ -152,7 +151,6 @@ def test_a_replay_with_other_rows_is_refused(target: TopicTarget) -> None:
     assert written(target, 10) == list(range(10))
 
 
-@pytest.mark.promise("P10")
 def test_an_attempt_that_lives_on_is_fenced(target: TopicTarget) -> None:
     """The old attempt stands before its last row; the new one does the epoch; then the old one goes on."""
     task = EpochTask(f"query-{target.topic}", 0, 0)

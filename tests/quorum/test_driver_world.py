@@ -436,7 +436,6 @@ def caught_up_ghost(world: World, ghost: Voter) -> None:
     driver.service.fetch(request, lambda response: None)
 
 
-@pytest.mark.promise("S10")
 def test_a_voter_that_nobody_reaches_is_not_added() -> None:
     """Ghosts among the voters are a majority that elects nobody, for good."""
     world = World(7)
@@ -593,7 +592,6 @@ def test_an_empty_node_killed_before_its_first_snapshot_begins_again() -> None:
     assert reborn.driver.log.end_offset > 0
 
 
-@pytest.mark.promise("R7")
 def test_a_lost_directory_never_votes_in_place_of_the_old() -> None:
     """Two of three lose their disks: the third alone must not find a majority among the empty ones."""
     world = World(9)
@@ -616,7 +614,6 @@ def spoil(node: Node, suffix: str) -> None:
     mount.write_atomic(path, bytes(data))
 
 
-@pytest.mark.promise("R7")
 @pytest.mark.parametrize("suffix", ["quorum-state", ".log"])
 def test_a_voter_whose_files_were_damaged_votes_again_once_it_caught_up(suffix: str) -> None:
     """It forgot records or votes: until it has caught up it gives none."""

@@ -153,7 +153,6 @@ def test_waits_of_apache_kafka_let_a_group_take_a_third_more():
     assert taken(10, 100_000, as_kafka, goes_on=False) == pytest.approx(1.32, abs=0.01)
 
 
-@pytest.mark.promise("S7")
 @pytest.mark.parametrize("request_bytes", [16_384, 100_000, 1_000_000])
 def test_one_connection_takes_its_quota_and_a_tenth(request_bytes):
     """The tenth is the windows' own: what may come in eleven of them is measured over ten, and begins anew then."""
@@ -165,7 +164,6 @@ def test_ten_connections_take_no_more_than_one(request_bytes):
     assert taken(10, request_bytes, until_there_is_room, goes_on=True) <= 1.1
 
 
-@pytest.mark.promise("S7")
 @pytest.mark.parametrize("connections", [1, 4])
 def test_with_usual_requests_it_is_what_apache_kafka_gives(connections):
     theirs = taken(connections, 16_384, as_kafka, goes_on=False)

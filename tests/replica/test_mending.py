@@ -82,7 +82,6 @@ def mended(world: World, node_id: int) -> None:
 
 
 class TestLeader:
-    @pytest.mark.promise("R6")
     def test_a_damaged_one_gives_up_the_lead_and_comes_back_whole(self, make_world: MakeWorld) -> None:
         world = make_world()
         fill(world)
@@ -272,7 +271,6 @@ class TestFollower:
         world.cuts.clear()
         world.settle(1, 2, 3)
 
-    @pytest.mark.promise("R6")
     @pytest.mark.parametrize("step", range(1, STEPS + 2))
     def test_a_crash_at_any_step_leaves_the_old_log_or_the_new_one(self, make_world: MakeWorld, step: int) -> None:
         world = make_world()

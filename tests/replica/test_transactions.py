@@ -64,7 +64,6 @@ def state(partition: Partition) -> Any:
     return entries, log.producers.transactions.open_transactions(), aborted
 
 
-@pytest.mark.promise("T5")
 def test_followers_know_what_the_leader_knows(make_world: MakeWorld) -> None:
     world = make_world(segment_bytes="300")
     leader = world.nodes[1].partition()
@@ -80,7 +79,6 @@ def test_followers_know_what_the_leader_knows(make_world: MakeWorld) -> None:
         assert state(world.nodes[node].partition()) == state(leader)
 
 
-@pytest.mark.promise("T5")
 def test_a_new_leader_goes_on_with_what_is_open(make_world: MakeWorld) -> None:
     world = make_world()
     write(world.nodes[1].partition(), 7)
@@ -116,7 +114,6 @@ def test_a_marker_holds_its_readers_until_it_is_replicated(make_world: MakeWorld
     assert leader.last_stable_offset == 2
 
 
-@pytest.mark.promise("T5")
 def test_what_only_the_old_leader_decided_is_open_again(make_world: MakeWorld) -> None:
     world = make_world()
     leader = world.nodes[1].partition()

@@ -225,7 +225,6 @@ def test_a_change_of_acls_is_told_with_who_made_it(world: World, caplog: pytest.
 # --- no way around them -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("S2")
 def test_the_id_of_a_topic_opens_nothing(world: World) -> None:
     topic_id = world.root.create_topic("secret")
     world.root.produce("secret", b"x")
@@ -325,7 +324,6 @@ def test_a_pattern_finds_only_topics_that_its_member_may_describe(world: World) 
     assert (hidden.error_code, hidden.members) == (NO_TOPIC, [])
 
 
-@pytest.mark.promise("S2")
 def test_an_envelope_opens_nothing(world: World) -> None:
     controller = ControllerClient(world.server)
     controller.dispatcher.authorizer = world.server.broker.dispatcher.authorizer

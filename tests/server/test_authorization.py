@@ -409,7 +409,6 @@ def line_id(asked: Line) -> str:
     return f"{name_of(asked.request(bytes(16)))}-{asked.version}"
 
 
-@pytest.mark.promise("S2")
 @pytest.mark.parametrize("asked", TABLE, ids=line_id)
 def test_what_is_allowed_is_served_and_what_is_not_is_refused(world: tuple[Server, bytes], asked: Line) -> None:
     for right, code in asked.denied.items():

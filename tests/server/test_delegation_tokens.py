@@ -62,7 +62,6 @@ def seen(who: Connection, *owners: str) -> list[str]:
     return sorted(token.token_id for token in response.tokens)
 
 
-@pytest.mark.promise("S6")
 def test_nobody_in_particular_and_nobody_by_a_token_asks_for_tokens(server: Server) -> None:
     for principal in (ANONYMOUS, TokenPrincipal(ANN)):
         answers = [client(server, principal).ask(message, version).error_code for message, version in REQUESTS]

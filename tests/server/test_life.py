@@ -17,7 +17,6 @@ from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from .harness import Connection, Server, fetch_request, fetched, produce_request
 
 
-@pytest.mark.promise("D15")
 def test_a_topic_whose_deletion_was_cut_short_is_set_aside(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client = server.connect()
@@ -94,7 +93,6 @@ def test_retention_runs_and_readers_are_told(make_server: Callable[..., Server])
     assert partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-@pytest.mark.promise("D3")
 def test_a_log_is_flushed_by_time(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_ms="1")
     client.produce("t", b"a")

@@ -88,7 +88,6 @@ def test_a_transaction_has_ended_before_its_producer_is_heard_again(client: Conn
     assert states == [TransactionState.COMPLETE_ABORT], "whatever the loop reads next comes behind that"
 
 
-@pytest.mark.promise("T8")
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_nobody_ends_is_aborted(make_server: Callable[..., Server], version: int) -> None:
     client = make_server(transaction_abort_timed_out_transaction_cleanup_interval_ms="20").connect()

@@ -492,7 +492,6 @@ DELETED_UP_TO_A_MARKER = [
 """The cleaner keeps no entry for a transaction whose records nobody reads any more."""
 
 
-@pytest.mark.promise("D11")
 @pytest.mark.parametrize("config", CONFIGS)
 @given(operations=SCHEDULES)
 @example(operations=DELETED_UP_TO_A_MARKER)

@@ -443,7 +443,6 @@ def test_readers_find_the_latest_whatever_happens_between_the_steps_of_a_pass(fa
         machine.check()
 
 
-@pytest.mark.promise("D11")
 def test_a_death_at_every_action_of_a_pass_loses_nothing(fakes):
     for power in (False, True):
         for actions in itertools.count():

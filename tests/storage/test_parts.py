@@ -240,7 +240,6 @@ class TestCheckpoints:
             with contextlib.suppress(CheckpointCorruption):
                 read(disk, "/c")
 
-    @pytest.mark.promise("D7")
     def test_any_flipped_bit_is_found(self, fakes):
         """But for one that makes the checksum another entry of no topic's: what it vouched for is as it was."""
         disk = fakes.Disk(fakes.Clock())

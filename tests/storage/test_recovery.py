@@ -78,7 +78,6 @@ def test_a_kill_loses_nothing(store):
     assert store.stored() == store.expected(33)
 
 
-@pytest.mark.promise("D5")
 @pytest.mark.parametrize("cut", [1, 30, 60, 61, 100])
 def test_a_missing_tail(store, caplog, cut):
     store.fill(4)
@@ -111,7 +110,6 @@ def test_log_that_ends_before_a_checkpoint_reports_loss(store, caplog, known_by)
     assert store.manager.directories[0].running.broker_epoch == -1
 
 
-@pytest.mark.promise("D5")
 @pytest.mark.parametrize("nonsense", [b"\0", b"\0" * 500, b"\xff" * 500, bytes(range(256)) * 2])
 def test_a_nonsense_tail(store, caplog, nonsense):
     store.fill(4)
@@ -390,7 +388,6 @@ def test_a_clean_start_trusts_and_reads_little(store):
     assert store.stored() == store.expected(30)
 
 
-@pytest.mark.promise("D5")
 def test_a_clean_marker_over_a_torn_log_is_not_believed(store, caplog):
     store.fill(4)
     store.manager.shutdown()

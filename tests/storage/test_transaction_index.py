@@ -264,7 +264,6 @@ class TestReading:
         assert listed(again, 0) == [(1, 0)]
         assert listed(again, 1) == [(2, 1), (1, 0)]
 
-    @pytest.mark.promise("T4")
     def test_a_clean_start_makes_anew_what_is_cut_inside_an_entry(self, fakes, disk, clock, manager, log):
         abort(fakes, clock, log, 2)
         manager.shutdown()

@@ -71,7 +71,6 @@ def refused(call, *args, **options):
     return failure.value.code
 
 
-@pytest.mark.promise("T2")
 class TestBeginning:
     def test_nothing_begins_without_the_guard_of_its_verification(self, log, producer):
         assert refused(producer.append_with, None, 0) == ErrorCode.INVALID_TXN_STATE
@@ -215,7 +214,6 @@ class TestVerifications:
 
 
 class TestMarkers:
-    @pytest.mark.promise("T3")
     def test_a_late_marker_of_the_same_epoch_ends_no_later_transaction(self, log, producer):
         """KAFKA-19446: at transaction version 2 a marker is of a later epoch than what it ends."""
         producer.append(0, epoch=5)
@@ -224,7 +222,6 @@ class TestMarkers:
         producer.end(epoch=6)
         assert log.last_stable_offset(2) == 2
 
-    @pytest.mark.promise("T3")
     def test_a_marker_that_comes_again_is_a_success(self, log, producer):
         """KAFKA-19999: else the coordinator would send it for ever."""
         producer.append(0)

@@ -190,7 +190,6 @@ class Crowd:
             thread.join()
 
 
-@pytest.mark.promise("S5")
 def test_certificates_are_replaced_under_load_without_a_failed_connection(broker, keys):
     name = "listener.name.ssl.ssl.keystore.location"
     now = datetime.datetime.now(datetime.UTC)

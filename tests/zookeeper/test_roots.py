@@ -47,7 +47,6 @@ def test_a_cluster_works_below_it(world: World) -> None:
     assert world.node("/a/b/brokers/topics/t") is not None
 
 
-@pytest.mark.promise("Z5")
 def test_who_has_data_makes_none(world: World) -> None:
     machine = Machines(world)
     life = machine.begin(**BELOW)

@@ -185,7 +185,6 @@ def test_nothing_is_lost_with_one_that_is_killed(world: World, cluster: Cluster,
     world.until(lambda: cluster.ends() == {3})
 
 
-@pytest.mark.promise("Z2")
 def test_who_comes_back_where_another_rules_follows(world: World, cluster: Cluster) -> None:
     controller = cluster.controller
     create(cluster, controller, controller, *({*IDS} - {controller}))

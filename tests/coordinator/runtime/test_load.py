@@ -18,7 +18,6 @@ from ottla.record.checksum import crc32c
 from .harness import Outcome, Put, Setup, state_of
 
 
-@pytest.mark.promise("G4")
 def test_a_restart_finds_the_same_state(led: Setup) -> None:
     for number in range(50):
         led.write(Put(f"k{number % 7}", number if number % 5 else None))
@@ -175,7 +174,6 @@ def test_a_loaded_shard_serves_while_another_loads(setup: Setup) -> None:
     assert outcome.response == "written"
 
 
-@pytest.mark.promise("G4")
 def test_what_is_above_the_high_watermark_is_loaded_and_not_committed(setup: Setup) -> None:
     """It may have been acknowledged by the coordinator before this one: nobody reads past it meanwhile."""
     setup.log.commits = False
@@ -285,7 +283,6 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.promise("G5")
 @pytest.mark.parametrize("kind", UNREADABLE)
 def test_unreadable_record_is_skipped_and_the_rest_is_loaded(
     setup: Setup, caplog: pytest.LogCaptureFixture, kind: str

@@ -82,7 +82,6 @@ def test_an_operation_without_records_waits_for_what_it_saw(led: Setup) -> None:
     assert led.write().response == "written"
 
 
-@pytest.mark.promise("G3")
 def test_a_failed_append_reverts_and_fails_the_whole_batch(led: Setup) -> None:
     led.write(Put("a", 1))
     led.time.turn()
@@ -99,7 +98,6 @@ def test_a_failed_append_reverts_and_fails_the_whole_batch(led: Setup) -> None:
     assert led.shard().offsets == [0, 1, 2, 1]
 
 
-@pytest.mark.promise("G3")
 def test_an_operation_falls_with_the_batch_that_it_was_decided_by(led: Setup) -> None:
     led.log.batch_bytes = 300
     led.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))

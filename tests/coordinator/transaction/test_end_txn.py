@@ -151,7 +151,6 @@ def test_while_markers_are_out_the_end_asked_for_again_is_concurrent(talk: Conve
     assert len(talk.markers.sent) == 1
 
 
-@pytest.mark.promise("T9")
 @pytest.mark.parametrize("committed", [True, False])
 def test_the_end_asked_for_again_after_a_restart_has_the_same_answer(talk: Conversation, committed: bool) -> None:
     producer = talk.producer()

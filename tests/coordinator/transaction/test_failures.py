@@ -63,7 +63,6 @@ def test_a_failed_append_of_a_new_id_leaves_no_id(talk: Conversation) -> None:
     assert ID not in talk.shard.transactions
 
 
-@pytest.mark.promise("T7")
 def test_who_was_fenced_by_a_failed_append_is_told_to_try_again(talk: Conversation) -> None:
     """PRODUCER_FENCED by an epoch that is on no disk would end a producer that nobody has replaced."""
     producer = talk.producer()
@@ -92,7 +91,6 @@ def test_nobody_is_answered_before_it_is_committed(talk: Conversation) -> None:
     assert talk.state() == "CompleteCommit"
 
 
-@pytest.mark.promise("T6")
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("late_s", [0.1, 3.0, 17.0, 300.0])
 def test_a_decision_that_is_committed_after_its_time_is_carried_out(
@@ -283,7 +281,6 @@ def test_a_move_takes_the_decision_along(talk: Conversation, committed: bool) ->
     assert talk.state() == ("CompleteCommit" if committed else "CompleteAbort")
 
 
-@pytest.mark.promise("T6")
 def test_a_decision_that_was_loaded_waits_until_it_is_committed(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
@@ -348,7 +345,6 @@ def test_before_the_topic_exists_there_is_no_coordinator(talk: Conversation) -> 
     assert talk.add_offsets((1, 0)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-@pytest.mark.promise("G5")
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\x09", b"\0\x01nonsense", None], ids=repr)
 def test_id_of_an_unreadable_record_is_refused_until_initialized(talk: Conversation, value: bytes | None) -> None:
     """What was known before may be old: a zombie of it must not go on, and a successor gets a new producer id."""

@@ -19,7 +19,6 @@ E = TransactionState
 NONE = ErrorCode.NONE
 
 
-@pytest.mark.promise("T9")
 @pytest.mark.parametrize("committed", [True, False])
 def test_kafka_17754_an_end_that_was_delayed_does_not_end_the_next_transaction(
     talk: Conversation, committed: bool
@@ -111,7 +110,6 @@ def test_kafka_18227_the_version_is_switched_while_a_transaction_runs(
     assert talk.added((producer_id, epoch), version=begun_with) == [NONE]
 
 
-@pytest.mark.promise("T10")
 @pytest.mark.parametrize("level", [1, 2])
 @pytest.mark.parametrize("path", ["commit", "abort", "abort of nothing", "timeout", "new instance", "goes on"])
 def test_kafka_18660_epochs_go_over_the_edge_by_every_path(make_talk: MakeTalk, level: int, path: str) -> None:
@@ -167,7 +165,6 @@ def test_kafka_20090_a_late_abort_at_the_edge_is_told_of_the_new_producer_id(tal
     assert talk.end((77, LAST_EPOCH), committed=False).producer == (FIRST_PRODUCER_ID, 0)
 
 
-@pytest.mark.promise("T7")
 @pytest.mark.parametrize("level", [1, 2])
 def test_kafka_9666_a_failed_append_leaves_the_epoch_as_on_disk(make_talk: MakeTalk, level: int) -> None:
     """Also that of a fence, which would raise the epoch again with each attempt until none is left."""
@@ -211,7 +208,6 @@ def test_kafka_12671_what_is_added_after_the_end_is_refused_or_ended_by_the_time
         assert talk.markers.sent[-1].partitions == {("u", 1)}
 
 
-@pytest.mark.promise("T8")
 @pytest.mark.parametrize("after", ["decision", "markers", "end"])
 def test_redpanda_a_coordinator_that_is_killed_as_a_transaction_expires_still_ends_it(
     talk: Conversation, after: str

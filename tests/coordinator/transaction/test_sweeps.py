@@ -19,7 +19,6 @@ E = TransactionState
 DAY_S = 24 * 3600
 
 
-@pytest.mark.promise("T8")
 def test_an_abort_comes_within_an_interval_of_the_timeout(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)

@@ -79,7 +79,6 @@ def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, placed_tabl
     assert list(find_tables(table.location.removesuffix("/table"))) == [table.location]
 
 
-@pytest.mark.promise("P4")
 def test_a_topic_of_another_cluster_is_refused(cluster: MemoryCluster, table: Table) -> None:
     """Which nothing in a row would tell from the table's own; another topic of that cluster is welcome."""
     other = make_cluster()
@@ -163,7 +162,6 @@ def test_in_directories_of_any_name(cluster: MemoryCluster, kind: str, tmp_path:
         assert rows(table) == topic_rows(cluster), name
 
 
-@pytest.mark.promise("P2")
 def test_of_racing_committers_one_wins(
     cluster: MemoryCluster, placed_table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +237,6 @@ def test_a_commit_of_a_load_that_was_killed_and_began_again(cluster: MemoryClust
     assert rows(table) == topic_rows(cluster)
 
 
-@pytest.mark.promise("P1")
 @pytest.mark.parametrize("step", ["0", "1", "2", "3", "4", "5", "6", "log", "after"])
 def test_a_kill_while_committing(committer: Forks, kind: str, table: Table, step: str) -> None:
     """Whatever is there then, the next load brings the rest: nothing lost, nothing twice."""

@@ -162,7 +162,6 @@ def test_tables_that_can_not_serve(cluster: MemoryCluster, table: IcebergTarget,
         IcebergTarget(tmp_path / "moved").files()
 
 
-@pytest.mark.promise("P3")
 def test_a_table_that_was_rolled_back_is_refused(cluster: MemoryCluster, table: IcebergTarget) -> None:
     """Its offsets are those of the newest load, the rows are not."""
     load(cluster, table)

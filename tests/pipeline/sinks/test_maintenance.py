@@ -57,7 +57,6 @@ def let_expire(table: Table, load_id: str) -> None:
     os.utime(path, (before, before))
 
 
-@pytest.mark.promise("P7")
 def test_a_running_load_keeps_its_files(cluster: MemoryCluster, table: Table) -> None:
     """Though no version names them yet, and nothing else is kept."""
     load(cluster, table)
@@ -73,7 +72,6 @@ def test_a_running_load_keeps_its_files(cluster: MemoryCluster, table: Table) ->
     assert not list(Path(table.location, LEASE_DIRECTORY).iterdir())
 
 
-@pytest.mark.promise("P7")
 def test_files_of_a_killed_load_go_at_once(cluster: MemoryCluster, table: Table) -> None:
     """And should it live after all, it commits nothing."""
     load(cluster, table)
@@ -203,7 +201,6 @@ def test_partitions_are_compacted_by_themselves(cluster: MemoryCluster, kind: st
     assert load(cluster, again(table)) is None
 
 
-@pytest.mark.promise("P7")
 def test_a_load_between_is_no_obstacle(cluster: MemoryCluster, table: Table) -> None:
     """One that planned and landed before a compaction commits after it."""
     load_often(cluster, table)

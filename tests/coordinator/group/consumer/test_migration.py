@@ -133,7 +133,6 @@ def test_an_empty_classic_group_makes_place(world: World) -> None:
     assert group_type(world) is GroupType.CONSUMER
 
 
-@pytest.mark.promise("G2")
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("empties", [False, True])
 def test_epochs_go_on_in_a_group_that_was_empty(world: World, empties: bool, restarts: bool) -> None:
