@@ -232,7 +232,7 @@ def test_a_disk_that_fails_is_told_in_a_sentence_and_is_no_defect(
     assert setup.defects == []
     (record,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert record.exc_info is None
-    assert "can't be loaded at offset 0, which is tried again in 1 s" in record.getMessage()
+    assert "load failed at offset 0, retrying in 1 s" in record.getMessage()
     setup.time.advance(1.1)
     assert setup.committed() == {"a": 1}
 
@@ -297,7 +297,7 @@ def test_unreadable_record_is_skipped_and_the_rest_is_loaded(
     assert setup.committed() == {**state, "last": 9}
     assert setup.runtime.statistics.records_skipped == 1
     (record,) = (record for record in caplog.records if record.levelname == "ERROR")
-    assert "-0: the record at offset" in record.getMessage()
+    assert "-0: skipping the unreadable record at offset" in record.getMessage()
     assert record.exc_info is None
 
 
@@ -306,8 +306,8 @@ def test_many_unreadable_records_take_few_lines(setup: Setup, caplog: pytest.Log
     setup.log.high_watermark[0] = 1000
     setup.lead()
     *named, summary = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
-    assert [f"at offset {number} " in line for number, line in enumerate(named)] == [True] * LOGGED_PER_LOAD
-    assert "1000 records in all" in summary
+    assert [f"at offset {number}:" in line for number, line in enumerate(named)] == [True] * LOGGED_PER_LOAD
+    assert "skipped 1000 unreadable records" in summary
     assert setup.runtime.statistics.records_skipped == 1000
 
 

@@ -381,5 +381,5 @@ def test_unreadable_record_names_topic_partition_offset(talk: Conversation, capl
     talk.log.high_watermark[0] = talk.log.end[0]
     talk.restart()
     (message,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
-    assert message.startswith("__transaction_state-0: the record at offset 0 can't be read and is skipped: ")
+    assert message.startswith("__transaction_state-0: skipping the unreadable record at offset 0: ")
     assert "\n" not in message
