@@ -208,7 +208,7 @@ def test_acls_come_and_go_by_their_ids() -> None:
     assert replayed(image, ZkMigrationStateRecord(zk_migration_state=3)).acls is image.acls
     image = replayed(image, RemoveAccessControlEntryRecord(id=b"A" * 16))
     assert list(image.acls) == [b"B" * 16]
-    with pytest.raises(InvariantError, match="not there"):
+    with pytest.raises(InvariantError, match="does not exist"):
         replayed(image, RemoveAccessControlEntryRecord(id=b"A" * 16))
 
 

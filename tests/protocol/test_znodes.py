@@ -341,7 +341,7 @@ class TestPaths:
 
     @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "\0", "\x1f", "\x85", "\ue000", "\uffff"])
     def test_a_name_that_zookeeper_refuses_is_refused_before(self, name: str) -> None:
-        with pytest.raises(KafkaError, match="ZooKeeper can't hold"):
+        with pytest.raises(KafkaError, match="ZooKeeper can't store"):
             paths.acl("Group", PatternType.LITERAL, name)
 
     def test_documented_paths(self) -> None:

@@ -124,7 +124,8 @@ def tree_awaited(image: MetadataImage, found: TreeSnapshot) -> str | None:
     """Return the reason why the quorum can't take over the tree yet, or None."""
     if found.metadata_level > metadata_level(image):
         names = [METADATA_LEVELS[each].name for each in (metadata_level(image), found.metadata_level)]
-        return f"metadata.version is {names[0]}, and that of the brokers {names[1]}: raise it, or format the controllers again"
+        problem = f"metadata.version is {names[0]}, and that of the brokers {names[1]}"
+        return f"{problem}: raise it, or format the controllers again"
     missing = sorted(found.replicas - set(image.brokers))
     return f"Still waiting for ZK brokers {missing} found in metadata to register with KRaft." if missing else None
 

@@ -1,4 +1,4 @@
-"""Where controllers are reached: parts that the messages of the quorum share (KIP-853)."""
+"""Controller endpoints: structs that the messages of the quorum share (KIP-853)."""
 
 from __future__ import annotations
 
