@@ -172,7 +172,7 @@ class Trial:
 
 @pytest.mark.timeout(240 + 60 * CASES)
 @pytest.mark.parametrize("first", range(0, DAMAGES, CASES))
-def test_damage_to_any_file_of_one_replica_is_mended(make_nodes: Callable[..., Nodes], first: int) -> None:
+def test_damage_to_any_file_of_one_replica_is_repaired(make_nodes: Callable[..., Nodes], first: int) -> None:
     nodes = make_nodes(
         replica_lag_time_max_ms="3000",
         log_scrub_io_max_bytes_per_second=str(1 << 30),

@@ -78,7 +78,7 @@ def test_a_cluster_without_epochs_is_repaired(nodes: Nodes) -> None:
     assert repair(*directories, "--execute").stdout.count("nothing to repair") == 3, "a second time changes nothing"
 
 
-def test_what_can_not_be_repaired_is_left_alone(tmp_path: Path) -> None:
+def test_unrepairable_directories_are_not_changed(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     refused = repair(str(empty), "--execute")

@@ -71,7 +71,7 @@ def others(nodes: Nodes) -> list[Node]:
     return [node for node in nodes.nodes if node.node_id != VICTIM]
 
 
-def test_its_partitions_move_and_the_rest_goes_on(spare: Nodes, disk: FailingDisk, tmp_path: Path) -> None:
+def test_partitions_of_the_failed_directory_move(spare: Nodes, disk: FailingDisk, tmp_path: Path) -> None:
     victim = spare[VICTIM]
     process = victim.process
     lost, kept = on(disk.outside / "second"), on(tmp_path / "first")

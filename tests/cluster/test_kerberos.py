@@ -156,14 +156,14 @@ def test_nodes_come_in_by_tickets_that_end_while_they_run(world: World) -> None:
 
 
 @pytest.mark.parametrize("node_id", [1, 3])
-def test_who_was_killed_comes_in_again(world: World, node_id: int) -> None:
+def test_killed_node_authenticates_again(world: World, node_id: int) -> None:
     node = world.nodes[node_id]
     node.kill()
     node.start()
     eventually(lambda: world.follows(node), f"node {node_id} is in sync again", WAIT_S)
 
 
-def test_a_kdc_that_is_away_stops_nobody_before_tickets_end_and_then_not_for_ever(world: World) -> None:
+def test_unavailable_kdc_matters_only_after_ticket_expiry(world: World) -> None:
     eventually(world.all_live, "all three are live", WAIT_S)
     before = [len(node.log_text()) for node in world.nodes.nodes]
     world.kdc.kill()
@@ -234,7 +234,7 @@ def test_tools_come_in_by_a_ticket_cache(world: World, monkeypatch: pytest.Monke
     assert world.call(mine, "topic", "list").exit_code == 0
 
 
-def test_tools_say_what_is_wrong(world: World) -> None:
+def test_tools_report_authentication_errors(world: World) -> None:
     nobody = world.properties("nobody", f'useKeyTab=true keyTab="{world.keytab}" principal="eve@{REALM}"')
     refused = world.call(nobody, "topic", "list")
     assert (refused.exit_code, len(refused.output.splitlines())) == (2, 1)

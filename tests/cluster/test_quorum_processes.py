@@ -193,7 +193,7 @@ def test_a_leader_that_is_stopped_hands_over(nodes: dict[int, Node]) -> None:
     assert after.leader_id != leader.node_id
 
 
-def test_a_voter_that_lost_its_directory_comes_back_as_observer_and_is_voted_in(nodes: dict[int, Node]) -> None:
+def test_voter_without_directory_returns_as_observer(nodes: dict[int, Node]) -> None:
     before = until(nodes[1].quorum)
     lost = next(node for node in nodes.values() if node.node_id != before.leader_id)
     lost.end(signal.SIGKILL)

@@ -34,7 +34,7 @@ def assert_equal_copies(nodes: Nodes) -> None:
         assert first
 
 
-def everybody_in_sync(nodes: Nodes) -> None:
+def wait_all_in_sync(nodes: Nodes) -> None:
     client = admin(*nodes.nodes)
     eventually(lambda: in_sync(client, TOPIC, 3), "everybody is in sync", 60.0)
 
@@ -45,12 +45,12 @@ def busy(make_nodes: Callable[..., Nodes]) -> Nodes:
     nodes = make_nodes(replica_lag_time_max_ms="3000")
     nodes.start()
     create(admin(*nodes.nodes), TOPIC, PARTITIONS, min_insync_replicas="2")
-    everybody_in_sync(nodes)
+    wait_all_in_sync(nodes)
     produce(nodes, TOPIC, [f"first-{number}" for number in range(300)])
     return nodes
 
 
-def test_each_node_is_killed_while_a_producer_goes_on(busy: Nodes) -> None:
+def test_each_node_is_killed_during_production(busy: Nodes) -> None:
     producer = Producer(
         {
             "bootstrap.servers": busy.bootstrap_servers,
@@ -78,7 +78,7 @@ def test_each_node_is_killed_while_a_producer_goes_on(busy: Nodes) -> None:
             send(f"without-{node.node_id}-{number}")
         assert producer.flush(60) == 0
         node.start()
-        everybody_in_sync(busy)
+        wait_all_in_sync(busy)
     assert not failures
     assert len(acknowledged) == 1200
     values = consume(busy, TOPIC, 1500, PARTITIONS)
@@ -99,11 +99,11 @@ def test_a_paused_node_leaves_the_isr_and_comes_back(busy: Nodes) -> None:
         produce(busy, TOPIC, [f"second-{number}" for number in range(300)])
     finally:
         os.kill(paused.process.pid, signal.SIGCONT)
-    everybody_in_sync(busy)
+    wait_all_in_sync(busy)
     assert_equal_copies(busy)
 
 
-def test_a_node_whose_disk_fails_ends_and_the_others_go_on(busy: Nodes) -> None:
+def test_node_with_failed_disk_stops_and_others_continue(busy: Nodes) -> None:
     """The disk fails by a limit on the size of files: EFBIG, which no free space ends."""
     victim = busy[1]
     process = victim.process
@@ -115,7 +115,7 @@ def test_a_node_whose_disk_fails_ends_and_the_others_go_on(busy: Nodes) -> None:
     assert "this node ends, since the disk of log.dirs failed: [Errno 27]" in victim.log_text()
     assert "Traceback" not in victim.log_text()
     victim.start()
-    everybody_in_sync(busy)
+    wait_all_in_sync(busy)
     assert_equal_copies(busy)
 
 
@@ -126,5 +126,5 @@ def test_a_node_that_lost_its_records_gets_them_back(busy: Nodes) -> None:
         shutil.rmtree(folder)
     produce(busy, TOPIC, [f"second-{number}" for number in range(100)])
     victim.start()
-    everybody_in_sync(busy)
+    wait_all_in_sync(busy)
     assert_equal_copies(busy)

@@ -170,9 +170,7 @@ def replicated(ports: list[int], replicas: int) -> bool:
 class TestConfiguredVoters:
     """`controller.quorum.voters`, as most files of Apache Kafka's users have it."""
 
-    def test_three_nodes_form_a_cluster_that_outlives_its_leader_and_comes_into_the_log(
-        self, make_node: MakeNode
-    ) -> None:
+    def test_static_voters_survive_leader_loss_and_upgrade(self, make_node: MakeNode) -> None:
         ports = free_ports(6)
         voters = ",".join(f"{number + 1}@{HOST}:{ports[3 + number]}" for number in range(3))
         nodes = [

@@ -96,7 +96,7 @@ def granted(issuer: Issuer) -> int:
     return sum(path == "/token" for path, _, _ in issuer.asked)
 
 
-def test_nodes_say_to_each_other_who_they_are(nodes: Nodes, issuer: Issuer) -> None:
+def test_nodes_authenticate_each_other(nodes: Nodes, issuer: Issuer) -> None:
     client = {
         "bootstrap.servers": nodes.bootstrap_servers,
         "security.protocol": "SASL_PLAINTEXT",

@@ -55,7 +55,7 @@ def epochs(node: Node) -> list[int]:
     return [int(epoch) for epoch in found]
 
 
-def test_brokers_that_a_stranger_had_let_go_serve_again_by_themselves(steady: Nodes) -> None:
+def test_brokers_recover_from_a_foreign_shutdown_request(steady: Nodes) -> None:
     nodes = steady
     client = admin(*nodes.nodes)
     create(client, "t", min_insync_replicas="2")
@@ -81,7 +81,7 @@ def test_brokers_that_a_stranger_had_let_go_serve_again_by_themselves(steady: No
 
 
 @of_the_quorum(reason="registrations are znodes: BrokerRegistration is not served")
-def test_a_stranger_can_not_register_what_is_no_node(nodes: Nodes) -> None:
+def test_foreign_registration_of_invalid_id_is_rejected(nodes: Nodes) -> None:
     """Another id would be placed replicas on, and -1 means "no leader"."""
     client = admin(*nodes.nodes)
     create(client, "t")
@@ -106,7 +106,7 @@ def ready_or_over(ready: Path, process: subprocess.Popen[bytes]) -> bool:
 
 
 @of_the_quorum(reason="`ottla start --brokers` makes a quorum")
-def test_a_cluster_that_was_stopped_does_not_wait_for_its_own_sessions(tmp_path: Path) -> None:
+def test_restarted_cluster_does_not_wait_for_old_sessions(tmp_path: Path) -> None:
     """All stop at once, and nobody is left who could fence them; the sessions would last for a minute."""
     ready, log = tmp_path / "ready.json", tmp_path / "log"
     command = [sys.executable, "-m", "ottla", "start", "--brokers", "3", "--port", "0"]
@@ -125,7 +125,7 @@ def test_a_cluster_that_was_stopped_does_not_wait_for_its_own_sessions(tmp_path:
     assert REFUSED not in log.read_text()
 
 
-def test_two_that_live_with_one_id_are_told_apart(make_nodes: Callable[..., Nodes]) -> None:
+def test_second_broker_with_the_same_id_is_rejected(make_nodes: Callable[..., Nodes]) -> None:
     """The second runs from a copy of the directory of the first, with all that this one noted of itself.
 
     It asks for longer than a session of the first would last that is not renewed.

@@ -136,13 +136,13 @@ def in_sync(servers: str, topic: str) -> int:
         return min(len(partition.isr) for partition in cluster.topic(topic).partitions)
 
 
-def test_one_that_served_is_back_after_the_same_short_pause_each_time(supervised: Supervised) -> None:
+def test_served_broker_restarts_after_a_short_pause(supervised: Supervised) -> None:
     for _ in range(4):
         supervised.kill_and_wait()
     assert supervised.pauses() == [FIRST_PAUSE_S] * 4
 
 
-def test_the_pause_grows_while_it_fails_to_start_and_begins_anew_once_it_served(supervised: Supervised) -> None:
+def test_restart_pause_grows_until_the_broker_served(supervised: Supervised) -> None:
     pid = supervised.ready_pid()
     assert pid is not None
     with socket.socket() as taken:
@@ -159,7 +159,7 @@ def test_the_pause_grows_while_it_fails_to_start_and_begins_anew_once_it_served(
     assert supervised.pauses() == [*growing, FIRST_PAUSE_S]
 
 
-def test_what_a_start_of_one_broker_renamed_comes_back(supervise: Callable[..., Supervised]) -> None:
+def test_logs_renamed_by_a_single_broker_start_are_restored(supervise: Callable[..., Supervised]) -> None:
     first = supervise(brokers=3)
     ottla("topic", "create", "t", "-b", first.bootstrap_servers, "--replication-factor", "3")
     produce(first.bootstrap_servers, "t", "a", "b")

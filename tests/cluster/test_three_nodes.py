@@ -149,7 +149,7 @@ def test_a_rolling_restart_by_controlled_shutdown(steady: Nodes) -> None:
     assert sorted(consume(nodes, "t", len(expected))) == sorted(expected)
 
 
-def test_everybody_stops_and_starts_again(nodes: Nodes) -> None:
+def test_all_nodes_restart(nodes: Nodes) -> None:
     client = admin(*nodes.nodes)
     create(client, "t")
     eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")

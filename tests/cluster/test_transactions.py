@@ -174,7 +174,7 @@ def test_a_decision_reaches_the_next_leader_of_a_partition(make_nodes: Callable[
     assert leader(nodes, client, "t") is not dying
 
 
-def test_who_begins_anew_fences_who_was_there(make_nodes: Callable[..., Nodes]) -> None:
+def test_new_instance_fences_its_predecessor(make_nodes: Callable[..., Nodes]) -> None:
     nodes, client = three(make_nodes)
     create(client, "t", 1)
     zombie = transactional(nodes, "t")

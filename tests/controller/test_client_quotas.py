@@ -98,7 +98,7 @@ def test_limits_are_set_changed_and_removed(world: World) -> None:
         (ALICE, [("producer_byte_rate", 1.0), ("producer_byte_rate", 2.0)], "Duplicate quota key producer_byte_rate"),
     ],
 )
-def test_what_can_not_be_is_refused_whole(world: World, entity: Any, operations: Any, words: str) -> None:
+def test_invalid_quotas_are_rejected_as_a_whole(world: World, entity: Any, operations: Any, words: str) -> None:
     bad = entry(entity, ("request_percentage" if entity == ALICE else operations[0][0], 5.0), *operations[1:])
     bad.ops = entry({}, *operations).ops
     good = entry({"client-id": None}, ("consumer_byte_rate", 1.0))
@@ -109,7 +109,7 @@ def test_what_can_not_be_is_refused_whole(world: World, entity: Any, operations:
     assert described(world) == [({"client-id": None}, {"consumer_byte_rate": 1.0})]
 
 
-def test_an_entity_that_is_named_twice_is_left_alone(world: World) -> None:
+def test_duplicate_entity_is_rejected(world: World) -> None:
     both: Entity = {"user": "alice", "client-id": "app"}
     turned = dict(reversed(both.items()))
     results = alter(world, entry(both, ("producer_byte_rate", 1.0)), entry(turned, ("producer_byte_rate", 2.0)))

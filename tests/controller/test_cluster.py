@@ -171,7 +171,7 @@ def test_every_level_above_can_be_reached(image: MetadataImage, apply: Any) -> N
         assert image.features["metadata.version"] == level
 
 
-def test_eligible_leader_replicas_need_the_level_whose_records_name_them(image: MetadataImage) -> None:
+def test_elr_feature_requires_its_metadata_level(image: MetadataImage) -> None:
     feature = "eligible.leader.replicas.version"
     image = replace(image, features={"metadata.version": 22})
     assert f"{feature} could not be set to 1 because it depends on metadata.version level 23" in (
@@ -231,7 +231,7 @@ def settings_of(records: Sequence[ApiMessageAndVersion]) -> list[tuple[str, str,
     return [(message.resource_name, message.name, message.value) for message in messages]
 
 
-def test_a_new_cluster_has_its_minimum_of_in_sync_replicas_from_the_file(apply: Any) -> None:
+def test_new_cluster_stores_min_isr_of_its_config(apply: Any) -> None:
     records = activation_records(EMPTY_IMAGE, 2)
     assert settings_of(records) == [("", "min.insync.replicas", "2")]
     image = apply(EMPTY_IMAGE, records)
@@ -239,7 +239,7 @@ def test_a_new_cluster_has_its_minimum_of_in_sync_replicas_from_the_file(apply: 
     assert activation_records(image, 3) == []
 
 
-def test_an_older_cluster_gets_it_too_and_no_promise_becomes_weaker(image: MetadataImage, apply: Any) -> None:
+def test_older_cluster_stores_the_highest_min_isr(image: MetadataImage, apply: Any) -> None:
     older = [("1", "3"), ("2", "2")]
     image = apply(
         image,
@@ -255,7 +255,7 @@ def test_an_older_cluster_gets_it_too_and_no_promise_becomes_weaker(image: Metad
     assert activation_records(apply(image, records), 1) == []
 
 
-def test_eligible_leader_replicas_bring_the_minimum_for_the_cluster(image: MetadataImage, apply: Any) -> None:
+def test_enabling_elr_stores_the_cluster_min_isr(image: MetadataImage, apply: Any) -> None:
     feature = "eligible.leader.replicas.version"
     off = apply(image, update(image, feature, 0, upgrade_type=2).records)
     assert activation_records(off, 2) == []
@@ -371,7 +371,7 @@ class Life:
         assert outcome == [None]
 
 
-def test_every_life_is_a_new_incarnation_and_raises_leader_epochs(tmp_path: Path) -> None:
+def test_restart_is_a_new_incarnation_with_new_epochs(tmp_path: Path) -> None:
     life = Life(tmp_path)
     assert [len(changes.created_topics) for _, changes in life.published] == [0]
     life.create("t", partitions=3)

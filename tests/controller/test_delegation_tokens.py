@@ -109,7 +109,7 @@ def test_a_request_may_ask_for_less(cluster: Cluster) -> None:
     assert cluster.create(max_lifetime_ms=8 * DAY_MS).max_timestamp_ms == NOW_MS + 7 * DAY_MS
 
 
-def test_owner_requester_and_renewers_have_a_token_and_nobody_else(cluster: Cluster) -> None:
+def test_only_owner_requester_and_renewers_use_a_token(cluster: Cluster) -> None:
     made = cluster.create(EVE, renewers=(BOB,), owner_principal_type="User", owner_principal_name="ann")
     assert (made.principal_name, made.token_requester_principal_name) == ("ann", "eve")
     for principal in (ANN, BOB, EVE):
@@ -130,7 +130,7 @@ def test_tokens_are_of_users(cluster: Cluster, asked: dict[str, Any]) -> None:
     assert not cluster.image.delegation_tokens
 
 
-def test_there_are_none_without_a_secret_or_at_a_level_that_has_none(cluster: Cluster) -> None:
+def test_tokens_require_secret_and_metadata_level(cluster: Cluster) -> None:
     made = cluster.create()
     cluster.image = replace(cluster.image, features={"metadata.version": 13})
     assert cluster.create().error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -157,7 +157,7 @@ def test_tokens_that_are_over_are_removed_in_slices(cluster: Cluster) -> None:
     assert list(cluster.image.delegation_tokens) == [kept]
 
 
-def test_tokens_are_seen_by_owner_and_by_who_may(cluster: Cluster) -> None:
+def test_tokens_are_visible_to_owner_and_authorized(cluster: Cluster) -> None:
     made = cluster.create(renewers=(BOB,))
     other = cluster.create(EVE)
 

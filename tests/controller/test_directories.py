@@ -59,7 +59,7 @@ def test_a_broker_with_several_says_which_one_a_replica_is_in() -> None:
     assert world.image.topics == before.topics, "nothing is new"
 
 
-def test_who_has_no_replica_can_not_say_where_it_is() -> None:
+def test_assignment_without_replica_is_rejected() -> None:
     world = two_directories([2, 3])
     assert assign(world, A, 0, 7) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     refused(ErrorCode.STALE_BROKER_EPOCH, lambda: assign(world, A, 0, epoch=1))
@@ -92,13 +92,13 @@ def test_the_only_replica_waits_for_its_directory() -> None:
     assert world.image.brokers[1].log_dirs == (A, B)
 
 
-def test_a_replica_told_in_a_directory_that_just_failed_leaves_the_isr() -> None:
+def test_replica_in_failed_directory_leaves_the_isr() -> None:
     world = two_directories([1, 2])
     assert assign(world, ELSEWHERE, 0) == [0]
     assert (world.partition().leader, world.partition().isr) == (2, (2,))
 
 
-def test_a_broker_that_comes_back_without_a_directory_leads_nothing_by_it() -> None:
+def test_missing_directory_after_restart_leads_nothing() -> None:
     world = two_directories([1, 2])
     assign(world, B, 0)
     world.silence(2)
@@ -123,7 +123,7 @@ class TestCordoned:
     def placed(world: World) -> set[int]:
         return {broker_id for replicas in place_replicas(world.image, 0, 12, 2) for broker_id in replicas}
 
-    def test_a_broker_without_a_directory_for_them_gets_no_new_replicas(self) -> None:
+    def test_broker_with_all_directories_cordoned_gets_nothing(self) -> None:
         world = self.world()
         world.heartbeat(1, cordoned_log_dirs=[A, ELSEWHERE])
         assert world.image.brokers[1].cordoned_log_dirs == (A,)
@@ -138,7 +138,7 @@ class TestCordoned:
         assert world.image.brokers[1].cordoned_log_dirs == ()
         assert self.placed(world) == {1, 2, 3}
 
-    def test_what_is_asked_for_and_can_not_be(self) -> None:
+    def test_explicit_placement_on_cordoned_broker_is_rejected(self) -> None:
         world = self.world()
         world.create("t", [1, 2])
         world.heartbeat(1, cordoned_log_dirs=[A, B])
@@ -191,7 +191,7 @@ class TestDamage:
         assert assign(world, LOST_UUID, 0) == [ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE]
         assert world.image.topics == before.topics
 
-    def test_who_is_whole_again_joins_where_it_says(self) -> None:
+    def test_repaired_replica_rejoins_in_its_directory(self) -> None:
         world = two_directories([1, 2, 3])
         assign(world, LOST_UUID, 0)
         assert assign(world, B, 0) == [0]

@@ -37,7 +37,7 @@ def three(**properties: str) -> World:
 
 
 class TestRegistration:
-    def test_a_broker_is_fenced_until_it_has_caught_up_and_wants_to_serve(self) -> None:
+    def test_broker_is_fenced_until_caught_up_and_willing(self) -> None:
         world = World()
         epoch = world.register(1)
         assert world.image.brokers[1].fenced
@@ -55,7 +55,7 @@ class TestRegistration:
         assert world.register(1) == offset + 1
         assert world.register(2) == offset + 2
 
-    def test_a_second_broker_of_that_id_is_refused_while_the_first_lives(self) -> None:
+    def test_duplicate_broker_id_is_rejected(self) -> None:
         world = World()
         world.join(1)
         first = world.epochs[1]
@@ -64,7 +64,7 @@ class TestRegistration:
         assert world.register(1) > first
         refused(ErrorCode.STALE_BROKER_EPOCH, lambda: world.heartbeat(1, epoch=first))
 
-    def test_a_granted_session_ends_when_the_next_incarnation_shows_what_the_last_one_left(self) -> None:
+    def test_clean_restart_ends_a_granted_session(self) -> None:
         """After all were stopped, nobody was there to fence; the new controller has heard of none of them."""
         world = World()
         world.join(1)
@@ -73,7 +73,7 @@ class TestRegistration:
         first = world.epochs[1]
         assert world.register(1, clean=True) > first
 
-    def test_a_broker_that_was_heard_of_is_alive_whatever_another_one_shows(self) -> None:
+    def test_heartbeat_session_survives_a_copied_directory(self) -> None:
         """Of a copied directory, say."""
         world = World()
         world.join(1)
@@ -106,7 +106,7 @@ class TestRegistration:
         assert world.register(1, incarnation_id=b"I" * 16) == epoch
         assert world.image.brokers[1].active
 
-    def test_brokers_of_other_clusters_and_of_old_versions_are_refused(self) -> None:
+    def test_foreign_and_outdated_brokers_are_rejected(self) -> None:
         world = World()
         refused(ErrorCode.INCONSISTENT_CLUSTER_ID, lambda: world.register(1, cluster_id="another"))
         refused(ErrorCode.UNSUPPORTED_VERSION, lambda: world.register(1, features=[]))
@@ -136,7 +136,7 @@ class TestRegistration:
         assert world.image.controllers[7].incarnation_id == b"2" * 16
         refused(ErrorCode.UNSUPPORTED_VERSION, lambda: register(b"3" * 16, {}))
 
-    def test_an_unclean_return_costs_the_place_in_the_isr(self) -> None:
+    def test_unclean_return_leaves_the_isr(self) -> None:
         world = three()
         world.create("t", [1, 2, 3])
         world.now_ms += SESSION_MS
@@ -171,7 +171,7 @@ class TestSilence:
             world.fence_silent()
         assert len(world.image.active_brokers()) == 3
 
-    def test_a_new_controller_gives_everybody_a_whole_session(self) -> None:
+    def test_new_controller_grants_full_sessions(self) -> None:
         world = three()
         world.now_ms += 10 * SESSION_MS
         world.heartbeats.reset(world.image, world.now_ms)
@@ -179,7 +179,7 @@ class TestSilence:
         world.now_ms += SESSION_MS
         assert [broker.broker_id for broker in world.heartbeats.stale(world.image, world.now_ms)] == [1, 2, 3]
 
-    def test_a_fenced_broker_that_was_only_slow_is_unfenced_by_its_next_heartbeat(self) -> None:
+    def test_slow_broker_is_unfenced_by_its_next_heartbeat(self) -> None:
         world = three()
         world.create("t", [1, 2])
         world.silence(1)
@@ -211,7 +211,7 @@ class TestControlledShutdown:
         assert world.heartbeat(1, want_shut_down=True).should_shut_down
         assert world.image.brokers[1].fenced
 
-    def test_after_a_clean_stop_the_last_replica_leads_again_without_loss(self) -> None:
+    def test_last_replica_leads_again_after_clean_stop(self) -> None:
         world = three()
         world.create("t", [1])
         world.shut_down(1)
@@ -223,7 +223,7 @@ class TestControlledShutdown:
         assert (back.leader, back.isr, back.leader_recovery_state) == (1, (1,), RECOVERED)
         assert back.leader_epoch == gone.leader_epoch + 1
 
-    def test_who_was_let_go_without_wanting_it_hears_so_and_comes_back_as_a_new_incarnation(self) -> None:
+    def test_unwanted_shutdown_is_reported_to_the_broker(self) -> None:
         world = three()
         world.create("t", [1, 2, 3])
         world.shut_down(1)
@@ -266,7 +266,7 @@ class TestControlledShutdown:
         world.heartbeat(1, want_shut_down=True)
         assert (world.partition().leader, world.partition().isr) == (2, (2, 3))
 
-    def test_granted_session_of_a_new_controller_is_no_proof(self) -> None:
+    def test_granted_session_does_not_prove_liveness(self) -> None:
         world = three(min_insync_replicas="1")
         world.create("t", [1, 3])
         world.heartbeats.reset(world.image, world.now_ms)
@@ -339,7 +339,7 @@ class TestControlledShutdown:
 
 
 class TestEligibleLeaderReplicas:
-    def test_who_leaves_below_the_minimum_stays_eligible(self) -> None:
+    def test_replica_leaving_below_min_isr_stays_eligible(self) -> None:
         world = three(min_insync_replicas="2")
         world.create("t", [1, 2, 3])
         world.silence(1)
@@ -355,7 +355,7 @@ class TestEligibleLeaderReplicas:
         assert (after.leader, after.isr, after.eligible_leader_replicas) == (2, (2,), (3,))
         assert after.leader_recovery_state == RECOVERED
 
-    def test_an_unclean_return_is_not_eligible_and_the_last_leader_is_the_last_resort(self) -> None:
+    def test_last_known_leader_leads_after_unclean_returns(self) -> None:
         world = three(min_insync_replicas="2")
         world.create("t", [1, 2, 3])
         for broker_id in (1, 2, 3):
@@ -374,7 +374,7 @@ class TestEligibleLeaderReplicas:
         assert world.alter_partition([3]).error_code == 0, "the leader has recovered"
         assert world.partition().leader_recovery_state == RECOVERED
 
-    def test_the_last_leader_is_no_resort_on_a_disk_that_is_empty(self) -> None:
+    def test_last_leader_with_empty_disk_is_not_elected(self) -> None:
         """It led, and the others cut their logs to nothing."""
         world = three(min_insync_replicas="1")
         world.create("t", [3, 1, 2])
@@ -394,7 +394,7 @@ class TestEligibleLeaderReplicas:
         world.silence(1)
         assert world.partition().leader == 3
 
-    def test_another_minimum_forgets_who_was_eligible(self) -> None:
+    def test_new_min_isr_clears_eligible_replicas(self) -> None:
         world = three(min_insync_replicas="2")
         world.create("t", [1, 2, 3])
         world.silence(1, 2)
@@ -438,7 +438,7 @@ class TestUnregister:
         assert 3 in world.image.brokers
 
 
-def test_a_broker_on_zookeeper_registers_only_while_the_quorum_migrates() -> None:
+def test_zookeeper_broker_registers_only_during_migration() -> None:
     world = World()
 
     def state(number: int) -> None:

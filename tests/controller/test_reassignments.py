@@ -94,7 +94,7 @@ class TestReassignment:
         assert reassign(world, [2]).error_code == 0
         assert (world.partition().replicas, world.partition().isr, world.partition().leader) == ((2,), (2,), 2)
 
-    def test_who_is_needed_goes_later(self) -> None:
+    def test_required_replica_is_removed_later(self) -> None:
         world = without_broker_1()
         assert reassign(world, [1, 2]).error_code == 0
         assert (world.partition().replicas, world.partition().isr) == ((1, 2, 3), (2, 3))
@@ -104,7 +104,7 @@ class TestReassignment:
         assert (world.partition().replicas, world.partition().isr) == ((1, 2), (1, 2))
         assert listed(world) == []
 
-    def test_who_is_eligible_counts(self) -> None:
+    def test_eligible_replicas_count_for_durability(self) -> None:
         world = without_broker_1()
         world.silence(2)
         assert (world.partition().isr, world.partition().eligible_leader_replicas) == ((3,), (2,))
@@ -113,7 +113,7 @@ class TestReassignment:
         assert reassign(world, [3, 2]).error_code == 0
         assert (world.partition().replicas, listed(world)) == ((3, 2), [])
 
-    def test_fewer_than_the_minimum_are_no_fewer_for_a_move(self) -> None:
+    def test_reassignment_keeps_count_below_min_isr(self) -> None:
         world = without_broker_1()
         world.silence(2)
         world.join(2)  # back from an unclean stop: not eligible any more
@@ -121,7 +121,7 @@ class TestReassignment:
         assert reassign(world, [3, 1]).error_code == 0
         assert (world.partition().replicas, listed(world)) == ((3, 1), [])
 
-    def test_a_cancelled_newcomer_that_is_needed_goes_later(self) -> None:
+    def test_required_replica_of_a_cancelled_move_stays(self) -> None:
         world = World(min_insync_replicas="2")
         world.join(1, 2, 3, 4)
         world.create("t", [1, 2])
@@ -159,7 +159,7 @@ class TestReassignment:
         assert (sorted(world.partition().replicas), world.partition().isr) == ([1, 2, 3], (1, 2, 3))
         assert listed(world) == []
 
-    def test_what_is_refused(self, world: World) -> None:
+    def test_invalid_reassignments_are_rejected(self, world: World) -> None:
         assert reassign(world, [1, 1]).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert reassign(world, [9]).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert reassign(world, []).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -212,11 +212,11 @@ class TestElections:
         world.silence(2, 3)
         assert elect(world, UNCLEAN, "t", 0) == [(0, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)]
 
-    def test_what_is_not_there(self, world: World) -> None:
+    def test_missing_partitions_are_rejected(self, world: World) -> None:
         assert elect(world, PREFERRED, "nope", 0) == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
         assert elect(world, PREFERRED, "t", 9) == [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
 
-    def test_balance_gives_back_what_is_beyond_the_allowed_share(self) -> None:
+    def test_balance_respects_the_imbalance_percentage(self) -> None:
         world = World(leader_imbalance_per_broker_percentage="30")
         world.join(1, 2)
         world.create("t", *[[1, 2]] * 4, *[[2, 1]] * 4)

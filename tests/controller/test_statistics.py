@@ -33,7 +33,7 @@ def test_partitions_are_counted_again_when_they_changed() -> None:
     assert (tally.of(world.image).offline, tally.of(world.image).unpreferred) == (1, 2)
 
 
-def test_leaders_that_follow_a_broker_that_fell_silent_are_counted() -> None:
+def test_elections_after_a_silent_broker_are_counted() -> None:
     world = World()
     world.join(1, 2)
     world.create("t", [1, 2], [2, 1], [2, 1])

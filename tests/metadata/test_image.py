@@ -86,7 +86,7 @@ def test_topic_is_made_changed_and_removed() -> None:
     assert image.topics_by_id == {}
 
 
-def test_removing_a_topic_removes_its_configs_and_a_new_one_of_that_name_starts_clean() -> None:
+def test_recreated_topic_has_no_old_configs() -> None:
     resource = ConfigResource(ConfigResourceType.TOPIC, "t")
     config = ConfigRecord(resource_type=TOPIC, resource_name="t", name="retention.ms", value="1")
     image = replay(EMPTY_IMAGE, *a_topic(), config)
@@ -140,7 +140,7 @@ def registration(broker_epoch: int = 0) -> RegisterBrokerRecord:
     )
 
 
-def test_a_replica_is_offline_with_its_broker_and_with_its_directory() -> None:
+def test_replica_is_offline_with_its_broker_or_directory() -> None:
     image = replay(EMPTY_IMAGE, registration(), *a_topic())
     partition = image.partition("t", 0)
     assert partition is not None
@@ -241,7 +241,7 @@ def full_image() -> MetadataImage:
     )
 
 
-def test_image_as_records_makes_itself() -> None:
+def test_image_round_trip_through_records() -> None:
     image = full_image()
     records = [decode_record(encode_record(record)) for record in image_records(image)]
     assert isinstance(records[0].message, FeatureLevelRecord)

@@ -157,7 +157,7 @@ def test_strings_end_where_kafka_ends_them():
             written(CreateTopicsRequest(topics=[CreatableTopic(name="x" * 32768)]), version)
 
 
-def test_unknown_tagged_fields_are_skipped_and_known_ones_must_fit():
+def test_unknown_tags_are_skipped_and_known_ones_checked():
     body = b"\0\0\1\0\0\0\0"
     assert read(ApiVersionsResponse, 3, body + b"\1\x64\3abc") == ApiVersionsResponse()
     epoch = b"\1\x08\0\0\0\0\0\0\0\7"

@@ -35,7 +35,7 @@ def test_request_header_reads_as_kio_reads_it(version, client_id, correlation_id
     assert header.body_start == 4 + size
 
 
-def test_response_of_api_versions_has_no_tag_section_in_its_header():
+def test_api_versions_response_header_has_no_tags():
     """A tagged-field byte there made a client allocate 34 GB."""
     for version in range(5):
         frame = encode_response(ApiKey.API_VERSIONS, version, 1, ApiVersionsResponse(error_code=35))

@@ -214,7 +214,7 @@ def test_tagged_field_floods():
     bounded(lambda: parse_fetch(12, fetch, 0, len(fetch)), peak_bytes=100_000)
 
 
-def test_one_section_has_as_many_tagged_fields_as_apache_kafka_takes():
+def test_tagged_field_limit_equals_apache_kafkas():
     for count in (10_000, 10_001):
         body = b"\1\0\0\0" + compact(count) + b"\x63\0" * count
         if count == 10_000:
@@ -224,7 +224,7 @@ def test_one_section_has_as_many_tagged_fields_as_apache_kafka_takes():
                 read_message(MetadataRequest, 9, body, 0, len(body))
 
 
-def test_strings_that_are_no_utf8():
+def test_strings_with_invalid_utf8_are_rejected():
     for version, body in ((1, b"\0\0\0\1\0\2\xff\xfe"), (9, b"\2\3\xff\xfe\0\0\0\0\0")):
         with pytest.raises(ProtocolError):
             read_message(MetadataRequest, version, body, 0, len(body))
@@ -241,7 +241,7 @@ def test_nulls_where_the_version_has_none():
     assert request.topics == [MetadataRequestTopic(name=None)]
 
 
-def test_a_compact_string_is_no_longer_than_any_other_may_be() -> None:
+def test_compact_string_length_is_limited() -> None:
     """Whoever hashes a name in a loop of its own relies on that: the id of a coordinator's group or transaction."""
     for length, refused in ((0x7FFF, False), (0x8000, True), (1 << 20, True)):
         size = bytearray()

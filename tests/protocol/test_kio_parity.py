@@ -99,7 +99,7 @@ def test_kio_knows_no_version_that_is_missing_here():
             importlib.import_module(f"kio.schema.{package}.v{version}.request")
 
 
-def test_a_leader_that_is_left_out_of_a_snapshots_answer_is_node_0():
+def test_missing_leader_in_fetch_snapshot_is_node_0():
     """Most structs that may be left out stand for -1; in FetchSnapshot node 0 in epoch 0 is what is not written."""
     kio_write = entity_writer(_kio_class("fetch_snapshot", 1, "response", "FetchSnapshotResponse"))
     kio_read = entity_reader(_kio_class("fetch_snapshot", 1, "response", "FetchSnapshotResponse"))

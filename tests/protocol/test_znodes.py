@@ -152,7 +152,7 @@ WRITTEN: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_what_is_written_is_what_apache_kafka_writes_and_is_read_back(name: str) -> None:
+def test_znodes_match_apache_kafka_and_round_trip(name: str) -> None:
     encode, decode, value, data = WRITTEN[name]
     assert encode(value) == data
     assert decode(PATH, data) == value
@@ -177,13 +177,13 @@ def test_older_versions_are_read() -> None:
     assert tokens.decode_token(PATH, OLD_TOKEN) == TOKEN._replace(requester="User:ann b", renewers=())
 
 
-def test_a_broker_without_a_plain_listener_gives_old_clients_no_address() -> None:
+def test_broker_without_plain_listener_has_no_legacy_address() -> None:
     data = brokers.encode_broker(BROKER._replace(endpoints=BROKER.endpoints[:1], rack=None))
     assert b'"port":-1,"host":null' in data
     assert b"rack" not in data
 
 
-def test_ten_thousand_partitions_come_in_the_order_of_their_numbers() -> None:
+def test_ten_thousand_partitions_are_sorted() -> None:
     assigned = topics.TopicAssignment(bytes(16), {n: topics.Assignment((n % 3, n % 3 + 1)) for n in range(10_000)})
     data = topics.encode_topic(assigned)
     assert len(data) < 512 * 1024

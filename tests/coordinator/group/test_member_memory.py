@@ -24,7 +24,7 @@ def bounded(member: int = 1 << 20, group: int = 1 << 20, groups: int = 1 << 20) 
     return Conversation(group_member_max_bytes=member, group_max_bytes=group, groups_max_bytes=groups)
 
 
-def test_a_member_brings_a_bounded_amount() -> None:
+def test_member_metadata_is_limited() -> None:
     talk = bounded(member=20 * KIB)
     assert talk.join(protocols=with_bytes(21 * KIB), version=3).error == ErrorCode.INVALID_REQUEST
     assert talk.join(protocols={"range": bytes(11 * KIB), "b": bytes(11 * KIB)}).error == ErrorCode.INVALID_REQUEST
@@ -70,7 +70,7 @@ def test_the_members_of_a_group_share_a_bound() -> None:
     assert talk.join(protocols=with_bytes(10 * KIB), version=3).pending
 
 
-def test_who_joins_again_is_counted_once() -> None:
+def test_rejoining_member_is_counted_once() -> None:
     talk = bounded(group=40 * KIB)
     answer = talk.join(protocols=with_bytes(30 * KIB), version=3)
     talk.time.advance(INITIAL_DELAY_S)
@@ -84,7 +84,7 @@ def test_who_joins_again_is_counted_once() -> None:
     assert talk.join(instance="i", group="s", protocols=with_bytes(30 * KIB)).error == ErrorCode.NONE
 
 
-def test_all_groups_share_a_bound_and_half_of_it_is_for_small_members() -> None:
+def test_half_of_the_broker_limit_is_for_small_members() -> None:
     talk = bounded(groups=400 * KIB)
     large = 2 * SMALL_MEMBER_BYTES
     joined = [talk.join(group=f"large-{number}", protocols=with_bytes(large), version=3) for number in range(20)]
@@ -148,7 +148,7 @@ def names(number: int, size: int) -> list[str]:
     return [f"{number:04}-{index:059}" for index in range(size // 128)]
 
 
-def test_members_of_the_consumer_protocol_are_bounded_by_what_they_subscribe_to() -> None:
+def test_consumer_members_are_limited_by_subscription_size() -> None:
     world = World({"foo": 2})
     world.set_config(group_member_max_bytes=20 * KIB, group_max_bytes=40 * KIB)
     assert refused(world, "a", topics=names(1, 20 * KIB)) == ErrorCode.INVALID_REQUEST

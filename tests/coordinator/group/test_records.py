@@ -183,7 +183,7 @@ def test_epoch_that_no_group_reaches_is_refused(key, value):
         )
     )
 )
-def test_a_row_of_offset_commits_is_written_and_read_as_each_alone(row):
+def test_cached_offset_codec_equals_the_general_one(row):
     """What the serializer remembers of the record before changes nothing; the general writers are the reference."""
     serde = GroupRecordSerde()
     for place, value, removed in row:
@@ -214,7 +214,7 @@ def test_a_row_of_offset_commits_is_written_and_read_as_each_alone(row):
     st.integers(0, 60),
     st.binary(max_size=2),
 )
-def test_damaged_offset_commits_are_told(metadata, expire_timestamp, cut, more):
+def test_corrupt_offset_commits_are_rejected(metadata, expire_timestamp, cut, more):
     """By the short way, which only a whole value may take, as by the general one."""
     serde = GroupRecordSerde()
     key, value = serde.encode(

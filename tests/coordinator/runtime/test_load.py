@@ -37,7 +37,7 @@ def test_a_restart_finds_the_same_state(led: Setup) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_who_waits_for_a_load_hears_of_its_end(setup: Setup, fails: bool) -> None:
+def test_after_loading_callback_runs_at_load_end(setup: Setup, fails: bool) -> None:
     setup.store([Put("a", 1)])
     if fails:
         setup.log.read_failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
@@ -89,7 +89,7 @@ def test_a_log_that_begins_inside_a_batch(setup: Setup) -> None:
     assert setup.shard().numbers == {"b": 2, "c": 3, "d": 4}
 
 
-def test_a_log_whose_last_batches_were_compacted_away(setup: Setup) -> None:
+def test_log_with_compacted_tail_is_loaded(setup: Setup) -> None:
     setup.store([Put("a", 1)], [Put("b", 2)], [Put("b", None)])
     del setup.log.batches[0][1:]
     setup.lead()
@@ -118,7 +118,7 @@ def test_an_empty_log_needs_no_read(setup: Setup) -> None:
     assert setup.committed() == {}
 
 
-def test_what_is_not_for_the_shard_is_passed_over(setup: Setup) -> None:
+def test_foreign_batches_are_skipped(setup: Setup) -> None:
     setup.store([Put("a", 1)])
     setup.store([Put("control", 2)], is_control=True)
     setup.store([Put("transactional", 3)], is_transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
@@ -128,7 +128,7 @@ def test_what_is_not_for_the_shard_is_passed_over(setup: Setup) -> None:
     assert setup.shard().offsets == [0, 2, 4]
 
 
-def test_operations_are_told_to_wait_while_loading(setup: Setup) -> None:
+def test_operations_fail_with_load_in_progress(setup: Setup) -> None:
     setup.store([Put("a", 1)])
     setup.log.leader_epoch[0] = 1
     setup.runtime.become_leader(0, 1)
@@ -174,7 +174,7 @@ def test_a_loaded_shard_serves_while_another_loads(setup: Setup) -> None:
     assert outcome.response == "written"
 
 
-def test_what_is_above_the_high_watermark_is_loaded_and_not_committed(setup: Setup) -> None:
+def test_records_above_high_watermark_are_loaded_uncommitted(setup: Setup) -> None:
     """It may have been acknowledged by the coordinator before this one: nobody reads past it meanwhile."""
     setup.log.commits = False
     setup.store([Put("a", 1)], [Put("a", 2)], [Put("a", 3)])
@@ -220,9 +220,7 @@ def test_a_failed_read_is_tried_again(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("fails", ["read", "offsets"])
-def test_a_disk_that_fails_is_told_in_a_sentence_and_is_no_defect(
-    setup: Setup, caplog: pytest.LogCaptureFixture, fails: str
-) -> None:
+def test_disk_error_is_logged_without_traceback(setup: Setup, caplog: pytest.LogCaptureFixture, fails: str) -> None:
     # What the disk does is no surprise: a traceback is for a defect of the broker (cluster seed 100680).
     setup.store([Put("a", 1)])
     failures = setup.log.read_failures if fails == "read" else setup.log.offsets_failures
@@ -237,7 +235,7 @@ def test_a_disk_that_fails_is_told_in_a_sentence_and_is_no_defect(
     assert setup.committed() == {"a": 1}
 
 
-def test_a_topic_that_goes_while_it_is_loaded_is_no_defect(setup: Setup) -> None:
+def test_topic_deletion_during_load_is_not_a_defect(setup: Setup) -> None:
     setup.store([Put("a", 1)])
     setup.log.read_failures.append(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     setup.lead()

@@ -180,7 +180,7 @@ class RuntimeModel(RuleBasedStateMachine):
         assert self.setup.defects == []
 
     @invariant()
-    def answers_tell_what_was_so(self) -> None:
+    def responses_match_the_log(self) -> None:
         """What an operation saw is what the log says before its record, or up to some committed point."""
         log = self.setup.log
         records = log.records(0)
@@ -198,7 +198,7 @@ class RuntimeModel(RuleBasedStateMachine):
         self.looks = [outcome for outcome in self.looks if outcome.pending]
 
     @invariant()
-    def state_is_what_the_log_says(self) -> None:
+    def state_matches_the_log(self) -> None:
         if not self.active:
             return
         log = self.setup.log

@@ -38,7 +38,7 @@ class TestWrite:
         ] == [(1, False, -1, -1, -1), (1, True, 9, 0, -1), (1, False, -1, -1, -1)]
         assert led.log.guards == [None, "guard of t9", None]
 
-    def test_a_marker_goes_behind_what_is_open(self, led: Setup) -> None:
+    def test_marker_follows_the_open_batch(self, led: Setup) -> None:
         written = led.write(A1)
         assert written.pending
         assert led.end_transaction().response is None
@@ -95,7 +95,7 @@ class TestVerification:
             (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
         ],
     )
-    def test_a_refusal_is_told_as_coordinators_do(self, led: Setup, refused: ErrorCode, told: ErrorCode) -> None:
+    def test_verification_errors_are_translated(self, led: Setup, refused: ErrorCode, told: ErrorCode) -> None:
         led.log.verification_failures.append(KafkaError(refused))
         assert led.write_in_transaction(A1).error == told
         assert led.log.end[0] == 0
@@ -107,7 +107,7 @@ class TestVerification:
         led.log.verifications.popleft()()
         assert written.error == ErrorCode.NOT_COORDINATOR
 
-    def test_nobody_is_asked_where_nothing_can_be_written(self, setup: Setup) -> None:
+    def test_no_verification_without_active_shard(self, setup: Setup) -> None:
         assert setup.write_in_transaction(A1).error == ErrorCode.NOT_COORDINATOR
         setup.log.leader_epoch[0] = 1
         setup.runtime.become_leader(0, 1)
@@ -141,7 +141,7 @@ class TestFailure:
         assert led.end_transaction().response is None
         assert led.committed() == {"a": 1}
 
-    def test_of_what_is_open_before_a_marker(self, led: Setup) -> None:
+    def test_of_the_open_batch_before_a_marker(self, led: Setup) -> None:
         led.write_in_transaction(A1)
         led.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
         written = led.write(B2)
@@ -164,7 +164,7 @@ class TestFailure:
         assert led.shard().pending == {7: (A1,)}
         assert len(led.defects) == 1
 
-    def test_somebody_else_wrote_before_the_marker(self, led: Setup) -> None:
+    def test_foreign_write_before_the_marker_reloads(self, led: Setup) -> None:
         led.write_in_transaction(A1)
         led.store([B2])
         assert led.end_transaction().error == ErrorCode.NOT_COORDINATOR

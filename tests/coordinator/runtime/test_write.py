@@ -66,7 +66,7 @@ def test_a_high_watermark_inside_a_batch_commits_nothing_of_it(led: Setup) -> No
     assert outcome.response == "written"
 
 
-def test_an_operation_without_records_waits_for_what_it_saw(led: Setup) -> None:
+def test_operation_without_records_waits_for_commit(led: Setup) -> None:
     idle = led.write()
     assert idle.response == "written"
     led.log.commits = False
@@ -98,7 +98,7 @@ def test_a_failed_append_reverts_and_fails_the_whole_batch(led: Setup) -> None:
     assert led.shard().offsets == [0, 1, 2, 1]
 
 
-def test_an_operation_falls_with_the_batch_that_it_was_decided_by(led: Setup) -> None:
+def test_operation_fails_with_the_batch_it_depends_on(led: Setup) -> None:
     led.log.batch_bytes = 300
     led.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
     first = led.write(Put("a" * 150, 1))
@@ -127,7 +127,7 @@ def test_an_operation_falls_with_the_batch_that_it_was_decided_by(led: Setup) ->
         (OSError("disk gone"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_append_errors_become_those_of_a_coordinator(led: Setup, raised: Exception, told: ErrorCode) -> None:
+def test_append_errors_are_translated(led: Setup, raised: Exception, told: ErrorCode) -> None:
     led.log.append_failures.append(raised)
     outcome = led.write(Put("a", 1))
     led.time.turn()
@@ -136,7 +136,7 @@ def test_append_errors_become_those_of_a_coordinator(led: Setup, raised: Excepti
     assert len(led.defects) == isinstance(raised, OSError)
 
 
-def test_a_revert_keeps_what_is_appended_and_not_yet_committed(led: Setup) -> None:
+def test_revert_keeps_appended_uncommitted_records(led: Setup) -> None:
     led.log.commits = False
     parked = led.write(Put("a", 1))
     led.time.turn()
@@ -191,7 +191,7 @@ def test_records_that_need_not_be_atomic_are_spread(led: Setup) -> None:
     assert all(len(batch) <= 2000 for batch in led.log.batches[0])
 
 
-def test_a_failure_among_spread_records_is_told_once(led: Setup) -> None:
+def test_failure_of_piecemeal_records_is_reported_once(led: Setup) -> None:
     led.log.batch_bytes = 2000
     led.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
     outcome = led.write(*(Put("k" * 100 + str(number), number) for number in range(100)), atomic=False)
@@ -253,7 +253,7 @@ def test_a_broken_invariant_is_not_swallowed(led: Setup) -> None:
     assert led.write().response == "written"
 
 
-def test_soft_state_hears_of_the_outcome_before_the_response(led: Setup) -> None:
+def test_appended_callback_runs_before_the_response(led: Setup) -> None:
     heard: list[Any] = []
     result = CoordinatorResult((Put("a", 1),), "response", heard.append, replay=False)
     led.runtime.schedule_write("write", 0, lambda shard: result, lambda response, error: heard.append(response))
@@ -268,7 +268,7 @@ def test_soft_state_hears_of_the_outcome_before_the_response(led: Setup) -> None
     assert [getattr(entry, "code", entry) for entry in heard] == [ErrorCode.NOT_COORDINATOR, None]
 
 
-def test_a_callback_that_fails_hinders_nobody(led: Setup) -> None:
+def test_failing_callback_does_not_affect_others(led: Setup) -> None:
     def broken(*args: object) -> None:
         raise ValueError("a defect")
 
@@ -351,7 +351,7 @@ def test_a_high_watermark_that_does_not_come_times_out(led: Setup) -> None:
     assert led.time.armed == 0
 
 
-def test_a_log_that_somebody_else_wrote_to_is_read_anew(led: Setup) -> None:
+def test_log_with_foreign_write_is_reloaded(led: Setup) -> None:
     led.store([Put("foreign", 7)])
     outcome = led.write(Put("a", 1))
     led.time.turn()

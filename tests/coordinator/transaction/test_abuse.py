@@ -70,7 +70,7 @@ def test_a_foreign_producer_id_or_epoch_changes_nothing(
     known=st.booleans(),
     epoch=st.sampled_from([0, LAST_EPOCH - 1, LAST_EPOCH, LAST_EPOCH + 1]),
 )
-def test_no_numbers_of_a_request_are_a_defect(
+def test_any_numbers_in_a_request_are_handled(
     producer: tuple[int, int],
     timeout_ms: int,
     version: int,
@@ -107,7 +107,7 @@ def test_any_text_that_fits_is_an_id(talk: Conversation, text: str) -> None:
     assert text in talk.shard.transactions
 
 
-def test_a_request_of_very_many_transactions_leaves_the_loop_to_others(talk: Conversation) -> None:
+def test_request_with_many_transactions_runs_in_slices(talk: Conversation) -> None:
     request = AddPartitionsToTxnRequest(
         transactions=[
             AddPartitionsToTxnTransaction(
@@ -126,7 +126,7 @@ def test_a_request_of_very_many_transactions_leaves_the_loop_to_others(talk: Con
     assert not talk.shard.transactions
 
 
-def test_descriptions_and_listings_of_very_many_ids_are_done_in_slices(talk: Conversation) -> None:
+def test_describe_and_list_of_many_ids_run_in_slices(talk: Conversation) -> None:
     described: Answer[object] = Answer()
     talk.coordinator.describe_transactions(0, DescribeTransactionsRequest(transactional_ids=["x"] * 20_000), described)
     listed: Answer[object] = Answer()
@@ -171,7 +171,7 @@ def test_an_id_that_is_never_used_costs_one_record_and_goes(talk: Conversation) 
     assert not talk.shard.transactions
 
 
-def test_partitions_during_the_end_are_refused_and_after_it_open_what_the_timeout_ends(talk: Conversation) -> None:
+def test_partitions_added_after_the_end_expire_by_timeout(talk: Conversation) -> None:
     producer = talk.producer()
     talk.markers.prompt = False
     talk.add(producer, ("t", 0), version=3)

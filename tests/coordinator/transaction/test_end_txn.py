@@ -135,11 +135,11 @@ def test_an_unknown_id_and_a_foreign_producer_id_have_no_mapping(talk: Conversat
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_an_empty_id_is_no_id(talk: Conversation, version: int) -> None:
+def test_empty_transactional_id_is_rejected(talk: Conversation, version: int) -> None:
     assert talk.end((77, 0), version=version, transactional_id="").error is ErrorCode.INVALID_REQUEST
 
 
-def test_while_markers_are_out_the_end_asked_for_again_is_concurrent(talk: Conversation) -> None:
+def test_retried_end_before_markers_is_concurrent(talk: Conversation) -> None:
     producer = talk.producer()
     talk.markers.prompt = False
     talk.add(producer, version=5)
@@ -152,7 +152,7 @@ def test_while_markers_are_out_the_end_asked_for_again_is_concurrent(talk: Conve
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_the_end_asked_for_again_after_a_restart_has_the_same_answer(talk: Conversation, committed: bool) -> None:
+def test_retried_end_after_restart_has_the_same_response(talk: Conversation, committed: bool) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     answer = talk.end(producer, committed=committed).producer
@@ -160,7 +160,7 @@ def test_the_end_asked_for_again_after_a_restart_has_the_same_answer(talk: Conve
     assert talk.end(producer, committed=committed).producer == answer
 
 
-def test_an_abort_of_nothing_raises_the_epoch_and_sends_no_marker(talk: Conversation) -> None:
+def test_abort_without_transaction_raises_epoch_only(talk: Conversation) -> None:
     producer_id, _ = talk.producer()
     assert talk.end((producer_id, 0), committed=False).producer == (producer_id, 1)
     assert talk.states() == ["Empty", "PrepareAbort", "CompleteAbort"]
@@ -196,13 +196,13 @@ def test_previous_producer_id_with_older_epoch_has_no_mapping(talk: Conversation
     assert talk.end((77, LAST_EPOCH), committed=False).error is MAPPING
 
 
-def test_an_abort_of_nothing_at_the_last_epoch_rotates_too(talk: Conversation) -> None:
+def test_abort_without_transaction_at_last_epoch_rotates(talk: Conversation) -> None:
     at(talk, E.COMPLETE_COMMIT, epoch=LAST_EPOCH, client_version=2)
     assert talk.end((77, LAST_EPOCH), committed=False).producer == (FIRST_PRODUCER_ID, 0)
     assert talk.state() == "CompleteAbort"
 
 
-def test_a_transaction_of_v1_ends_at_its_last_epoch_as_at_any_other(talk_v1: Conversation) -> None:
+def test_v1_transaction_ends_at_the_last_epoch(talk_v1: Conversation) -> None:
     at(talk_v1, E.ONGOING, epoch=LAST_EPOCH)
     assert talk_v1.end((77, LAST_EPOCH), version=4).error is NONE
     talk_v1.markers.written()
@@ -213,7 +213,7 @@ def test_a_transaction_of_v1_ends_at_its_last_epoch_as_at_any_other(talk_v1: Con
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("state", [E.ONGOING, E.COMPLETE_ABORT])
 @pytest.mark.parametrize("epoch", [LAST_EPOCH, LAST_EPOCH + 1])
-def test_nobody_ends_or_gets_the_epoch_that_only_fences(
+def test_fencing_epoch_is_never_accepted_or_assigned(
     talk: Conversation, version: int, state: TransactionState, epoch: int
 ) -> None:
     at(talk, state, epoch=LAST_EPOCH + 1)
@@ -232,14 +232,14 @@ def test_an_end_waits_for_its_producer_id(talk: Conversation) -> None:
     assert answer.producer == (FIRST_PRODUCER_ID, 0)
 
 
-def test_an_end_without_a_producer_id_leaves_the_transaction_open(talk: Conversation) -> None:
+def test_end_without_producer_id_keeps_transaction_open(talk: Conversation) -> None:
     at(talk, E.ONGOING, epoch=LAST_EPOCH, client_version=2)
     talk.producer_ids.error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert talk.end((77, LAST_EPOCH)).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert talk.state() == "Ongoing"
 
 
-def test_what_was_begun_by_v1_may_end_by_v2_and_the_other_way_round(talk: Conversation) -> None:
+def test_transaction_may_end_in_another_version(talk: Conversation) -> None:
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=3)
     assert talk.metadata().client_version == 0

@@ -40,7 +40,9 @@ def commit_all(talk: Conversation) -> None:
         (ErrorCode.INVALID_REQUIRED_ACKS, ErrorCode.INVALID_REQUIRED_ACKS),
     ],
 )
-def test_a_failed_append_changes_nothing_and_is_told(talk: Conversation, failure: ErrorCode, told: ErrorCode) -> None:
+def test_failed_append_changes_nothing_and_fails_request(
+    talk: Conversation, failure: ErrorCode, told: ErrorCode
+) -> None:
     producer = talk.producer()
     before = talk.metadata()
     for request in (
@@ -63,7 +65,7 @@ def test_a_failed_append_of_a_new_id_leaves_no_id(talk: Conversation) -> None:
     assert ID not in talk.shard.transactions
 
 
-def test_who_was_fenced_by_a_failed_append_is_told_to_try_again(talk: Conversation) -> None:
+def test_failed_fencing_append_returns_retriable_error(talk: Conversation) -> None:
     """PRODUCER_FENCED by an epoch that is on no disk would end a producer that nobody has replaced."""
     producer = talk.producer()
     fail_next_append(talk)
@@ -75,7 +77,7 @@ def test_who_was_fenced_by_a_failed_append_is_told_to_try_again(talk: Conversati
     assert talk.added(producer, version=5) == [NONE]
 
 
-def test_nobody_is_answered_before_it_is_committed(talk: Conversation) -> None:
+def test_responses_wait_for_commit(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.log.commits = False
@@ -93,9 +95,7 @@ def test_nobody_is_answered_before_it_is_committed(talk: Conversation) -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("late_s", [0.1, 3.0, 17.0, 300.0])
-def test_a_decision_that_is_committed_after_its_time_is_carried_out(
-    talk: Conversation, committed: bool, late_s: float
-) -> None:
+def test_decision_committed_after_timeout_is_completed(talk: Conversation, committed: bool, late_s: float) -> None:
     """The client was told to try again, but the record stays and is committed: the transaction must end."""
     producer = talk.producer()
     talk.add(producer, version=5)
@@ -111,7 +111,7 @@ def test_a_decision_that_is_committed_after_its_time_is_carried_out(
     assert talk.end(producer, committed=committed).producer == (producer[0], 1)
 
 
-def test_a_decision_of_the_coordinator_that_is_late_is_carried_out(talk: Conversation) -> None:
+def test_late_decision_of_the_coordinator_is_completed(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.log.commits = False
@@ -123,7 +123,7 @@ def test_a_decision_of_the_coordinator_that_is_late_is_carried_out(talk: Convers
     assert talk.state() == "CompleteAbort"
 
 
-def test_a_decision_that_was_reverted_is_not_carried_out(talk: Conversation) -> None:
+def test_reverted_decision_is_not_completed(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     fail_next_append(talk)
@@ -137,7 +137,7 @@ def test_a_decision_that_was_reverted_is_not_carried_out(talk: Conversation) -> 
 
 @pytest.mark.parametrize("failures", [1, 5])
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_an_end_that_could_not_be_written_is_written_again(talk: Conversation, failures: int, code: ErrorCode) -> None:
+def test_failed_completion_is_written_again(talk: Conversation, failures: int, code: ErrorCode) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.markers.prompt = False
@@ -155,7 +155,7 @@ def test_an_end_that_could_not_be_written_is_written_again(talk: Conversation, f
     assert len(talk.markers.sent) == 1
 
 
-def test_an_end_whose_time_was_up_is_in_the_log_and_not_written_again(talk: Conversation) -> None:
+def test_timed_out_completion_is_not_written_twice(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.markers.prompt = False
@@ -181,7 +181,7 @@ def ending(talk: Conversation) -> list[str]:
     return called
 
 
-def test_who_waits_for_an_end_is_called_once_when_it_is_committed(talk: Conversation) -> None:
+def test_waiter_is_called_once_on_completion(talk: Conversation) -> None:
     called = ending(talk)
     talk.log.commits = False
     talk.markers.written()
@@ -197,7 +197,7 @@ def test_who_waits_for_an_end_is_called_once_when_it_is_committed(talk: Conversa
     assert called == ["first", "second"]
 
 
-def test_who_waits_for_an_end_waits_until_it_could_be_written(talk: Conversation) -> None:
+def test_waiter_waits_until_completion_is_written(talk: Conversation) -> None:
     called = ending(talk)
     fail_next_append(talk)
     talk.markers.written()
@@ -207,7 +207,7 @@ def test_who_waits_for_an_end_waits_until_it_could_be_written(talk: Conversation
     assert called == ["first", "second"]
 
 
-def test_who_waits_for_an_end_is_called_when_the_shard_goes(talk: Conversation) -> None:
+def test_waiter_is_called_when_the_shard_closes(talk: Conversation) -> None:
     called = ending(talk)
     talk.runtime.resign(0)
     assert called == ["first", "second"]
@@ -218,7 +218,7 @@ def test_who_waits_for_an_end_is_called_when_the_shard_goes(talk: Conversation) 
     assert called == ["first", "second"]
 
 
-def test_who_no_longer_waits_for_an_end_is_not_called(talk: Conversation) -> None:
+def test_stopped_waiter_is_not_called(talk: Conversation) -> None:
     called: list[str] = ending(talk)
 
     def third() -> None:
@@ -233,7 +233,7 @@ def test_who_no_longer_waits_for_an_end_is_not_called(talk: Conversation) -> Non
 
 
 @pytest.mark.parametrize("transactional_id", [ID, "unknown"])
-def test_who_waits_for_the_end_of_nothing_is_called_at_once(talk: Conversation, transactional_id: str) -> None:
+def test_waiter_without_transaction_is_called_at_once(talk: Conversation, transactional_id: str) -> None:
     talk.add(talk.producer(), version=5)
     called: list[str] = []
     assert talk.coordinator.after_ending(transactional_id, partial(called.append, "at once"))
@@ -241,9 +241,7 @@ def test_who_waits_for_the_end_of_nothing_is_called_at_once(talk: Conversation, 
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
-def test_markers_that_are_refused_for_good_leave_the_decision_to_the_next_coordinator(
-    talk: Conversation, code: ErrorCode
-) -> None:
+def test_rejected_markers_wait_for_the_next_coordinator(talk: Conversation, code: ErrorCode) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.markers.prompt = False
@@ -296,7 +294,7 @@ def test_a_decision_that_was_loaded_waits_until_it_is_committed(talk: Conversati
     assert talk.state() == "CompleteCommit"
 
 
-def test_a_decision_that_is_truncated_was_never_made(talk: Conversation) -> None:
+def test_truncated_decision_has_no_effect(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.log.commits = False
@@ -327,7 +325,7 @@ def test_many_decisions_are_resumed_in_slices(talk: Conversation) -> None:
     assert talk.shard.open_count == 0
 
 
-def test_while_a_coordinator_loads_everybody_waits(talk: Conversation) -> None:
+def test_requests_fail_while_loading(talk: Conversation) -> None:
     producer = talk.producer()
     talk.runtime.resign(0)
     assert talk.end(producer).error is ErrorCode.NOT_COORDINATOR
@@ -339,7 +337,7 @@ def test_while_a_coordinator_loads_everybody_waits(talk: Conversation) -> None:
     assert talk.end(producer, settle=False).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_before_the_topic_exists_there_is_no_coordinator(talk: Conversation) -> None:
+def test_coordinator_is_not_available_without_topic(talk: Conversation) -> None:
     talk.runtime.stop()
     assert talk.init().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert talk.add_offsets((1, 0)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -361,7 +359,7 @@ def test_id_of_an_unreadable_record_is_refused_until_initialized(talk: Conversat
     assert talk.init("other", producer=other).producer == (other[0], other[1] + 1)
 
 
-def test_decision_before_an_unreadable_record_is_carried_out(talk: Conversation) -> None:
+def test_decision_before_unreadable_record_is_completed(talk: Conversation) -> None:
     """The client was told that its transaction is committed; its end is all that can follow."""
     talk.markers.prompt = False
     producer = talk.producer()

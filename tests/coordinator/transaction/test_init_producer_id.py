@@ -44,7 +44,7 @@ def known(
         ({"timeout_ms": 900_001}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-def test_what_nobody_can_ask_for_is_refused(talk: Conversation, request_: dict[str, object], error: ErrorCode) -> None:
+def test_invalid_request_is_rejected(talk: Conversation, request_: dict[str, object], error: ErrorCode) -> None:
     answer = talk.init(**request_)  # type: ignore[arg-type]
     assert answer.error is error
     assert (answer.response.producer_id, answer.response.producer_epoch) == (-1, -1)
@@ -70,12 +70,12 @@ def test_a_new_instance_may_bring_another_timeout(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_producer_that_goes_on_raises_its_epoch(talk: Conversation, version: int) -> None:
+def test_continuing_producer_raises_its_epoch(talk: Conversation, version: int) -> None:
     producer_id, epoch = talk.producer()
     assert talk.init(producer=(producer_id, epoch), version=version).producer == (producer_id, 1)
 
 
-def test_a_producer_that_asks_again_gets_the_same_answer(talk: Conversation) -> None:
+def test_retry_gets_the_same_response(talk: Conversation) -> None:
     producer = talk.producer()
     answers = [talk.init(producer=producer).producer for _ in range(3)]
     assert answers == [(producer[0], 1)] * 3
@@ -83,7 +83,7 @@ def test_a_producer_that_asks_again_gets_the_same_answer(talk: Conversation) -> 
     assert talk.init(producer=producer).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_new_instance_takes_the_same_answer_away(talk: Conversation) -> None:
+def test_retry_after_a_new_instance_is_fenced(talk: Conversation) -> None:
     """Otherwise the old instance would get the epoch of the new one by asking again."""
     producer = talk.producer()
     talk.producer()
@@ -102,7 +102,7 @@ def test_a_foreign_producer_id_is_fenced(talk: Conversation) -> None:
     assert talk.metadata().producer_epoch == epoch
 
 
-def test_a_new_transactional_id_with_a_producer_id_is_initialized(talk: Conversation) -> None:
+def test_unknown_transactional_id_with_producer_id_works(talk: Conversation) -> None:
     """The id may have expired while the producer had it (as in Apache Kafka)."""
     assert talk.init(producer=(99, 3)).producer == (FIRST_PRODUCER_ID, 0)
 
@@ -120,7 +120,7 @@ def test_while_a_transaction_ends_it_is_concurrent(
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_an_open_transaction_of_v1_is_aborted_and_its_producer_fenced(make_talk: MakeTalk, level: int) -> None:
+def test_open_v1_transaction_is_aborted_and_fenced(make_talk: MakeTalk, level: int) -> None:
     talk = make_talk(transaction_version=level)
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0))
@@ -131,7 +131,7 @@ def test_an_open_transaction_of_v1_is_aborted_and_its_producer_fenced(make_talk:
     assert talk.producer() == (producer_id, 2)
 
 
-def test_an_open_transaction_of_v2_is_aborted_and_its_producer_goes_on(talk: Conversation) -> None:
+def test_open_v2_transaction_is_aborted_for_its_producer(talk: Conversation) -> None:
     """The epoch rises once, not twice (KAFKA-19367)."""
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=5)
@@ -141,21 +141,21 @@ def test_an_open_transaction_of_v2_is_aborted_and_its_producer_goes_on(talk: Con
     assert talk.init(producer=(producer_id, 0)).producer == (producer_id, 1)
 
 
-def test_a_foreign_producer_id_does_not_abort_what_is_open(talk: Conversation) -> None:
+def test_foreign_producer_id_aborts_nothing(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     assert talk.init(producer=(producer[0] + 1, 0)).error is ErrorCode.PRODUCER_FENCED
     assert talk.state() == "Ongoing"
 
 
-def test_used_up_epochs_go_on_with_a_new_producer_id(talk: Conversation) -> None:
+def test_exhausted_epochs_rotate_the_producer_id(talk: Conversation) -> None:
     talk.put(known(epoch=LAST_EPOCH - 1))
     assert talk.producer() == (77, LAST_EPOCH)
     assert talk.producer() == (FIRST_PRODUCER_ID, 0)
     assert talk.metadata().previous_producer_id == 77
 
 
-def test_used_up_epochs_go_on_with_a_new_producer_id_for_one_that_goes_on(talk: Conversation) -> None:
+def test_exhausted_epochs_rotate_for_a_continuing_producer(talk: Conversation) -> None:
     talk.put(known(epoch=LAST_EPOCH))
     answers = [talk.init(producer=(77, LAST_EPOCH)).producer for _ in range(3)]
     assert answers == [(FIRST_PRODUCER_ID, 0)] * 3, "asked again, the answer is the same"
@@ -171,7 +171,7 @@ def test_zombie_with_previous_producer_id_aborts_nothing(talk: Conversation) -> 
     assert talk.state() == "Ongoing"
 
 
-def test_the_last_epoch_asked_for_again_is_given_again(talk: Conversation) -> None:
+def test_retry_at_the_last_epoch_gets_the_same_response(talk: Conversation) -> None:
     talk.put(known(epoch=LAST_EPOCH - 1))
     assert talk.init(producer=(77, LAST_EPOCH - 1)).producer == (77, LAST_EPOCH)
     assert talk.init(producer=(77, LAST_EPOCH - 1)).producer == (77, LAST_EPOCH)
@@ -195,7 +195,7 @@ def test_a_producer_id_may_take_a_while(talk: Conversation) -> None:
     assert second.producer == (FIRST_PRODUCER_ID, 1), "the second instance came later and fences the first"
 
 
-def test_without_a_producer_id_the_client_is_told_why(talk: Conversation) -> None:
+def test_missing_producer_id_returns_the_error(talk: Conversation) -> None:
     talk.producer_ids.error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert talk.init().error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     talk.producer_ids.error = ValueError("out of luck")
@@ -203,7 +203,7 @@ def test_without_a_producer_id_the_client_is_told_why(talk: Conversation) -> Non
     assert ID not in talk.shard.transactions
 
 
-def test_a_move_while_the_producer_id_comes_is_told(talk: Conversation) -> None:
+def test_leader_change_during_allocation_returns_error(talk: Conversation) -> None:
     talk.producer_ids.hold = True
     answer = talk.init(settle=False)
     talk.time.settle()

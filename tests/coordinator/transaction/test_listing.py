@@ -65,7 +65,7 @@ def test_all_are_listed_with_producer_and_state(listed: Conversation) -> None:
     ]
 
 
-def test_filters_by_state_name_those_that_there_are_not(listed: Conversation) -> None:
+def test_unknown_state_filters_are_returned(listed: Conversation) -> None:
     response = listed.list(state_filters=["Ongoing", "PrepareCommit", "ongoing", "Asleep"])
     assert [each.transactional_id for each in response.transaction_states] == ["ongoing", "preparing"]
     assert response.unknown_state_filters == ["ongoing", "Asleep"]
@@ -104,7 +104,7 @@ def test_a_pattern_that_is_none_is_refused(listed: Conversation, pattern: str) -
     assert response.transaction_states == []
 
 
-def test_what_is_not_committed_is_not_listed(talk: Conversation) -> None:
+def test_uncommitted_ids_are_not_listed(talk: Conversation) -> None:
     producer = talk.producer()
     talk.log.commits = False
     talk.add(producer, settle=False)
@@ -158,7 +158,7 @@ def test_each_id_is_described_for_itself(listed: Conversation) -> None:
     assert (empty.transaction_state, empty.transaction_start_time_ms, empty.topics) == ("Empty", -1, [])
 
 
-def test_what_is_not_led_here_is_not_described(talk: Conversation) -> None:
+def test_ids_of_other_coordinators_are_not_described(talk: Conversation) -> None:
     talk.producer()
     talk.runtime.resign(0)
     assert talk.describe(ID)[0].error_code == ErrorCode.NOT_COORDINATOR

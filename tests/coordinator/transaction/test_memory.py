@@ -48,7 +48,7 @@ def test_new_ids_get_half_of_the_room(talk: Conversation, length: int, about: in
     assert len(talk.shard.transactions) == count
 
 
-def test_those_who_have_an_id_go_on_when_the_room_for_ids_is_full(talk: Conversation) -> None:
+def test_existing_ids_work_at_the_memory_limit(talk: Conversation) -> None:
     fill(talk)
     producer = talk.init("0" * 10).producer
     assert talk.added(producer, ("t", 0), transactional_id="0" * 10, version=5) == [ErrorCode.NONE]
@@ -68,14 +68,14 @@ def test_partitions_of_open_transactions_count(talk: Conversation) -> None:
     assert talk.added(talk.init("id-99").producer, *every, transactional_id="id-99", version=5)[0] is ErrorCode.NONE
 
 
-def test_what_expires_makes_room(talk: Conversation) -> None:
+def test_expired_ids_free_memory(talk: Conversation) -> None:
     count = fill(talk)
     talk.time.advance(700)
     assert talk.shard.held == (0, 0)
     assert fill(talk) == count
 
 
-def test_what_is_held_is_known_after_a_restart(talk: Conversation) -> None:
+def test_memory_usage_is_restored_after_restart(talk: Conversation) -> None:
     count = fill(talk)
     held = talk.shard.held
     talk.restart()
@@ -84,7 +84,7 @@ def test_what_is_held_is_known_after_a_restart(talk: Conversation) -> None:
     assert len(talk.shard.transactions) == count
 
 
-def test_the_account_is_what_the_ids_hold(talk: Conversation) -> None:
+def test_memory_usage_matches_the_ids(talk: Conversation) -> None:
     for index in range(10):
         name = f"id-{index}"
         producer = talk.producer(name)

@@ -153,7 +153,7 @@ def test_keys_packed_by_hand_are_the_declared_ones(transactional_id: str) -> Non
     assert decode_record(bytes(out), None) == TransactionRecord(transactional_id, None)
 
 
-def test_a_transaction_of_v2_keeps_its_tags_when_the_level_is_lowered() -> None:
+def test_v2_transaction_keeps_tags_after_downgrade() -> None:
     metadata = PINS[4][1]
     assert encode_value(metadata, 0) == encode_value(metadata, 2)
 

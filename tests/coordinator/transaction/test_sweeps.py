@@ -80,7 +80,7 @@ def test_a_transaction_without_timeout_does_not_time_out(make_talk: MakeTalk) ->
     assert talk.state() == "Ongoing"
 
 
-def test_an_abort_at_the_last_epoch_goes_on_with_a_new_producer_id(talk: Conversation) -> None:
+def test_abort_at_the_last_epoch_rotates_the_producer_id(talk: Conversation) -> None:
     """KAFKA-20090: it took none, and the producer was stuck."""
     at(talk, E.ONGOING, epoch=LAST_EPOCH, client_version=2)
     talk.markers.prompt = True
@@ -113,7 +113,7 @@ def test_a_producer_id_that_comes_too_late_is_not_used(talk: Conversation) -> No
     assert ended.error in (ErrorCode.NONE, ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
-def test_an_abort_of_v1_at_the_last_epoch_fences_by_the_epoch_that_nobody_has(make_talk: MakeTalk) -> None:
+def test_v1_abort_at_the_last_epoch_uses_fencing_epoch(make_talk: MakeTalk) -> None:
     talk = make_talk(transaction_version=1)
     at(talk, E.ONGOING, epoch=LAST_EPOCH)
     talk.markers.prompt = True
@@ -136,7 +136,7 @@ def test_many_aborts_are_done_in_steps(talk: Conversation) -> None:
     assert talk.runtime.statistics.batches_appended - before >= 4
 
 
-def test_a_failed_walk_is_walked_again(talk: Conversation) -> None:
+def test_failed_sweep_is_repeated(talk: Conversation) -> None:
     talk.add(talk.producer(), version=5)
     for _ in range(3):
         talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
@@ -217,7 +217,7 @@ def test_tombstones_that_can_not_be_written_leave_the_ids(make_talk: MakeTalk) -
     assert ID not in talk.shard.transactions
 
 
-def test_there_is_one_timer_a_walk_however_many_ids(talk: Conversation) -> None:
+def test_sweep_uses_one_timer(talk: Conversation) -> None:
     for index in range(300):
         name = f"id-{index}"
         talk.add(talk.producer(name), transactional_id=name, version=5)

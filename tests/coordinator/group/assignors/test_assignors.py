@@ -104,7 +104,7 @@ def groups(draw: st.DrawFn) -> tuple[list[MemberSpec], dict[Uuid, TopicSpec]]:
 
 @pytest.mark.parametrize("assign", [assign_uniform, assign_range])
 @given(group=groups())
-def test_everything_is_assigned_once(assign: Assignor, group: tuple[list[MemberSpec], dict[Uuid, TopicSpec]]) -> None:
+def test_every_partition_has_one_owner(assign: Assignor, group: tuple[list[MemberSpec], dict[Uuid, TopicSpec]]) -> None:
     members, topics = group
     result = assign(members, topics)
     check(members, topics, result)
@@ -120,7 +120,7 @@ def test_uniform_is_balanced(group: tuple[list[MemberSpec], dict[Uuid, TopicSpec
 
 
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 20), st.data())
-def test_uniform_moves_no_more_than_it_must(
+def test_uniform_moves_only_for_balance(
     member_count: int, topic_count: int, partitions: int, data: st.DataObject
 ) -> None:
     """Members of the same topics: somebody comes or goes, and only what balance demands changes hands."""
@@ -146,7 +146,7 @@ def test_uniform_moves_no_more_than_it_must(
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=9))
-def test_counts_of_one_class_are_those_of_single_moves(counts: list[int]) -> None:
+def test_counts_of_one_class_equal_single_moves(counts: list[int]) -> None:
     """The short way and the general one."""
     members = tuple(range(len(counts)))
     short, general = _TopicClass(members), _TopicClass(members)
@@ -166,7 +166,7 @@ def test_uniform_spreads_topics_over_members() -> None:
     }
 
 
-def test_uniform_uses_the_choice_that_subscriptions_leave() -> None:
+def test_uniform_respects_different_subscriptions() -> None:
     """Who can read one topic only gets it; who can read both gets the other."""
     topics = by_id(topic(1, 6), topic(2, 6))
     result = assign_uniform([member("one", [1]), member("both", [1, 2])], topics)
@@ -189,7 +189,7 @@ def test_racks_are_used_where_balance_allows(assign: Assignor) -> None:
             assert all(each.rack_id in racks[partition] for partition in partitions)
 
 
-def test_a_member_that_gives_up_gives_what_is_not_in_its_rack() -> None:
+def test_surplus_outside_the_rack_is_revoked_first() -> None:
     topics = by_id(topic(1, 6, racks_of(6)))
     alone = [member("a", [1], "a")]
     before = assign_uniform(alone, topics)
@@ -198,7 +198,7 @@ def test_a_member_that_gives_up_gives_what_is_not_in_its_rack() -> None:
     assert {1, 4} <= result["b"][topic_id(1)]
 
 
-def test_range_gives_like_topics_the_same_partitions() -> None:
+def test_range_co_partitions_similar_topics() -> None:
     topics = by_id(topic(1, 7), topic(2, 7), topic(3, 4))
     members = [member(name, [1, 2, 3]) for name in "abc"]
     result = assign_range(members, topics)
@@ -217,7 +217,7 @@ def test_range_gives_like_topics_the_same_partitions() -> None:
 
 
 @given(st.integers(1, 8), st.integers(1, 30), st.data())
-def test_range_gives_everybody_the_same_of_each_topic(count: int, partitions: int, data: st.DataObject) -> None:
+def test_range_balances_each_topic(count: int, partitions: int, data: st.DataObject) -> None:
     topics = by_id(topic(1, partitions), topic(2, partitions))
     members = [member(f"m{index}", [1, 2]) for index in range(count)]
     before = assign_range(members, topics)

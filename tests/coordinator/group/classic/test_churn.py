@@ -106,7 +106,7 @@ class Churn(RuleBasedStateMachine):
             self.clients[index % len(self.clients)].step()
 
     @rule()
-    def everybody_works(self) -> None:
+    def all_clients_step(self) -> None:
         for client in self.clients:
             client.step()
 
@@ -141,7 +141,7 @@ class Churn(RuleBasedStateMachine):
         self.talk.start()
 
     @invariant()
-    def nobody_shares_a_partition(self) -> None:
+    def partitions_have_one_owner(self) -> None:
         """Of members that the coordinator would let commit, no two own the same partition."""
         group = self.talk.shard.context.groups.find("g")
         if group is None:

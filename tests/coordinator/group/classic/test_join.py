@@ -11,7 +11,7 @@ from ottla.common.errors import ErrorCode
 from ..conversation import CONSUMER, INITIAL_DELAY_S, SESSION_MS, Conversation, subscription
 
 
-def test_a_member_without_an_id_is_given_one_and_asked_to_come_again(talk: Conversation) -> None:
+def test_member_without_id_has_to_rejoin_with_its_id(talk: Conversation) -> None:
     first = talk.join(client_id="app").response
     assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert first.member_id.startswith("app-")
@@ -47,7 +47,7 @@ def test_version_0_has_no_rebalance_timeout_of_its_own(talk: Conversation) -> No
 
 
 @pytest.mark.parametrize("version", [5, 6, 7, 9])
-def test_a_refusal_has_a_protocol_name_that_its_version_can_carry(talk: Conversation, version: int) -> None:
+def test_join_error_has_valid_protocol_name_for_version(talk: Conversation, version: int) -> None:
     response = talk.join("nobody", version=version).response
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert response.protocol_name == (None if version >= 7 else "")
@@ -66,7 +66,7 @@ def test_a_refusal_has_a_protocol_name_that_its_version_can_carry(talk: Conversa
         ({"protocols": {"x" * 40_000: b""}}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_no_group_takes(talk: Conversation, options: dict[str, object], error: ErrorCode) -> None:
+def test_invalid_join_is_rejected(talk: Conversation, options: dict[str, object], error: ErrorCode) -> None:
     assert talk.join(**options).error == error  # type: ignore[arg-type]
 
 
@@ -85,7 +85,7 @@ def test_another_type_of_protocol_is_refused(talk: Conversation) -> None:
     assert talk.join(protocol_type="connect").error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_protocols_that_not_everybody_has_are_refused(talk: Conversation) -> None:
+def test_join_without_common_protocol_is_rejected(talk: Conversation) -> None:
     talk.stable_group(2)
     assert talk.join(protocols={"sticky": b""}).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -98,7 +98,7 @@ def test_any_type_of_protocol_with_opaque_metadata(talk: Conversation) -> None:
     assert bytes(described.members[0].member_assignment) == leader.encode()
 
 
-def test_each_member_votes_for_the_first_protocol_that_all_support(talk: Conversation) -> None:
+def test_members_vote_for_first_common_protocol(talk: Conversation) -> None:
     one = talk.join(version=3, protocols={"a": b"", "b": b"", "c": b""})
     two = talk.join(version=3, protocols={"c": b"", "b": b""})
     three = talk.join(version=3, protocols={"c": b"", "b": b"", "a": b""})
@@ -127,7 +127,7 @@ def test_of_two_protocols_with_one_name_the_first_counts(talk: Conversation) -> 
     assert [bytes(member.metadata) for member in answer.response.members] == [b"1"]  # type: ignore[attr-defined]
 
 
-def test_only_the_leader_is_told_of_the_others(talk: Conversation) -> None:
+def test_only_the_leader_gets_member_metadata(talk: Conversation) -> None:
     leader, follower = talk.join(version=3), talk.join(version=3)
     talk.time.advance(2 * INITIAL_DELAY_S)
     assert len(leader.response.members) == 2
@@ -145,7 +145,7 @@ class TestInitialDelay:
         talk.time.advance(0.2)
         assert first.response.generation_id == second.response.generation_id == 1
 
-    def test_nobody_came_so_it_ends(self, talk: Conversation) -> None:
+    def test_initial_delay_ends_without_new_members(self, talk: Conversation) -> None:
         first = talk.join(version=3)
         talk.time.advance(INITIAL_DELAY_S)
         assert not first.pending
@@ -175,7 +175,7 @@ class TestMaxSize:
         assert talk.join(members[0]).pending, "who is in may join again"
         assert talk.heartbeat(members[1], 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_places_are_taken_by_those_who_wait(self, make_talk: Callable[..., Conversation]) -> None:
+    def test_waiting_members_count_for_max_size(self, make_talk: Callable[..., Conversation]) -> None:
         talk = make_talk(group_max_size=2)
         answers = [talk.join(version=3) for _ in range(3)]
         assert answers[2].error == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -249,7 +249,7 @@ class TestJoiningAgain:
         assert answer.pending
         assert talk.heartbeat(follower, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_a_lost_response_is_repeated_while_assignments_are_awaited(self, talk: Conversation) -> None:
+    def test_rejoin_before_sync_repeats_the_response(self, talk: Conversation) -> None:
         leader, follower = talk.join(version=3), talk.join(version=3)
         talk.time.advance(2 * INITIAL_DELAY_S)
         again = talk.join(leader.response.member_id).response
@@ -257,7 +257,7 @@ class TestJoiningAgain:
         again = talk.join(follower.response.member_id).response
         assert (again.generation_id, len(again.members)) == (1, 0)
 
-    def test_other_metadata_while_assignments_are_awaited_starts_over(self, talk: Conversation) -> None:
+    def test_rejoin_before_sync_with_new_metadata_rebalances(self, talk: Conversation) -> None:
         leader, follower = talk.join(version=3), talk.join(version=3)
         talk.time.advance(2 * INITIAL_DELAY_S)
         waiting = talk.sync(follower.response.member_id, 1)

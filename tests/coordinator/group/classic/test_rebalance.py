@@ -31,13 +31,13 @@ class TestSync:
         )
         assert talk.describe().group_state == "Stable"
 
-    def test_who_comes_after_the_leader_need_not_wait(self, talk: Conversation) -> None:
+    def test_sync_after_the_leader_is_answered_at_once(self, talk: Conversation) -> None:
         leader, follower = joined_group(talk)
         talk.sync(leader, 1, {leader: b"1", follower: b"2"})
         assert assignment_of(talk.sync(follower, 1)) == b"2"
         assert assignment_of(talk.sync(follower, 1)) == b"2"
 
-    def test_who_is_not_in_the_assignment_gets_an_empty_one(self, talk: Conversation) -> None:
+    def test_unassigned_member_gets_empty_assignment(self, talk: Conversation) -> None:
         leader, follower = joined_group(talk)
         talk.sync(leader, 1, {leader: b"1", "stranger": b"x"})
         assert assignment_of(talk.sync(follower, 1)) == b""
@@ -83,7 +83,7 @@ class TestSync:
         talk.leave(leader)
         assert talk.sync(leader, 2).error == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_who_does_not_sync_in_time_is_out(self, talk: Conversation) -> None:
+    def test_member_without_sync_is_removed(self, talk: Conversation) -> None:
         leader, follower = joined_group(talk)
         assert talk.sync(leader, 1, {leader: b"1"}).error == ErrorCode.NONE
         for _ in range(REBALANCE_MS // 5_000):
@@ -93,7 +93,7 @@ class TestSync:
         assert talk.heartbeat(follower, 1) == ErrorCode.UNKNOWN_MEMBER_ID
         assert talk.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_a_leader_that_does_not_sync_in_time_is_out(self, talk: Conversation) -> None:
+    def test_leader_without_sync_is_removed(self, talk: Conversation) -> None:
         leader, follower = joined_group(talk)
         waiting = talk.sync(follower, 1)
         for _ in range(REBALANCE_MS // 5_000):
@@ -169,7 +169,7 @@ class TestHeartbeat:
 
 
 class TestRebalance:
-    def test_who_does_not_join_in_time_is_out(self, talk: Conversation) -> None:
+    def test_member_without_join_is_removed(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)
         answer = talk.join(leader)
         for _ in range(REBALANCE_MS // 5_000):
@@ -271,14 +271,14 @@ class TestLeave:
         assert [member.error_code for member in response.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
         assert talk.leave("nobody", group="other", version=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_who_leaves_while_it_waits_to_join(self, talk: Conversation) -> None:
+    def test_leave_while_join_is_pending(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)
         waiting = talk.join(leader)
         talk.leave(leader)
         assert waiting.error == ErrorCode.UNKNOWN_MEMBER_ID
         assert talk.join(follower).response.leader == follower
 
-    def test_who_leaves_while_it_waits_for_its_assignment(self, talk: Conversation) -> None:
+    def test_leave_while_sync_is_pending(self, talk: Conversation) -> None:
         leader, follower = joined_group(talk)
         waiting = talk.sync(follower, 1)
         talk.leave(follower)

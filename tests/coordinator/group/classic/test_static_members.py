@@ -47,14 +47,14 @@ def test_a_leader_comes_back_and_skips_the_assignment(talk: Conversation) -> Non
     assert sorted(member.group_instance_id or "" for member in response.members) == ["a", "b"]
 
 
-def test_before_version_9_a_leader_that_comes_back_is_told_of_the_one_before(talk: Conversation) -> None:
+def test_returning_leader_below_version_9_gets_old_leader_id(talk: Conversation) -> None:
     leader, _ = talk.static_group("a", "b")
     response = talk.join(instance="a", version=8).response
     assert (response.skip_assignment, response.leader, response.members) == (False, leader, [])
     assert response.member_id != leader
 
 
-def test_the_new_id_is_stored_before_it_is_told(talk: Conversation) -> None:
+def test_new_member_id_is_stored_before_the_response(talk: Conversation) -> None:
     talk.static_group("a")
     talk.log.commits = False
     answer = talk.join(instance="a")
@@ -75,7 +75,7 @@ def test_when_the_new_id_can_t_be_stored_the_old_one_stays(talk: Conversation) -
     assert talk.describe().group_state == "Stable"
 
 
-def test_a_new_id_that_is_late_in_the_log_stays_in_the_generation_it_joined_meanwhile(talk: Conversation) -> None:
+def test_late_id_change_keeps_member_of_next_generation(talk: Conversation) -> None:
     """The old id would be in with nothing, and nobody would ask why (simulation, cluster seed 800005)."""
     leader, follower = talk.static_group("a", "b")
     talk.log.commits = False
@@ -94,7 +94,7 @@ def test_a_new_id_that_is_late_in_the_log_stays_in_the_generation_it_joined_mean
     assert bytes(talk.sync(member_id, 2, instance="b").response.assignment) == b"2"
 
 
-def test_another_choice_of_protocols_that_changes_the_vote_rebalances(talk: Conversation) -> None:
+def test_replacement_that_changes_the_protocol_rebalances(talk: Conversation) -> None:
     both = {"range": b"", "sticky": b""}
     leader, _ = talk.static_group("a", "b", protocols=both, protocol_type="x")
     answer = talk.join(instance="b", protocols={"sticky": b""}, protocol_type="x")
@@ -104,7 +104,7 @@ def test_another_choice_of_protocols_that_changes_the_vote_rebalances(talk: Conv
     assert answer.response.protocol_name == "sticky"
 
 
-def test_protocols_that_not_everybody_has(talk: Conversation) -> None:
+def test_replacement_without_common_protocol_is_rejected(talk: Conversation) -> None:
     talk.static_group("a", "b")
     assert talk.join(instance="b", protocols={"other": b""}).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -117,7 +117,7 @@ def test_back_while_others_join(talk: Conversation) -> None:
     assert talk.heartbeat(follower, 2, instance="b") == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_the_older_one_that_waits_to_join_is_told(talk: Conversation) -> None:
+def test_replaced_member_with_pending_join_is_fenced(talk: Conversation) -> None:
     _, follower = talk.static_group("a", "b")
     waiting = talk.join(follower, instance="b", protocols={"range": subscription("u")})
     talk.join(instance="b")
@@ -144,7 +144,7 @@ def test_it_stays_through_a_rebalance_that_it_misses(talk: Conversation) -> None
     assert talk.heartbeat(follower, 2, instance="b") == ErrorCode.NONE
 
 
-def test_nobody_came_so_the_rebalance_goes_on(talk: Conversation) -> None:
+def test_rebalance_without_rejoining_static_members_continues(talk: Conversation) -> None:
     leader, follower = talk.static_group("a", "b", session_ms=1_000_000)
     dynamic, waiting = talk.join_new(session_ms=1_000_000)
     talk.leave(dynamic)
@@ -179,7 +179,7 @@ def test_an_admin_takes_it_out_by_its_instance(talk: Conversation, named: bool) 
     assert talk.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_instance_that_nobody_has(talk: Conversation) -> None:
+def test_unknown_instance_id_is_rejected(talk: Conversation) -> None:
     (leader,) = talk.static_group("a")
     assert talk.join(leader, instance="b").error == ErrorCode.UNKNOWN_MEMBER_ID
     assert talk.heartbeat(leader, 1, instance="b") == ErrorCode.UNKNOWN_MEMBER_ID

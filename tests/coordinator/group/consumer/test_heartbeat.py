@@ -109,7 +109,7 @@ def test_a_new_group_is_in_epoch_1_without_records_of_it(world: World) -> None:
     assert (response.member_epoch, as_dict(response.assignment)) == (2, {"bar": [0, 1, 2]})
 
 
-def test_a_second_member_waits_for_what_the_first_gives_up(world: World) -> None:
+def test_second_member_waits_for_revocation(world: World) -> None:
     world.join("a")
     response = world.join("b")
     assert (response.member_epoch, as_dict(response.assignment)) == (3, {})
@@ -181,7 +181,7 @@ def test_group_max_size(world: World) -> None:
     world.join("a")
 
 
-def test_what_most_members_ask_for_is_the_assignor(world: World) -> None:
+def test_majority_selects_the_assignor(world: World) -> None:
     world.join("a")
     assert world.describe().assignor_name == "uniform"
     world.join("b", server_assignor="range")
@@ -264,7 +264,7 @@ def test_a_member_that_does_not_revoke_in_time_is_removed(world: World) -> None:
     assert refused(ErrorCode.UNKNOWN_MEMBER_ID, world, member_id="a", member_epoch=2)
 
 
-def test_a_confirmation_that_was_not_written_does_not_end_the_bound(world: World) -> None:
+def test_failed_confirmation_keeps_the_revocation_timer(world: World) -> None:
     world.join("a")
     world.join("b")
     world.heartbeat(member_id="a", member_epoch=2)
@@ -306,7 +306,7 @@ def test_a_group_has_its_own_settings(world: World) -> None:
     assert world.join("c", group_id="other").heartbeat_interval_ms == 5_000
 
 
-def test_timers_go_on_after_a_restart(world: World) -> None:
+def test_timers_restart_after_a_load(world: World) -> None:
     world.join("a")
     world.join("b")
     world.heartbeat(member_id="a", member_epoch=2)
@@ -366,7 +366,7 @@ def test_a_fenced_static_member_comes_back_under_its_own_id(world: World) -> Non
     assert (response.member_epoch, as_dict(response.assignment)) == (2, {"foo": [0, 1, 2, 3, 4, 5]})
 
 
-def test_a_static_member_that_returns_with_another_subscription_causes_a_rebalance(world: World) -> None:
+def test_returning_static_member_with_new_topics_rebalances(world: World) -> None:
     world.join("a", instance_id="i")
     world.heartbeat(member_id="a", member_epoch=-2, instance_id="i")
     response = world.join("a2", topics=["bar"], instance_id="i")
@@ -384,7 +384,7 @@ def test_a_changed_subscription(world: World) -> None:
     assert response.member_epoch == 3
 
 
-def test_unsubscribed_topics_go_although_a_new_target_has_to_wait() -> None:
+def test_unsubscribed_topics_are_revoked_before_a_new_target() -> None:
     world = World({"foo": 2, "bar": 2})
     world.join("a", topics=["foo", "bar"])
     response = world.heartbeat(member_id="a", member_epoch=2, subscribed_topic_names=["bar"])
@@ -484,7 +484,7 @@ def test_new_topics_are_found(world: World) -> None:
     }
 
 
-def test_a_regex_nobody_has_is_forgotten(world: World) -> None:
+def test_regex_without_subscriber_is_removed(world: World) -> None:
     join_by_regex(world, "a", "foo")
     world.time.settle()
     join_by_regex(world, "b", "foo")
@@ -557,7 +557,7 @@ def _tombstones(world: World) -> Any:
     return CoordinatorResult(world.group.tombstone_records())
 
 
-def test_tombstones_of_what_is_not_there_are_ignored(world: World) -> None:
+def test_tombstones_of_missing_state_are_ignored(world: World) -> None:
     world.join("a")
     records = world.group.tombstone_records()
     fresh = World({})
@@ -566,7 +566,7 @@ def test_tombstones_of_what_is_not_there_are_ignored(world: World) -> None:
     assert fresh.shard.context.groups.find(GROUP) is None
 
 
-def test_epoch_records_hold_what_a_dump_shows(world: World) -> None:
+def test_epoch_records_match_apache_kafka(world: World) -> None:
     world.join("a")
     kinds = [type(record.key) for record in world.last_records]
     assert kinds[:2] == [ConsumerGroupMemberMetadataKey, ConsumerGroupMetadataKey]
@@ -579,7 +579,7 @@ def test_epoch_records_hold_what_a_dump_shows(world: World) -> None:
 # -- commits, fetches, describe -------------------------------------------------------------------------------------
 
 
-def test_who_may_commit(world: World) -> None:
+def test_commit_requires_member_and_epoch(world: World) -> None:
     world.join("a")
     world.join("b")
     group = world.group
@@ -617,7 +617,7 @@ def test_an_empty_group_takes_commits_of_admins(world: World) -> None:
     assert world.group.validate_offset_commit("", None, -1, 9) is None
 
 
-def test_who_may_fetch_offsets(world: World) -> None:
+def test_fetch_requires_member_and_epoch(world: World) -> None:
     world.join("a")
     fetch = world.group.validate_offset_fetch
     fetch(None, -1, world.offset)

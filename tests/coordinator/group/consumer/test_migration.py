@@ -64,7 +64,7 @@ def classic_pair(world: World, cooperative: bool = False) -> tuple[ClassicClient
 
 
 @pytest.mark.parametrize("cooperative", [False, True])
-def test_a_classic_group_becomes_a_consumer_group_and_nobody_stops(world: World, cooperative: bool) -> None:
+def test_upgrade_does_not_interrupt_members(world: World, cooperative: bool) -> None:
     if cooperative:
         first, second = ClassicClient(world, ["foo"], True), ClassicClient(world, ["foo"], True)
         settle(world, first, second)
@@ -85,7 +85,7 @@ def test_a_classic_group_becomes_a_consumer_group_and_nobody_stops(world: World,
     assert world.group.state_name() == "Stable"
 
 
-def test_what_a_cooperative_member_has_yet_to_give_up_is_not_free_at_the_upgrade(world: World) -> None:
+def test_upgrade_keeps_unrevoked_partitions_of_members(world: World) -> None:
     """Its assignment no longer has it, and it has not joined again without it (simulation, seed 344)."""
     first = ClassicClient(world, ["foo"], cooperative=True)
     settle(world, first)
@@ -135,7 +135,7 @@ def test_an_empty_classic_group_makes_place(world: World) -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("empties", [False, True])
-def test_epochs_go_on_in_a_group_that_was_empty(world: World, empties: bool, restarts: bool) -> None:
+def test_epochs_continue_in_an_emptied_group(world: World, empties: bool, restarts: bool) -> None:
     """A member keeps its id for life: were it in the epoch again in which it was removed, what it sent then would
     count, though others had its partitions meanwhile (simulation, seed 4029)."""
     zombie_epoch = world.join("m").member_epoch
@@ -175,7 +175,7 @@ def test_a_group_of_offsets_only_makes_place_for_one_in_epoch_1(world: World) ->
     assert world.heartbeat(member_id="m", member_epoch=1).member_epoch == 1
 
 
-def test_whoever_waits_in_a_classic_rebalance_is_told(world: World) -> None:
+def test_upgrade_answers_pending_classic_joins(world: World) -> None:
     first, second = classic_pair(world)
     third = ClassicClient(world, ["foo"])
     third.step()
@@ -216,7 +216,7 @@ def test_the_policy_rules_upgrades(world: World, policy: str, upgrades: bool) ->
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\0", b"\0\1\0\0", b"\xff\xff"])
-def test_groups_whose_metadata_nobody_can_read_stay_classic(world: World, metadata: bytes) -> None:
+def test_groups_with_undecodable_metadata_stay_classic(world: World, metadata: bytes) -> None:
     first, _ = classic_pair(world)
     group = world.shard.context.groups.get(GROUP)
     assert isinstance(group, ClassicGroup)
@@ -398,7 +398,7 @@ def test_after_a_failed_downgrade_all_sessions_still_end(world: World, by_itself
     assert not world.group.members, "nobody was heard of"
 
 
-def test_a_join_that_is_committed_after_a_downgrade_leaves_no_timer_behind(world: World) -> None:
+def test_join_committed_after_downgrade_leaves_no_timer(world: World) -> None:
     """It would throw a living member out when the group is a consumer group again (simulation, cluster seed 701106)."""
     first, second = classic_pair(world)
     newcomer = Member(world, "new", ["foo"])
@@ -420,7 +420,7 @@ def test_a_join_that_is_committed_after_a_downgrade_leaves_no_timer_behind(world
     assert first.member_id in world.group.members
 
 
-def test_a_group_that_is_loaded_before_its_downgrade_is_over_goes_on_with_it(world: World) -> None:
+def test_load_resumes_an_incomplete_downgrade(world: World) -> None:
     """What the members had of the consumer group is all that the log knows (simulation, seed 366)."""
     member = Member(world, "a", ["foo"])
     settle(world, member)
@@ -439,7 +439,7 @@ def test_a_group_that_is_loaded_before_its_downgrade_is_over_goes_on_with_it(wor
     assert client.error == ErrorCode.NONE, "what a leader has dealt out stands"
 
 
-def test_a_group_whose_downgrade_nobody_follows_ends(world: World) -> None:
+def test_downgraded_group_without_rejoining_members_empties(world: World) -> None:
     member = Member(world, "a", ["foo"])
     settle(world, member)
     ClassicClient(world, ["foo"]).step()
@@ -449,7 +449,7 @@ def test_a_group_whose_downgrade_nobody_follows_ends(world: World) -> None:
     assert world.shard.context.groups.get(GROUP).is_empty()
 
 
-def test_a_static_member_that_comes_back_as_classic_ends_what_was_under_way(world: World) -> None:
+def test_classic_return_of_static_member_completes_revocation(world: World) -> None:
     """Without a rebalance, what another member still had to give up would be nobody's."""
     first = ClassicClient(world, ["foo"], cooperative=True)
     static = Member(world, "static", ["foo"], instance_id="i")
@@ -464,7 +464,7 @@ def test_a_static_member_that_comes_back_as_classic_ends_what_was_under_way(worl
     assert len(reads(first) | reads(back)) == 6
 
 
-def test_a_classic_member_whose_answer_was_late_does_not_stay_for_ever(world: World) -> None:
+def test_classic_member_with_late_response_expires(world: World) -> None:
     member = Member(world, "a", ["foo"])
     settle(world, member)
     client = ClassicClient(world, ["foo"])
@@ -541,18 +541,18 @@ class MixedLife(RuleBasedStateMachine):
         self.counter += 1
         client = ClassicClient(self.world, topics) if classic else Member(self.world, f"m{self.counter}", topics)
         self.clients.append(client)
-        self.go_on(client)
+        self.continue_client(client)
 
     @precondition(lambda self: self.clients)
     @rule(beats=st.lists(st.tuples(numbers, st.sampled_from((0.0, 0.0, 1.0, 3.0))), min_size=1, max_size=15))
     def beats(self, beats: list[tuple[int, float]]) -> None:
         for number, seconds in beats:
-            self.go_on(self.pick(number))
+            self.continue_client(self.pick(number))
             self.one_reader_a_partition()
             self.world.time.advance(seconds)
             self.one_reader_a_partition()
 
-    def go_on(self, client: ClassicClient | Member) -> None:
+    def continue_client(self, client: ClassicClient | Member) -> None:
         if self.world.shard.context.groups.find(GROUP) is None:
             self.epochs.clear()
         if isinstance(client, ClassicClient):
@@ -592,7 +592,7 @@ class MixedLife(RuleBasedStateMachine):
     @rule(number=numbers)
     def append_fails(self, number: int) -> None:
         self.world.appends = False
-        self.go_on(self.pick(number))
+        self.continue_client(self.pick(number))
         self.world.appends = True
 
     @invariant()
@@ -624,7 +624,7 @@ class MixedLife(RuleBasedStateMachine):
         world.time.advance(60)
         for _ in range(30):
             for client in self.clients:
-                self.go_on(client)
+                self.continue_client(client)
                 self.one_reader_a_partition()
             world.time.advance(2)
         group = world.shard.context.groups.get(GROUP)

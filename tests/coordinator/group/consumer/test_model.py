@@ -86,7 +86,7 @@ class GroupLife(RuleBasedStateMachine):
             self.one_reader_a_partition()
 
     @rule(applies=st.booleans())
-    def everybody_heartbeats(self, applies: bool) -> None:
+    def all_members_heartbeat(self, applies: bool) -> None:
         for member in self.members:
             member.heartbeat()
             if applies:
@@ -240,7 +240,7 @@ GroupLife.TestCase.settings = settings(
 TestGroupLife = GroupLife.TestCase
 
 
-def test_a_failed_append_is_told() -> None:
+def test_failed_append_fails_the_heartbeat() -> None:
     world = World({"foo": 1})
     world.appends = False
     with pytest.raises(KafkaError) as error:

@@ -49,7 +49,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
         st.one_of(st.text(max_size=100), st.just("m" * 126), st.just("m" * 127), st.just("m" * 200)),
     )
 )
-def test_packing_keeps_what_the_log_can_hold(committed: CommittedOffset) -> None:
+def test_packed_offset_round_trip(committed: CommittedOffset) -> None:
     if committed.expire_timestamp != NO_TIMESTAMP:
         committed = committed._replace(leader_epoch=-1, topic_id=ZERO_UUID)
     assert unpack(pack(*committed)) == committed
@@ -123,7 +123,7 @@ class TestCommit:
         assert talk.offsets(group="") == {("t", 0): 7}
         assert talk.delete_groups("") == {"": ErrorCode.NONE}
 
-    def test_by_an_admin_after_everybody_left(self, talk: Conversation) -> None:
+    def test_by_an_admin_after_all_members_left(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1)
         assert talk.commit_code(1) == ErrorCode.UNKNOWN_MEMBER_ID
         talk.leave(leader)
@@ -170,9 +170,7 @@ class TestCommit:
             (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
         ],
     )
-    def test_what_was_not_written_did_not_happen(
-        self, talk: Conversation, failure: ErrorCode, error: ErrorCode
-    ) -> None:
+    def test_failed_commit_changes_nothing(self, talk: Conversation, failure: ErrorCode, error: ErrorCode) -> None:
         talk.log.append_failures.append(KafkaError(failure))
         assert talk.commit_code(1) == error
         assert talk.offsets() == {}
@@ -279,7 +277,7 @@ class TestFetch:
                 expected[b"?" * 16] = (-1, ErrorCode.UNKNOWN_TOPIC_ID)
             assert found == expected
 
-    def test_offsets_of_an_older_topic_of_that_name_don_t_count(self, talk: Conversation) -> None:
+    def test_offsets_of_a_recreated_topic_are_ignored(self, talk: Conversation) -> None:
         talk.commit_code(5)
         talk.image = image_of("t", "u", generation=2)
         known = talk.image.topics["t"].topic_id
@@ -310,7 +308,7 @@ class TestDelete:
         assert self.codes(response) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, 0]
         assert talk.offsets() == {("t", 0): 1}
 
-    def test_of_consumers_whose_metadata_nobody_can_read(self, talk: Conversation) -> None:
+    def test_of_consumers_with_undecodable_metadata(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1, protocols={"range": b"?"})
         talk.commit({("u", 0): 1}, member_id=leader, generation=1)
         assert self.codes(talk.delete_offsets(("u", 0))) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
@@ -362,7 +360,7 @@ class TestExpiry:
         assert talk.offsets() == {}
         assert talk.list_groups() == []
 
-    def test_a_topic_that_nobody_reads_any_more(self, talk: Conversation) -> None:
+    def test_a_topic_without_subscribers(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1, session_ms=1_800_000)
         talk.commit({("t", 0): 5, ("u", 0): 6}, member_id=leader, generation=1)
         for _ in range(8 * 24 * 4):
@@ -428,7 +426,7 @@ class TestExpiry:
         assert answer.error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_shard_that_is_given_up_lets_go_of_everything(talk: Conversation) -> None:
+def test_unloaded_shard_releases_everything(talk: Conversation) -> None:
     for group in ("a", "b"):
         talk.commit_code(5, group=group)
     shard = talk.shard

@@ -93,7 +93,7 @@ class TransactionalOffsets(RuleBasedStateMachine):
                 pending.pop(place, None)
 
     @invariant()
-    def readers_are_told_what_is_so(self) -> None:
+    def reads_match_the_model(self) -> None:
         if not hasattr(self, "talk"):
             return
         unstable = {place for pending in self.pending.values() for place in pending}

@@ -76,14 +76,14 @@ class TestMarker:
         talk.end_transaction()
         assert talk.offsets() == {T0: 9}
 
-    def test_and_what_the_transaction_commits_after_that_is_newer_still(self, talk: Conversation) -> None:
+    def test_a_later_offset_of_the_transaction_wins(self, talk: Conversation) -> None:
         talk.txn_code(5)
         talk.commit({T0: 9})
         talk.txn_code(6)
         talk.end_transaction()
         assert talk.offsets() == {T0: 6}
 
-    def test_of_two_producers_the_newer_record_wins_whoever_ends_first(self, talk: Conversation) -> None:
+    def test_newer_record_of_two_producers_wins(self, talk: Conversation) -> None:
         for first, second in ((1, 2), (2, 1)):
             talk.txn_code(5, producer_id=1)
             talk.txn_code(6, producer_id=2)
@@ -92,7 +92,7 @@ class TestMarker:
             talk.end_transaction(second)
             assert talk.offsets() == {T0: 6}
 
-    def test_an_aborted_one_overtakes_nobody(self, talk: Conversation) -> None:
+    def test_aborted_offset_supersedes_nothing(self, talk: Conversation) -> None:
         talk.txn_code(5, producer_id=1)
         talk.txn_code(6, producer_id=2)
         talk.end_transaction(2, committed=False)
@@ -112,7 +112,7 @@ class TestMarker:
         talk.end_transaction()
         assert talk.offsets() == {T0: 5}
 
-    def test_stable_readers_see_what_is_on_its_way(self, talk: Conversation) -> None:
+    def test_stable_fetch_waits_for_uncommitted_writes(self, talk: Conversation) -> None:
         talk.log.commits = False
         talk.coordinator.txn_offset_commit(talk.context("txn", None), _request("g", ("t", 0, 5)), lambda response: None)
         answer = talk.fetch(T0, require_stable=True)
@@ -137,7 +137,7 @@ class TestRestart:
         talk.end_transaction(1)
         assert talk.offsets() == {T0: 5, ("t", 1): 7, ("u", 0): 6}
 
-    def test_so_is_what_overtook_them(self, talk: Conversation) -> None:
+    def test_superseding_offsets_are_restored(self, talk: Conversation) -> None:
         talk.txn_code(5)
         talk.commit({T0: 9})
         talk.start()
@@ -146,7 +146,7 @@ class TestRestart:
         talk.start()
         assert talk.offsets() == {T0: 9}
 
-    def test_a_shard_that_is_given_up_lets_go_of_everything(self, talk: Conversation) -> None:
+    def test_unloaded_shard_releases_everything(self, talk: Conversation) -> None:
         talk.txn_commit({T0: 5, ("u", 0): 6})
         shard = talk.shard
         talk.runtime.resign(0)
@@ -227,7 +227,7 @@ class TestClassicGroup:
             ({"member_id": "", "generation": -1}, ErrorCode.NONE),
         ],
     )
-    def test_who_may(self, talk: Conversation, options: dict[str, Any], error: ErrorCode) -> None:
+    def test_member_checks(self, talk: Conversation, options: dict[str, Any], error: ErrorCode) -> None:
         """A producer that names no member (before KIP-447) may always, unlike a consumer."""
         (leader,) = talk.stable_group(1)
         assert talk.txn_code(**{"member_id": leader, **options}) == error
@@ -249,7 +249,7 @@ class TestClassicGroup:
         assert talk.txn_code(member_id=leader, generation=2) == ErrorCode.NONE, "also before its assignment"
         assert talk.commit_code(member_id=leader, generation=2) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_is_no_heartbeat(self, talk: Conversation) -> None:
+    def test_does_not_extend_the_session(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1)
         talk.time.advance(6)
         assert talk.txn_code(member_id=leader, generation=1) == ErrorCode.NONE
@@ -257,7 +257,7 @@ class TestClassicGroup:
         assert talk.txn_code(member_id=leader, generation=1) == ErrorCode.UNKNOWN_MEMBER_ID
 
     @pytest.mark.parametrize(("version", "error"), [(5, "ILLEGAL_GENERATION"), (6, "GROUP_ID_NOT_FOUND")])
-    def test_a_group_that_is_not_there(self, talk: Conversation, version: int, error: str) -> None:
+    def test_a_missing_group(self, talk: Conversation, version: int, error: str) -> None:
         assert talk.txn_code(member_id="m", generation=1, version=version) == ErrorCode[error]
 
 
@@ -305,7 +305,7 @@ class TestConsumerGroup:
             ({"member_id": "n", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
         ],
     )
-    def test_who_may(self, talk: Conversation, options: dict[str, Any], error: ErrorCode) -> None:
+    def test_member_checks(self, talk: Conversation, options: dict[str, Any], error: ErrorCode) -> None:
         self.joined(talk)
         assert talk.txn_code(**options) == error
 
@@ -325,7 +325,7 @@ class TestWire:
         }
         assert talk.unstable(T0, ("u", 1)) == {T0, ("u", 1)}
 
-    def test_what_is_not_there_is_told_beside_a_refusal(self, talk: Conversation) -> None:
+    def test_unknown_partitions_are_reported_with_an_error(self, talk: Conversation) -> None:
         talk.log.verification_failures.append(KafkaError(ErrorCode.INVALID_TXN_STATE))
         transactional = talk.txn_commit({T0: 1, ("t", 9): 2}).response
         plain = talk.commit({T0: 1, ("t", 9): 2}, group="h", generation=4, member_id="m").response
@@ -358,7 +358,7 @@ class TestWire:
         assert talk.txn_code(group="") == ErrorCode.INVALID_GROUP_ID
 
     @pytest.mark.parametrize(("version", "add"), [(0, False), (4, False), (5, True), (6, True)])
-    def test_who_adds_the_partition(self, talk: Conversation, version: int, add: bool) -> None:
+    def test_version_selects_the_adder_of_the_partition(self, talk: Conversation, version: int, add: bool) -> None:
         talk.txn_code(version=version)
         assert talk.log.verified == [(0, Transaction("t7", 7, 3, add=add))]
 
