@@ -1,4 +1,4 @@
-"""What leaders ask of the controller, and what it refuses."""
+"""AlterPartition requests of leaders: accepted and rejected ones."""
 
 from __future__ import annotations
 

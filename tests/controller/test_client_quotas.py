@@ -1,4 +1,4 @@
-"""Limits of clients as the controller takes them, refuses them and tells them."""
+"""Client quotas in the controller: alter, reject, describe."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_elr_feature_requires_its_metadata_level(image: MetadataImage) -> None:
     assert f"{feature} could not be set to 1 because it depends on metadata.version level 23" in (
         update(image, feature, 1).response.error_message
     )
-    # Also where the request names only the feature that is needed.
+    # Also if the request names only the required feature.
     image = replace(image, features={"metadata.version": 18, feature: 1})
     needed = update(image, "metadata.version", 22).response
     assert needed.error_code == ErrorCode.INVALID_UPDATE_VERSION
@@ -196,12 +196,12 @@ def voters_unknown() -> None:
 
 
 def test_the_level_of_the_voters_is_raised_once_all_are_known(image: MetadataImage) -> None:
-    """`kafka-features upgrade --release-version` names it, too: where it is so already, that is no change."""
+    """`kafka-features upgrade --release-version` names it, too: an unchanged level is accepted."""
     kraft = FeatureUpdateKey(feature="kraft.version", max_version_level=1)
     keys = [kraft, FeatureUpdateKey(feature="metadata.version", max_version_level=26)]
     result = update_all(image, *keys, check_voters=voters_unknown)
     assert ([record.message.name for record in result.records], result.names_voters) == (["metadata.version"], False)
-    # The image has one broker, which does not say that it supports the level.
+    # The image has one broker, which does not support the level.
     assert "Broker 1 does not support" in update_all(image, *keys, kraft_version=0).response.error_message
     image = replace(image, brokers={})
     refused = update_all(image, *keys, kraft_version=0, check_voters=voters_unknown)
@@ -274,7 +274,7 @@ def test_producer_ids_need_a_registered_broker(image: MetadataImage) -> None:
 
 
 class Life:
-    """One life of a broker's controller on a data directory."""
+    """One run of a broker's controller on a data directory."""
 
     def __init__(
         self, data_dir: Path, log_epochs: dict[tuple[bytes, int], int] | None = None, **properties: str
@@ -382,10 +382,10 @@ def test_restart_is_a_new_incarnation_with_new_epochs(tmp_path: Path) -> None:
     broker_epochs = [first.brokers[1].broker_epoch]
     for number in (1, 2, 3):
         if number == 2:
-            life.stop()  # the others end as crashes do
+            life.stop()  # the others end by crashes
         life = Life(tmp_path)
         image, changes = life.published[0]
-        assert len(life.published) == 1, "what is published first has the new epochs already"
+        assert len(life.published) == 1, "the first published image has the new epochs"
         assert [(topic.name, index) for topic, index in changes.changed_partitions] == [("t", i) for i in range(3)]
         assert {part.leader_epoch for part in image.topics["t"].partitions.values()} == {number}
         assert image.topics["t"].topic_id == first.topics["t"].topic_id
@@ -397,7 +397,7 @@ def test_restart_is_a_new_incarnation_with_new_epochs(tmp_path: Path) -> None:
 
 
 def test_leader_epochs_rise_above_those_of_the_logs(tmp_path: Path) -> None:
-    """The metadata log lost its end, and with it what epochs the broker already wrote in."""
+    """The metadata log lost its tail, and with it the epochs in which the broker already wrote."""
     life = Life(tmp_path)
     life.create("t", partitions=3)
     topic = life.image.topics["t"]

@@ -1,4 +1,4 @@
-"""Delegation tokens as the controller decides on them (KIP-48): made, renewed, ended, found to be over, and seen."""
+"""Delegation tokens in the controller (KIP-48): create, renew, expire, describe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Cluster:
-    """An image that grows by what is decided, at a time that the test moves."""
+    """An image that grows by each decision, at a time that the test controls."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.image: MetadataImage = replace(EMPTY_IMAGE, features={"metadata.version": 25})
@@ -169,6 +169,10 @@ def test_tokens_are_visible_to_owner_and_authorized(cluster: Cluster) -> None:
     assert seen([BOB]) == [made.token_id]
     assert seen([]) == []
     assert seen(None, all_of=EVE) == [other.token_id]
-    (told,) = describe_delegation_tokens(cluster.image, [ANN], lambda token: True, SECRET).tokens
-    assert (told.hmac, told.principal_name, told.max_timestamp) == (made.hmac, "ann", made.max_timestamp_ms)
-    assert [(each.principal_type, each.principal_name) for each in told.renewers] == [("User", "bob")]
+    (described,) = describe_delegation_tokens(cluster.image, [ANN], lambda token: True, SECRET).tokens
+    assert (described.hmac, described.principal_name, described.max_timestamp) == (
+        made.hmac,
+        "ann",
+        made.max_timestamp_ms,
+    )
+    assert [(each.principal_type, each.principal_name) for each in described.renewers] == [("User", "bob")]

@@ -77,7 +77,7 @@ def test_a_failed_directory_takes_its_replicas_only() -> None:
     assert world.partition(index=2).isr == (2, 1)
     before = world.image
     world.heartbeat(1, offline_log_dirs=[B])
-    assert world.image.topics == before.topics, "it is told once"
+    assert world.image.topics == before.topics, "the second report changes nothing"
 
 
 def test_the_only_replica_waits_for_its_directory() -> None:
@@ -154,7 +154,7 @@ class TestCordoned:
             world.heartbeat(broker_id, cordoned_log_dirs=[b"C" * 16])
         message = refused(ErrorCode.INVALID_REPLICATION_FACTOR, lambda: place_replicas(world.image, 0, 1, 1))
         assert message.endswith("All brokers are currently fenced, or have all their log directories cordoned.")
-        assert (world.partition().leader, world.partition().isr) == (1, (1, 2)), "what is there stays"
+        assert (world.partition().leader, world.partition().isr) == (1, (1, 2)), "existing replicas stay"
 
     def test_a_level_without_a_place_for_it(self) -> None:
         world = self.world(CORDONED_DIRECTORIES - 1)

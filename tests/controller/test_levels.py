@@ -1,4 +1,4 @@
-"""What a level of metadata.version changes in what a controller decides, and what follows when it is raised."""
+"""Effects of metadata.version levels on the controller's decisions, and of raising them."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_registration_adds_directories_at_their_level() -> None:
     assert (epoch, after.fenced) == (before.broker_epoch, False)
     assert replace(after, log_dirs=()) == before
     assert after.log_dirs == (bytes([1]) * 16,)
-    # A single node does it in the place of its broker.
+    # A single node does it on behalf of its broker.
     world.apply(name_directories(world.image, 2, [b"D" * 16]))
     assert world.image.brokers[2].log_dirs == (b"D" * 16,)
     assert name_directories(world.image, 2, [b"D" * 16]) == []
-    # Replicas of before are where nobody said; their broker may lead them.
+    # Older replicas have no known directory; their broker may lead them.
     assert world.partition().directory_of(1) == ZERO_UUID
     world.silence(2, 3)
     assert world.partition().leader == 1
@@ -91,7 +91,7 @@ def test_assignments_to_directories_wait_for_their_level() -> None:
 
 @pytest.mark.parametrize(("directory", "leads"), [(ZERO_UUID, True), (UNASSIGNED_UUID, True), (LOST_UUID, False)])
 def test_the_ids_that_stand_for_no_directory(directory: bytes, leads: bool) -> None:
-    """Apache Kafka's: of before directories were named, not assigned yet, and failed before it was told."""
+    """Reserved ids of Apache Kafka: older than directory ids, unassigned, and failed before the first report."""
     world = world_at(25)
     topic_id = world.image.topics["t"].topic_id
     partition = PartitionRecord(

@@ -65,7 +65,7 @@ class TestRegistration:
         refused(ErrorCode.STALE_BROKER_EPOCH, lambda: world.heartbeat(1, epoch=first))
 
     def test_clean_restart_ends_a_granted_session(self) -> None:
-        """After all were stopped, nobody was there to fence; the new controller has heard of none of them."""
+        """After a stop of all nodes no controller was left to fence; the new one has no heartbeat from any of them."""
         world = World()
         world.join(1)
         world.heartbeats.reset(world.image, world.now_ms)
@@ -74,7 +74,7 @@ class TestRegistration:
         assert world.register(1, clean=True) > first
 
     def test_heartbeat_session_survives_a_copied_directory(self) -> None:
-        """Of a copied directory, say."""
+        """E.g. from a copied directory."""
         world = World()
         world.join(1)
         refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION, lambda: world.register(1, clean=True))
@@ -98,7 +98,7 @@ class TestRegistration:
         assert not world.heartbeat(2**31 - 1).is_fenced
 
     def test_a_lost_answer_is_asked_for_again(self) -> None:
-        """The same incarnation registers a second time: it keeps its epoch and its state."""
+        """The same incarnation registers a second time: it retains its epoch and its state."""
         world = World()
         epoch = world.register(1, incarnation_id=b"I" * 16)
         assert world.register(1, incarnation_id=b"I" * 16) == epoch
@@ -115,7 +115,7 @@ class TestRegistration:
         world = World()
 
         def register(incarnation: bytes, features: dict[str, tuple[int, int]] | None = None) -> int:
-            """How many records that makes."""
+            """Return the number of records."""
             levels = SUPPORTED_FEATURES if features is None else features
             request = ControllerRegistrationRequest(
                 controller_id=7,
@@ -142,7 +142,7 @@ class TestRegistration:
         world.now_ms += SESSION_MS
         world.heartbeat(2)
         world.heartbeat(3)
-        # Nobody noticed yet that broker 1 died: its registration is what tells.
+        # The failure of broker 1 is not noticed yet: its registration reveals it.
         world.register(1)
         assert world.partition().leader == 2
         assert world.partition().isr == (2, 3)
@@ -160,7 +160,7 @@ class TestSilence:
         assert world.partition(index=1).leader_epoch == 0, "its leader stays"
         world.register(1)
         world.heartbeat(1)
-        assert world.partition().leader == 2, "who comes back leads when it is in sync and asked"
+        assert world.partition().leader == 2, "a returning broker leads once it is in sync and elected"
 
     def test_heartbeats_keep_a_session(self) -> None:
         world = three()
@@ -375,7 +375,7 @@ class TestEligibleLeaderReplicas:
         assert world.partition().leader_recovery_state == RECOVERED
 
     def test_last_leader_with_empty_disk_is_not_elected(self) -> None:
-        """It led, and the others cut their logs to nothing."""
+        """It led, and the others truncated their logs to zero."""
         world = three(min_insync_replicas="1")
         world.create("t", [3, 1, 2])
         for broker_id in (1, 2, 3):
@@ -388,7 +388,7 @@ class TestEligibleLeaderReplicas:
         assert world.partition().leader == NO_LEADER
         request = ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=None)
         world.run(lambda image, context: handle_elect_leaders(image, request, context))
-        assert world.partition().leader == 1, "somebody who has it, though another replica comes first"
+        assert world.partition().leader == 1, "the replica that has the records, not the first one"
         assert world.alter_partition([1, 3]).error_code == 0
         assert world.partition().directories[0] == new, "it has caught up there"
         world.silence(1)

@@ -1,4 +1,4 @@
-"""Moves of replicas and elections, as Apache Kafka's tools ask for them."""
+"""Reassignments and elections, as requested by Apache Kafka's tools."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reassign(world: World, replicas: Sequence[int] | None, name: str = "t", inde
 
 
 def without_broker_1() -> World:
-    """Three replicas of which two have to be in sync, and are."""
+    """Three replicas, of which two have to be in sync, and are."""
     world = World(min_insync_replicas="2")
     world.join(1, 2, 3)
     world.create("t", [1, 2, 3])
@@ -141,7 +141,7 @@ class TestReassignment:
         assert world.partition("u").adding_replicas == (2,)
         assert world.alter_partition([1, 2], "u").error_code == 0
         assert (world.partition("u").replicas, world.partition("u").isr) == ((1, 2), (1, 2))
-        assert world.partition("u").leader_epoch == 0, "nobody left, the leader's epoch stays"
+        assert world.partition("u").leader_epoch == 0, "no replica left, so the leader epoch is unchanged"
 
     def test_a_move_is_replaced_by_another(self, world: World) -> None:
         reassign(world, [4, 2, 3])

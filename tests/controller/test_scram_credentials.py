@@ -1,4 +1,4 @@
-"""Passwords for SCRAM as the controller takes them, refuses them and tells of them."""
+"""SCRAM credentials in the controller: alter, reject, describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What dashboards are told of partitions and elections: counted from images and from decisions."""
+"""Metrics of partitions and elections, counted from images and decisions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def elected(world: World, kind: int) -> tuple[int, int]:
-    """(elections, unclean ones) that are counted for a request to elect wherever it is needed."""
+    """Return (elections, unclean ones) for a request to elect all partitions that need it."""
     statistics = ControllerStatistics(MetricsRegistry())
     request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
     statistics.decided(handle_elect_leaders(world.image, request, world.context()).records)

@@ -1,4 +1,4 @@
-"""Creating, deleting and growing topics: what Apache Kafka answers, and what ends up in the image."""
+"""Creating, deleting and growing topics: Apache Kafka's responses, and the resulting image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replaying records makes images; an image written as records makes itself again."""
+"""Replaying records creates images; an image written as records recreates itself."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_replica_is_offline_with_its_broker_or_directory() -> None:
     assert image.offline_replicas(partition) == []
     image = replay(image, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=0, log_dirs=[b"e" * 16]))
     assert image.offline_replicas(partition) == [1]
-    assert image.offline_replicas(replace(partition, directories=())) == []  # it is not known where it lies
+    assert image.offline_replicas(replace(partition, directories=())) == []  # its directory is unknown
     assert image.offline_replicas(replace(partition, replicas=(1, 2), directories=(b"e" * 16, ZERO_UUID))) == [2]
 
 
@@ -206,7 +206,7 @@ def test_a_controller_is_its_newest_incarnation() -> None:
 
 
 def quota(key: str, value: float | None, *entity: tuple[str, str | None]) -> ClientQuotaRecord:
-    """A limit; without a value its removal."""
+    """A quota; without a value its removal."""
     parts = [QuotaEntityData(entity_type=kind, entity_name=name) for kind, name in entity]
     return ClientQuotaRecord(entity=parts, key=key, value=value or 0.0, remove=value is None)
 

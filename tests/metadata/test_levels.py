@@ -1,4 +1,4 @@
-"""Records at the levels of metadata.version, and what a snapshot gives back at each."""
+"""Records at the levels of metadata.version, and their round trip through snapshots."""
 
 from __future__ import annotations
 

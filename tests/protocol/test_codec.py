@@ -1,4 +1,4 @@
-"""The rules of the declaration compiler that parity with kio can't show."""
+"""Rules of the declaration compiler that parity with kio can't show."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_reading_keeps_to_its_range():
     for end in range(5, 5 + len(data)):
         with pytest.raises(ProtocolError):
             read_message(CreateTopicsRequest, 7, around, 5, end)
-    around.clear()  # no view on it is left behind, also not by the errors above
+    around.clear()  # no view on it remains, not even in the errors above
 
 
 def test_messages_compare_print_and_share_nothing():
@@ -220,7 +220,7 @@ def test_declarations_are_checked():
 
 @pytest.mark.parametrize("spec", API.values(), ids=lambda spec: spec.name)
 def test_an_empty_message_makes_the_round_trip(spec):
-    """What a handler leaves out has a default that every version can carry."""
+    """Fields that a handler does not set have a default that every version can represent."""
     for version in range(spec.min_version, spec.max_version + 1):
         for cls in (spec.request, spec.response):
             data = written(cls(), version)

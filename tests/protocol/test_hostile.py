@@ -1,4 +1,4 @@
-"""Hostile bytes: whatever comes, the readers return or raise ProtocolError, soon and without large allocations."""
+"""Hostile bytes: for any input, the readers return or raise ProtocolError, quickly and without large allocations."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
 
 
 def test_random_and_mutated_bytes(seeds):
-    """The fuzzer's short form; every reader gets the same share. Peak memory stays near nothing."""
+    """Short form of the fuzzer; every reader gets the same share. Peak memory stays small."""
     rng = random.Random(20260101)
     every = list(readers())
     tracemalloc.start()
@@ -115,7 +115,7 @@ def test_random_and_mutated_bytes(seeds):
 
 
 def test_every_prefix_of_a_request_is_refused(seeds):
-    """No reader takes a message that was cut, and none reads into the frame behind it."""
+    """No reader accepts a truncated message, and none reads into the next frame."""
     for spec in API.values():
         for version in range(spec.min_version, spec.max_version + 1):
             (data,) = seeds[f"{spec.request.__name__}-{version}"]
@@ -132,7 +132,7 @@ def test_every_prefix_of_a_request_is_refused(seeds):
 
 
 def bounded(read, *, peak_bytes: int, seconds: float = 2.0) -> None:
-    """`read` is refused within `seconds` of CPU and, in a second run that is traced, within `peak_bytes`."""
+    """`read` is rejected within `seconds` of CPU and, in a second traced run, within `peak_bytes`."""
     begin = time.process_time()
     with pytest.raises(ProtocolError):
         read()
@@ -158,7 +158,7 @@ def bounded(read, *, peak_bytes: int, seconds: float = 2.0) -> None:
     ],
 )
 def test_classic_counts_and_lengths_beyond_the_bytes(body):
-    """CVE-2026-111108: a count is compared with the bytes left before a list is made for it."""
+    """CVE-2026-111108: a count is compared with the remaining bytes before a list is allocated."""
     bounded(lambda: read_message(MetadataRequest, 1, body, 0, len(body)), peak_bytes=100_000)
     fetch = bytearray(struct.pack(">iiiibii", -1, 0, 0, 0, 0, 0, -1) + body)
     bounded(lambda: parse_fetch(7, fetch, 0, len(fetch)), peak_bytes=100_000)
@@ -242,7 +242,7 @@ def test_nulls_where_the_version_has_none():
 
 
 def test_compact_string_length_is_limited() -> None:
-    """Whoever hashes a name in a loop of its own relies on that: the id of a coordinator's group or transaction."""
+    """Code that hashes names in a loop relies on it: the id of a group or transaction."""
     for length, refused in ((0x7FFF, False), (0x8000, True), (1 << 20, True)):
         size = bytearray()
         write_unsigned_varint(size, length + 1)

@@ -1,4 +1,4 @@
-"""What lies in znodes: as Apache Kafka 3.9 writes it, read back, and strict with what nobody should have written."""
+"""Znode contents: as Apache Kafka 3.9 writes them, round trips, and strict rejection of invalid data."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("decode", "data"), REFUSED, ids=[f"{each[0].__name__}-{n}" for n, each in enumerate(REFUSED)])
-def test_what_nobody_should_have_written_is_refused(decode: Callable[[str, bytes], Any], data: bytes) -> None:
+def test_invalid_znodes_are_rejected(decode: Callable[[str, bytes], Any], data: bytes) -> None:
     with pytest.raises(ProtocolError, match=r"^znode /some/znode") as refused:
         decode(PATH, data)
     assert len(str(refused.value)) < 200
@@ -263,7 +263,7 @@ def test_what_nobody_should_have_written_is_refused(decode: Callable[[str, bytes
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_no_mutation_does_anything_but_decode_or_be_refused(data: st.DataObject) -> None:
+def test_mutated_znodes_decode_or_are_rejected(data: st.DataObject) -> None:
     _, decode, _, written = WRITTEN[data.draw(st.sampled_from(sorted(WRITTEN)))]
     start = data.draw(st.integers(0, len(written)))
     end = data.draw(st.integers(start, min(len(written), start + 12)))
@@ -274,7 +274,7 @@ def test_no_mutation_does_anything_but_decode_or_be_refused(data: st.DataObject)
         decode(PATH, written[:start] + middle + written[end:])
 
 
-def test_errors_hold_nothing_of_what_lies_in_a_znode() -> None:
+def test_errors_contain_no_znode_data() -> None:
     secret = b'{"version":1,"config":{"sasl.jaas.config":["secret"]}}'
     with pytest.raises(ProtocolError) as refused:
         configs.decode_config("/config/brokers/1", secret)
@@ -302,7 +302,7 @@ class TestAcls:
     @pytest.mark.parametrize(
         "data", [DATA.replace(b"Deny", b"deny"), DATA.replace(b"User:ann", b"ann"), b'{"version":2,"acls":[]}']
     )
-    def test_what_is_no_acl_is_refused(self, data: bytes) -> None:
+    def test_invalid_acls_are_rejected(self, data: bytes) -> None:
         with pytest.raises(ProtocolError, match="TransactionalId/x"):
             acls.decode_acls(self.PATH, data, ACL.resource_type, ACL.pattern_type, "x")
 
@@ -335,12 +335,12 @@ class TestPaths:
         assert paths.desanitized(PATH, "<default>") is None
 
     @pytest.mark.parametrize("step", ["a b", "%2f", "%zz", "%ff", "", "<other>"])
-    def test_a_step_that_is_no_sanitized_name_is_refused(self, step: str) -> None:
+    def test_unsanitized_path_component_is_rejected(self, step: str) -> None:
         with pytest.raises(ProtocolError):
             paths.desanitized(PATH, step)
 
     @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "\0", "\x1f", "\x85", "\ue000", "\uffff"])
-    def test_a_name_that_zookeeper_refuses_is_refused_before(self, name: str) -> None:
+    def test_names_invalid_in_zookeeper_are_rejected(self, name: str) -> None:
         with pytest.raises(KafkaError, match="ZooKeeper can't store"):
             paths.acl("Group", PatternType.LITERAL, name)
 

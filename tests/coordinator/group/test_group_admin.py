@@ -100,7 +100,7 @@ class TestDelete:
 
 
 class TestElsewhere:
-    """This broker does not coordinate, not yet, or not any more."""
+    """This broker does not coordinate the group: not yet, or no longer."""
 
     def test_not_coordinator(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1)

@@ -1,4 +1,4 @@
-"""What members may keep in memory: one, a group, all groups; and that what went counts no more."""
+"""Memory limits for one member, a group and all groups, and the release of memory."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def test_assignments_that_a_group_can_not_keep() -> None:
     talk.time.advance(2 * INITIAL_DELAY_S)
     leader, *others = (answer.response.member_id for answer in answers)
     waiting = talk.sync(others[0], 1)
-    everybody = [leader, *others]
-    assert talk.sync(leader, 1, {member: bytes(15 * KIB) for member in everybody}).error == REFUSED
+    all_members = [leader, *others]
+    assert talk.sync(leader, 1, {member: bytes(15 * KIB) for member in all_members}).error == REFUSED
     assert waiting.pending
-    assert talk.sync(leader, 1, {member: bytes(10 * KIB) for member in everybody}).error == ErrorCode.NONE
+    assert talk.sync(leader, 1, {member: bytes(10 * KIB) for member in all_members}).error == ErrorCode.NONE
     assert waiting.response.assignment == bytes(10 * KIB)
 
 
@@ -144,7 +144,7 @@ def refused(world: World, member: str, **fields: Any) -> ErrorCode:
 
 
 def names(number: int, size: int) -> list[str]:
-    """`size` bytes of topic names that nobody else has."""
+    """Topic names of `size` bytes that no other member uses."""
     return [f"{number:04}-{index:059}" for index in range(size // 128)]
 
 

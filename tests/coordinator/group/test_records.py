@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`: bytes as Apache Kafka lays them out, every kind and version back and forth."""
+"""Records of `__consumer_offsets`: bytes as in Apache Kafka, round trips of every type and version."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_damage_is_a_protocol_error(key, value):
     ],
 )
 def test_epoch_that_no_group_reaches_is_refused(key, value):
-    """The next epoch of such a group could not be written."""
+    """The next epoch of this group could not be written."""
     with pytest.raises(ProtocolError, match=r"has (generation|epoch|member_epoch) -?\d+"):
         decode_record(*encode_record(GroupRecord(key, value)))
 
@@ -184,7 +184,7 @@ def test_epoch_that_no_group_reaches_is_refused(key, value):
     )
 )
 def test_cached_offset_codec_equals_the_general_one(row):
-    """What the serializer remembers of the record before changes nothing; the general writers are the reference."""
+    """The serializer's cache has no effect on the result; the general codec is the reference."""
     serde = GroupRecordSerde()
     for place, value, removed in row:
         version = 4 if value.expire_timestamp == NO_TIMESTAMP else 1
@@ -215,7 +215,7 @@ def test_cached_offset_codec_equals_the_general_one(row):
     st.binary(max_size=2),
 )
 def test_corrupt_offset_commits_are_rejected(metadata, expire_timestamp, cut, more):
-    """By the short way, which only a whole value may take, as by the general one."""
+    """By the fast path, which only accepts complete values, and by the general one."""
     serde = GroupRecordSerde()
     key, value = serde.encode(
         GroupRecord(OffsetPlace("g", "t", 0), pack(1, 2, 3, expire_timestamp, TOPIC_ID, metadata))

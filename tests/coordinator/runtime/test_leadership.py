@@ -1,4 +1,4 @@
-"""Which broker coordinates what: partitions come and go, operations go to the right shard or are sent elsewhere."""
+"""Leadership changes: partitions move, operations reach the right shard or are rejected."""
 
 from __future__ import annotations
 

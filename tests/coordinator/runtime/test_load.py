@@ -1,4 +1,4 @@
-"""Loading: what is replayed, in slices, what happens when it fails."""
+"""Loading: replayed records, slices, failures."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_loaded_shard_serves_while_another_loads(setup: Setup) -> None:
 
 
 def test_records_above_high_watermark_are_loaded_uncommitted(setup: Setup) -> None:
-    """It may have been acknowledged by the coordinator before this one: nobody reads past it meanwhile."""
+    """The previous coordinator may have acknowledged these records: reads wait for their commit."""
     setup.log.commits = False
     setup.store([Put("a", 1)], [Put("a", 2)], [Put("a", 3)])
     setup.log.high_watermark[0] = 1
@@ -221,7 +221,7 @@ def test_a_failed_read_is_tried_again(setup: Setup) -> None:
 
 @pytest.mark.parametrize("fails", ["read", "offsets"])
 def test_disk_error_is_logged_without_traceback(setup: Setup, caplog: pytest.LogCaptureFixture, fails: str) -> None:
-    # What the disk does is no surprise: a traceback is for a defect of the broker (cluster seed 100680).
+    # Disk errors are expected: tracebacks are for defects of the broker (cluster seed 100680).
     setup.store([Put("a", 1)])
     failures = setup.log.read_failures if fails == "read" else setup.log.offsets_failures
     failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is gone"))
@@ -257,14 +257,14 @@ def test_damage_fails_one_partition_and_no_other(setup: Setup) -> None:
     assert not setup.defects
     reads = setup.log.reads
     setup.time.advance(300)
-    assert setup.log.reads - reads <= 10, "ever more seldom"
+    assert setup.log.reads - reads <= 10, "exponential backoff"
     setup.runtime.resign(0)
     setup.time.settle()
     assert setup.time.armed == 0
 
 
 def compressed_nonsense() -> bytearray:
-    """A batch that says it is compressed by gzip, with a right checksum."""
+    """A batch that is marked as gzip-compressed, with a valid checksum."""
     batch = build_batch([RecordData(0, b"c", b"3")])
     struct.pack_into(">h", batch, ATTRIBUTES_POSITION, 1)
     struct.pack_into(">I", batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
@@ -285,7 +285,7 @@ UNREADABLE = {
 def test_unreadable_record_is_skipped_and_the_rest_is_loaded(
     setup: Setup, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """Clients may write to the topic: one record must not stop the partition for good."""
+    """Clients may write to the topic: one record must not block the partition permanently."""
     batch, state = UNREADABLE[kind]
     setup.store([Put("a", 1), Put("old", 1)])
     setup.log.put(0, batch)

@@ -1,4 +1,4 @@
-"""Timers of a shard: named, moved, retried, and gone when they should be."""
+"""Timers of a shard: named, moved, retried, cancelled."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_timer_that_fired_while_an_operation_ran(led: Setup, timer: Coordinato
     led.time.now_s += 1
 
     def running(shard: MapShard) -> CoordinatorResult[Put, None]:
-        led.time.turn()  # the loop reaches the timer while this operation is not finished
+        led.time.turn()  # the loop reaches the timer while this operation is still running
         if how == "cancel":
             timer.cancel("t")
         else:

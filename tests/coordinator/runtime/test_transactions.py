@@ -86,7 +86,7 @@ class TestVerification:
         assert written.response == "written"
 
     @pytest.mark.parametrize(
-        ("refused", "told"),
+        ("refused", "expected"),
         [
             (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
             (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
@@ -95,9 +95,9 @@ class TestVerification:
             (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
         ],
     )
-    def test_verification_errors_are_translated(self, led: Setup, refused: ErrorCode, told: ErrorCode) -> None:
+    def test_verification_errors_are_translated(self, led: Setup, refused: ErrorCode, expected: ErrorCode) -> None:
         led.log.verification_failures.append(KafkaError(refused))
-        assert led.write_in_transaction(A1).error == told
+        assert led.write_in_transaction(A1).error == expected
         assert led.log.end[0] == 0
 
     def test_leadership_that_goes_meanwhile(self, led: Setup) -> None:
@@ -117,7 +117,7 @@ class TestVerification:
         assert setup.log.verified == []
 
     def test_no_producer_has_no_transaction(self, led: Setup) -> None:
-        """What it writes would count at once."""
+        """Its records would take effect at once."""
         assert led.write_in_transaction(A1, producer_id=-1).error == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert led.log.verified == []
         assert led.log.end[0] == 0
@@ -136,7 +136,7 @@ class TestFailure:
     def test_of_a_marker_leaves_the_transaction_open(self, led: Setup, code: ErrorCode) -> None:
         led.write_in_transaction(A1)
         led.log.append_failures.append(KafkaError(code))
-        assert led.end_transaction().error == code, "as the log says it: the sender decides by it"
+        assert led.end_transaction().error == code, "unchanged, because the sender depends on it"
         assert (dict(led.shard().numbers), dict(led.shard().pending)) == ({}, {7: (A1,)})
         assert led.end_transaction().response is None
         assert led.committed() == {"a": 1}
@@ -170,7 +170,7 @@ class TestFailure:
         assert led.end_transaction().error == ErrorCode.NOT_COORDINATOR
         led.time.settle()
         assert led.runtime.state(0) is CoordinatorState.ACTIVE
-        assert led.shard().numbers == {"a": 1, "b": 2}, "read anew from the log, where the marker stands"
+        assert led.shard().numbers == {"a": 1, "b": 2}, "reloaded from the log, which contains the marker"
 
 
 class TestLoad:

@@ -1,4 +1,4 @@
-"""The life of a write: batching, parking, failing, reverting."""
+"""Writes: batching, parking, failures, reverts."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_operation_fails_with_the_batch_it_depends_on(led: Setup) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raised", "told"),
+    ("raised", "expected"),
     [
         (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (KafkaError(ErrorCode.REQUEST_TIMED_OUT), ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -127,11 +127,11 @@ def test_operation_fails_with_the_batch_it_depends_on(led: Setup) -> None:
         (OSError("disk gone"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_append_errors_are_translated(led: Setup, raised: Exception, told: ErrorCode) -> None:
+def test_append_errors_are_translated(led: Setup, raised: Exception, expected: ErrorCode) -> None:
     led.log.append_failures.append(raised)
     outcome = led.write(Put("a", 1))
     led.time.turn()
-    assert outcome.error == told
+    assert outcome.error == expected
     assert not led.shard().numbers
     assert len(led.defects) == isinstance(raised, OSError)
 

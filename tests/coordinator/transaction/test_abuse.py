@@ -1,4 +1,4 @@
-"""What a hostile client can try: Apache Kafka's error, no change of state, work and memory bounded."""
+"""Hostile clients: Apache Kafka's error, no change of state, limited work and memory."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_request_with_many_transactions_runs_in_slices(talk: Conversation) -> No
     )
     answer: Answer[object] = Answer()
     talk.coordinator.add_partitions_to_txn(5, request, answer)
-    assert answer.pending, "it is done in slices, not at once"
+    assert answer.pending, "it runs in slices, not at once"
     talk.time.settle()
     assert set(codes(answer)) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
     assert not talk.shard.transactions
@@ -140,7 +140,7 @@ def test_describe_and_list_of_many_ids_run_in_slices(talk: Conversation) -> None
 
 @pytest.mark.parametrize("pattern", ["(a*)*b", "(a|aa)+$", "(.*a){25}", "(x+x+)+y"])
 def test_a_hostile_pattern_takes_no_longer_than_another(talk: Conversation, pattern: str) -> None:
-    """Each of these takes exponential time where the engine goes back to try again."""
+    """Each of these takes exponential time in a backtracking engine."""
     talk.producer("a" * 3000)
     talk.producer("x" * 3000)
     response = talk.list(transactional_id_pattern=pattern)
@@ -189,7 +189,7 @@ def test_partitions_added_after_the_end_expire_by_timeout(talk: Conversation) ->
 
 @pytest.mark.parametrize("limit", [*range(2510, 2560, 4), 4000])
 def test_a_transaction_of_any_accepted_size_can_be_ended(talk: Conversation, limit: int) -> None:
-    """Its last records have more bytes than its first: one at the bound could neither end nor expire."""
+    """Its last records are larger than its first: one at the limit could neither end nor expire."""
     talk.image = image_of(t=600)
     producer, honest = talk.producer(), talk.producer("honest")
     talk.log.batch_bytes = limit

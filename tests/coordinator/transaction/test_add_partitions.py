@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn: of clients and of brokers, and partitions that are only asked for."""
+"""AddPartitionsToTxn and AddOffsetsToTxn from clients and brokers, and `verify_only`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_existing_partitions_are_not_written_again(talk: Conversation) -> None:
 
 @pytest.mark.parametrize("state", [E.EMPTY, E.COMPLETE_COMMIT, E.COMPLETE_ABORT])
 def test_after_an_end_a_transaction_begins(talk: Conversation, state: TransactionState) -> None:
-    """What an AddPartitions that came late has opened is ended by the timeout (KAFKA-12671)."""
+    """A transaction that a late AddPartitions opened is ended by the timeout (KAFKA-12671)."""
     at(talk, state)
     talk.markers.prompt = True
     assert talk.added((77, 5), ("t", 1)) == [NONE]
@@ -142,13 +142,13 @@ def test_verify_only_errors(
 
 
 def test_verify_only_sees_partitions_being_added(talk: Conversation) -> None:
-    """Otherwise a client that was answered would be refused (KAFKA-18575)."""
+    """Otherwise a client that got a success response would be rejected (KAFKA-18575)."""
     producer = talk.producer()
     talk.log.commits = False
     added = talk.add(producer, ("t", 0), settle=False)
     asked = talk.add(producer, ("t", 0), version=5, verify_only=True)
     assert added.pending
-    assert asked.pending, "what it saw is not committed"
+    assert asked.pending, "the partitions it saw are uncommitted"
     talk.log.commit(0, talk.log.end[0])
     assert codes(added) == codes(asked) == [NONE]
 

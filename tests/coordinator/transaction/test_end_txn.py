@@ -1,4 +1,4 @@
-"""EndTxn: every state, either result, both versions, and requests that come again or late."""
+"""EndTxn: every state, either result, both versions, retried and late requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAPPING = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 STATE = ErrorCode.INVALID_TXN_STATE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 DECIDED = "decided"
-"""The request is an end, and the transaction is prepared."""
+"""The request ends the transaction, which is prepared."""
 
 EPOCH = 5
 
@@ -35,7 +35,7 @@ def at(
     epoch: int = EPOCH,
     client_version: int = 0,
 ) -> None:
-    """Bring the id to this state, with markers that stay out."""
+    """Bring the id to this state, with pending markers."""
     talk.markers.prompt = False
     partitions = frozenset({("t", 0)}) if state in (E.ONGOING, E.PREPARE_COMMIT, E.PREPARE_ABORT) else NO_PARTITIONS
     start_ms = -1 if state is E.EMPTY else talk.time.time_ms()
@@ -47,7 +47,7 @@ def at(
 
 
 def ended(talk: Conversation, producer: tuple[int, int], *, committed: bool, version: int) -> ErrorCode | str:
-    """What an EndTxn comes to."""
+    """Return the outcome of an EndTxn."""
     before = len(talk.records())
     answer = talk.end(producer, committed=committed, version=version)
     if answer.error is not NONE or len(talk.records()) == before:
@@ -59,7 +59,7 @@ def ended(talk: Conversation, producer: tuple[int, int], *, committed: bool, ver
 
 
 V1 = [
-    # state, epoch of the request against the id's, what a commit comes to, what an abort comes to
+    # state, epoch of the request relative to the id's, outcome of a commit, outcome of an abort
     (E.EMPTY, 0, STATE, STATE),
     (E.ONGOING, 0, DECIDED, DECIDED),
     (E.PREPARE_COMMIT, 0, CONCURRENT, CONCURRENT),
@@ -147,7 +147,7 @@ def test_retried_end_before_markers_is_concurrent(talk: Conversation) -> None:
     assert talk.end(producer).error is CONCURRENT
     talk.markers.written()
     talk.time.settle()
-    assert talk.end(producer).producer == (producer[0], 1), "the same answer again"
+    assert talk.end(producer).producer == (producer[0], 1), "the same response"
     assert len(talk.markers.sent) == 1
 
 
@@ -256,6 +256,7 @@ def test_transaction_may_end_in_another_version(talk: Conversation) -> None:
 def test_a_zombie_of_v2_is_fenced_by_a_successor_of_v1(
     talk: Conversation, state: TransactionState, committed: bool
 ) -> None:
-    """An end of v1 raises no epoch: the one before is the zombie's, and the answer would be what its successor has."""
+    """An end of v1 raises no epoch: the previous one is the zombie's, and the response would contain its
+    successor's."""
     at(talk, state, client_version=0)
     assert talk.end((77, EPOCH - 1), committed=committed, version=5).error is FENCED

@@ -1,4 +1,4 @@
-"""Appends that fail or come late, markers that are refused, moves: every decided transaction ends."""
+"""Failed and late appends, rejected markers, leader changes: every decided transaction ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def commit_all(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "expected"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -41,7 +41,7 @@ def commit_all(talk: Conversation) -> None:
     ],
 )
 def test_failed_append_changes_nothing_and_fails_request(
-    talk: Conversation, failure: ErrorCode, told: ErrorCode
+    talk: Conversation, failure: ErrorCode, expected: ErrorCode
 ) -> None:
     producer = talk.producer()
     before = talk.metadata()
@@ -52,7 +52,7 @@ def test_failed_append_changes_nothing_and_fails_request(
         lambda: talk.end(producer, committed=False).error,
     ):
         fail_next_append(talk, failure)
-        assert request() is told
+        assert request() is expected
         assert talk.metadata() is before
     talk.time.advance(60)
     assert not talk.markers.sent
@@ -66,7 +66,7 @@ def test_a_failed_append_of_a_new_id_leaves_no_id(talk: Conversation) -> None:
 
 
 def test_failed_fencing_append_returns_retriable_error(talk: Conversation) -> None:
-    """PRODUCER_FENCED by an epoch that is on no disk would end a producer that nobody has replaced."""
+    """PRODUCER_FENCED with an epoch that was never stored would stop a producer without successor."""
     producer = talk.producer()
     fail_next_append(talk)
     new_instance = talk.init(settle=False)
@@ -96,7 +96,7 @@ def test_responses_wait_for_commit(talk: Conversation) -> None:
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("late_s", [0.1, 3.0, 17.0, 300.0])
 def test_decision_committed_after_timeout_is_completed(talk: Conversation, committed: bool, late_s: float) -> None:
-    """The client was told to try again, but the record stays and is committed: the transaction must end."""
+    """The client got a retriable error, but the record stays and is committed: the transaction must end."""
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.log.commits = False
@@ -170,7 +170,7 @@ def test_timed_out_completion_is_not_written_twice(talk: Conversation) -> None:
 
 
 def ending(talk: Conversation) -> list[str]:
-    """A transaction whose markers are out; two who wait for its end write their names into the list."""
+    """A transaction with pending markers; two waiters append their names to the list when it ends."""
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.markers.prompt = False
@@ -226,7 +226,7 @@ def test_stopped_waiter_is_not_called(talk: Conversation) -> None:
 
     assert talk.coordinator.after_ending(ID, third)
     talk.coordinator.stop_waiting(ID, third)
-    talk.coordinator.stop_waiting("somebody else", third)
+    talk.coordinator.stop_waiting("another-id", third)
     talk.markers.written()
     talk.time.settle()
     assert called == ["first", "second"]
@@ -268,7 +268,7 @@ def test_a_move_takes_the_decision_along(talk: Conversation, committed: bool) ->
     talk.runtime.resign(0)
     assert talk.markers.cancelled == [0]
     assert not talk.markers.out
-    late(NONE)  # the channel forgot it; if it did not, nothing comes of it
+    late(NONE)  # the channel dropped it; a late call has no effect
     talk.time.settle()
     talk.lead()
     assert talk.states()[-1].startswith("Prepare")
@@ -345,7 +345,7 @@ def test_coordinator_is_not_available_without_topic(talk: Conversation) -> None:
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\x09", b"\0\x01nonsense", None], ids=repr)
 def test_id_of_an_unreadable_record_is_refused_until_initialized(talk: Conversation, value: bytes | None) -> None:
-    """What was known before may be old: a zombie of it must not go on, and a successor gets a new producer id."""
+    """The previous state may be outdated: its zombie must not continue, and a successor gets a new producer id."""
     producer, other = talk.producer(), talk.producer("other")
     talk.add(producer, version=5)
     if value is None:
@@ -360,7 +360,7 @@ def test_id_of_an_unreadable_record_is_refused_until_initialized(talk: Conversat
 
 
 def test_decision_before_unreadable_record_is_completed(talk: Conversation) -> None:
-    """The client was told that its transaction is committed; its end is all that can follow."""
+    """The client knows that its transaction is committed; only the completion can follow."""
     talk.markers.prompt = False
     producer = talk.producer()
     talk.add(producer, version=5)

@@ -1,4 +1,4 @@
-"""InitProducerId: who gets which id and epoch, who is fenced, and what a repeated request is told."""
+"""InitProducerId: assigned ids and epochs, fencing, retries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def known(
     previous: int | None = None,
     start_ms: int = -1,
 ) -> TransactionMetadata:
-    """An idle id; `put` it into the log."""
+    """Return an idle id; `put` it into the log."""
     before = producer_id if previous is None else previous
     return TransactionMetadata(
         producer_id, before, -1, epoch, last_epoch, TIMEOUT_MS, state, NO_PARTITIONS, start_ms, 0, 0
@@ -84,7 +84,7 @@ def test_retry_gets_the_same_response(talk: Conversation) -> None:
 
 
 def test_retry_after_a_new_instance_is_fenced(talk: Conversation) -> None:
-    """Otherwise the old instance would get the epoch of the new one by asking again."""
+    """Otherwise the old instance would get the new one's epoch by a retry."""
     producer = talk.producer()
     talk.producer()
     assert talk.init(producer=producer).error is ErrorCode.PRODUCER_FENCED
@@ -158,14 +158,14 @@ def test_exhausted_epochs_rotate_the_producer_id(talk: Conversation) -> None:
 def test_exhausted_epochs_rotate_for_a_continuing_producer(talk: Conversation) -> None:
     talk.put(known(epoch=LAST_EPOCH))
     answers = [talk.init(producer=(77, LAST_EPOCH)).producer for _ in range(3)]
-    assert answers == [(FIRST_PRODUCER_ID, 0)] * 3, "asked again, the answer is the same"
+    assert answers == [(FIRST_PRODUCER_ID, 0)] * 3, "a retry gets the same response"
     assert talk.init(producer=(77, LAST_EPOCH - 1)).error is ErrorCode.PRODUCER_FENCED
     assert talk.init(producer=answers[0]).producer == (FIRST_PRODUCER_ID, 1)
     assert talk.init(producer=(77, LAST_EPOCH)).error is ErrorCode.PRODUCER_FENCED
 
 
 def test_zombie_with_previous_producer_id_aborts_nothing(talk: Conversation) -> None:
-    """The id before is accepted with its last epoch alone: that of the producer whose epochs were used up."""
+    """The previous id is accepted only with its last epoch: that of the producer with exhausted epochs."""
     talk.put(known(TransactionState.ONGOING, producer_id=88, previous=77, epoch=0, start_ms=talk.time.time_ms()))
     assert talk.init(producer=(77, LAST_EPOCH - 1)).error is ErrorCode.PRODUCER_FENCED
     assert talk.state() == "Ongoing"
@@ -192,7 +192,7 @@ def test_a_producer_id_may_take_a_while(talk: Conversation) -> None:
     talk.producer_ids.come()
     talk.time.settle()
     assert first.producer == (FIRST_PRODUCER_ID, 0)
-    assert second.producer == (FIRST_PRODUCER_ID, 1), "the second instance came later and fences the first"
+    assert second.producer == (FIRST_PRODUCER_ID, 1), "the second instance is later and fences the first"
 
 
 def test_missing_producer_id_returns_the_error(talk: Conversation) -> None:

@@ -43,7 +43,7 @@ def test_kafka_18575_verification_racing_the_end_is_rejected(talk: Conversation)
 
 
 def test_kafka_20785_commit_racing_a_timeout_abort_is_fenced(talk: Conversation) -> None:
-    """INVALID_TXN_STATE would be the end of the application, PRODUCER_FENCED is one of its producer."""
+    """INVALID_TXN_STATE would stop the application, PRODUCER_FENCED only its producer."""
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.time.advance(75)
@@ -61,7 +61,7 @@ def test_kafka_20785_with_replaced_producer_id(talk: Conversation) -> None:
 
 
 def test_kafka_18464_empty_abort_after_commit_is_not_fenced(talk: Conversation) -> None:
-    """While the markers of the commit are out the epoch has risen already; the client is to try again."""
+    """While the commit's markers are pending the epoch has already risen; the client has to retry."""
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=5)
     talk.markers.prompt = False
@@ -89,7 +89,7 @@ def test_kafka_18401_repeated_and_empty_aborts(talk: Conversation) -> None:
 def test_kafka_18227_version_switch_during_a_transaction(
     make_talk: MakeTalk, begun_with: int, ended_with: int, committed: bool, levels: tuple[int, int]
 ) -> None:
-    """The client goes over between transactions or within one; either way all its partitions get a marker by the rules
+    """The client switches between transactions or within one. Either way all its partitions get a marker by the rules
     of the end, also after a restart, and the next transaction begins."""
     talk = make_talk(transaction_version=levels[0])
     producer_id, _ = talk.producer()
@@ -109,10 +109,10 @@ def test_kafka_18227_version_switch_during_a_transaction(
 
 
 @pytest.mark.parametrize("level", [1, 2])
-@pytest.mark.parametrize("path", ["commit", "abort", "abort of nothing", "timeout", "new instance", "goes on"])
+@pytest.mark.parametrize("path", ["commit", "abort", "abort of nothing", "timeout", "new instance", "continues"])
 def test_kafka_18660_epoch_exhaustion_by_every_path(make_talk: MakeTalk, level: int, path: str) -> None:
-    """Also 19367 (a bump too many) and 20090 (no new id): from 32760 on, one after the other, the producer always has a
-    next epoch, none is ever 32767, and none is given twice."""
+    """Also KAFKA-19367 (a bump too many) and KAFKA-20090 (no new id). From 32760 on, one after the other, the producer
+    always has a next epoch, none is ever 32767, and none is assigned twice."""
     talk = make_talk(transaction_version=level)
     add, end = (5, 5) if level == 2 else (3, 4)
     at(talk, E.EMPTY, epoch=LAST_EPOCH - 6)
@@ -135,7 +135,7 @@ def test_kafka_18660_epoch_exhaustion_by_every_path(make_talk: MakeTalk, level: 
             assert talk.init(producer=asked).error is ErrorCode.CONCURRENT_TRANSACTIONS
             answer = talk.init(producer=asked)
         if level == 1:
-            # EndTxn gives no epoch, and an abort by the coordinator fences: the next instance goes on.
+            # EndTxn assigns no epoch, and an abort by the coordinator fences: the next instance continues.
             answer = talk.init()
         assert answer.error is NONE
         producer = answer.producer
@@ -165,7 +165,7 @@ def test_kafka_20090_late_abort_gets_the_new_producer_id(talk: Conversation) -> 
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_kafka_9666_a_failed_append_leaves_the_epoch_as_on_disk(make_talk: MakeTalk, level: int) -> None:
-    """Also that of a fence, which would raise the epoch again with each attempt until none is left."""
+    """Also for fencing, which would raise the epoch with each attempt until none is left."""
     talk = make_talk(transaction_version=level)
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0))
@@ -232,7 +232,7 @@ def test_redpanda_kill_before_expiry_aborts_later(talk: Conversation) -> None:
 
 
 def test_redpanda_new_epoch_waits_for_previous_markers(talk: Conversation) -> None:
-    """Clients filter aborted records by the producer's id alone: the abort has to stand in front of what follows it."""
+    """Clients filter aborted records by producer id alone: the abort has to precede the records that follow it."""
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=5)
     talk.markers.prompt = False

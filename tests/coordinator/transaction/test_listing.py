@@ -1,4 +1,4 @@
-"""What tools are told of transactional ids."""
+"""Listing and describing transactional ids."""
 
 from __future__ import annotations
 
@@ -147,13 +147,13 @@ def test_while_ids_are_being_loaded_nothing_is_listed(talk: Conversation) -> Non
 
 
 def test_each_id_is_described_for_itself(listed: Conversation) -> None:
-    ongoing, nobody, nothing, empty = listed.describe("ongoing", "nobody", "", "empty")
+    ongoing, unknown, nothing, empty = listed.describe("ongoing", "unknown", "", "empty")
     assert ongoing.error_code == 0
     assert (ongoing.transactional_id, ongoing.transaction_state) == ("ongoing", "Ongoing")
     assert (ongoing.producer_id, ongoing.producer_epoch, ongoing.transaction_timeout_ms) == (4001, 0, TIMEOUT_MS)
     assert ongoing.transaction_start_time_ms == listed.time.time_ms()
     assert [(topic.topic, topic.partitions) for topic in ongoing.topics] == [("t", [2, 4]), ("u", [1])]
-    assert (nobody.transactional_id, nobody.error_code) == ("nobody", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    assert (unknown.transactional_id, unknown.error_code) == ("unknown", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     assert nothing.error_code == ErrorCode.INVALID_REQUEST
     assert (empty.transaction_state, empty.transaction_start_time_ms, empty.topics) == ("Empty", -1, [])
 

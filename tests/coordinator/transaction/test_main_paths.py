@@ -1,4 +1,4 @@
-"""A transaction from its beginning to its end, by the rules of both versions."""
+"""A complete transaction by the rules of both versions."""
 
 from __future__ import annotations
 

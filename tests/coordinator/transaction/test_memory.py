@@ -1,4 +1,4 @@
-"""What clients can make a coordinator keep is bounded."""
+"""Memory limits for clients of the transaction coordinator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FULL = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 @pytest.fixture
 def talk(make_talk: MakeTalk) -> Conversation:
-    """A coordinator with room for few."""
+    """A coordinator with room for few ids."""
     return make_talk(
         max_bytes=LIMIT,
         transactional_id_expiration_ms=600_000,
@@ -28,7 +28,7 @@ def talk(make_talk: MakeTalk) -> Conversation:
 
 
 def fill(talk: Conversation, length: int = 10) -> int:
-    """As many new ids as are taken."""
+    """Create new ids until one is rejected; return their number."""
     count = 0
     while talk.init(f"{count:0{length}d}").error is ErrorCode.NONE:
         count += 1
@@ -44,7 +44,7 @@ def test_new_ids_get_half_of_the_room(talk: Conversation, length: int, about: in
     ids_taken = talk.producer_ids.next
     for index in range(50):
         assert talk.init(f"{10**6 + index:0{length}d}").error is FULL
-    assert talk.producer_ids.next == ids_taken, "nor are producer ids used up by who is refused"
+    assert talk.producer_ids.next == ids_taken, "rejected requests use no producer ids"
     assert len(talk.shard.transactions) == count
 
 

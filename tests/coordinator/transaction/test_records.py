@@ -1,4 +1,4 @@
-"""The log's bytes: those of Apache Kafka 4.4, and those of the declared messages."""
+"""Bytes in the log: those of Apache Kafka 4.4, and those of the declared messages."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def metadata_of_any_kind(draw: st.DrawFn) -> TransactionMetadata:
 
 
 def declared(metadata: TransactionMetadata, version: int) -> bytes:
-    """The value as the declared message has it."""
+    """Return the value as encoded by the declared message."""
     topics: dict[str, PartitionsSchema] = {}
     for name, index in sorted(metadata.partitions):
         topics.setdefault(name, PartitionsSchema(topic=name)).partition_ids.append(index)
@@ -165,7 +165,7 @@ def test_records_of_other_kinds_are_passed_over(key: bytes) -> None:
 
 @pytest.mark.parametrize("version", [b"\x00\x02", b"\xff\xff"])
 def test_value_of_another_version_is_refused(version: bytes) -> None:
-    """The state before it may be old, so it must not be taken for the current one."""
+    """The previous state may be outdated, so it must not be used as the current one."""
     with pytest.raises(ProtocolError, match="version"):
         decode_record(encode_key("id"), version + b"whatever")
 
@@ -184,7 +184,7 @@ NONSENSE = [
 
 @pytest.mark.parametrize(("field", "value", "reason"), NONSENSE)
 def test_value_that_is_never_written_is_refused(field: str, value: Any, reason: str) -> None:
-    """Kept, such an id would answer an error for ever, or hand a producer id that is none to a client."""
+    """If accepted, this id would return an error for ever, or assign an invalid producer id to a client."""
     for state in (TransactionState.EMPTY, TransactionState.ONGOING):
         fields: dict[str, Any] = {"state": state, field: value}
         stored = encode_value(PINS[3][1]._replace(**fields), 2)
@@ -193,7 +193,7 @@ def test_value_that_is_never_written_is_refused(field: str, value: Any, reason: 
 
 
 def is_read_or_corrupt(key: bytes, value: bytes | None) -> bool:
-    """Whether it is a record, none of ours, or CORRUPT_MESSAGE; any other failure is raised."""
+    """Return whether it is a record or a foreign type, False for CORRUPT_MESSAGE; raises other errors."""
     try:
         TransactionRecordSerde(lambda: 2).decode(key, value)
     except KafkaError as error:

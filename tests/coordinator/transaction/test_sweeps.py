@@ -1,4 +1,4 @@
-"""Transactions that nobody ends, and ids that nobody uses."""
+"""Abandoned transactions and unused ids."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ def test_a_transaction_without_timeout_does_not_time_out(make_talk: MakeTalk) ->
 
 
 def test_abort_at_the_last_epoch_rotates_the_producer_id(talk: Conversation) -> None:
-    """KAFKA-20090: it took none, and the producer was stuck."""
+    """KAFKA-20090: no new producer id was allocated, and the producer was stuck."""
     at(talk, E.ONGOING, epoch=LAST_EPOCH, client_version=2)
     talk.markers.prompt = True
     talk.producer_ids.error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     talk.time.advance(75)
-    assert talk.state() == "Ongoing", "there was no id to go on with"
+    assert talk.state() == "Ongoing", "no producer id was available"
     talk.producer_ids.error = None
     talk.producer_ids.hold = True
     talk.time.advance(10)
@@ -145,7 +145,7 @@ def test_failed_sweep_is_repeated(talk: Conversation) -> None:
     assert talk.state() == "CompleteAbort"
 
 
-# --- ids that nobody uses ------------------------------------------------------------------------------------------
+# --- unused ids -------------------------------------------------------------------------------------------------------
 
 
 def test_an_idle_id_goes_after_a_week(talk: Conversation) -> None:

@@ -1,4 +1,4 @@
-"""Appends that fail, leadership that goes, and metadata that nobody can read: the group goes on."""
+"""Failed appends, lost leadership and undecodable metadata in classic groups."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_failed_write_of_an_empty_group(talk: Conversation) -> None:
     response = talk.leave(leader)
     assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert talk.describe().group_state == "Empty"
-    # The next coordinator reads of a member that is gone, and its session ends there.
+    # The next coordinator loads a member that has left; its session expires there.
     talk.start()
     assert talk.describe().group_state == "Stable"
     talk.time.advance(SESSION_MS / 1000)
@@ -199,9 +199,9 @@ def test_loaded_group_equals_written_group(talk: Conversation) -> None:
     assert bytes(member.subscription) == b"\x00\xff"
 
 
-@pytest.mark.parametrize("members", [["m", "m"], ["other"]], ids=["twice", "leader is no member"])
+@pytest.mark.parametrize("members", [["m", "m"], ["other"]], ids=["twice", "leader is not a member"])
 def test_record_that_contradicts_itself_is_skipped(talk: Conversation, members: list[str]) -> None:
-    """A rebalance of such a group would never end; the group stays as it was before the record."""
+    """A rebalance of this group would never end, so the group keeps its previous state."""
     value = GroupMetadataValue(
         protocol_type="consumer",
         generation=7,

@@ -1,4 +1,4 @@
-"""Coming into a classic group: who may, as whom, and what everybody is told."""
+"""JoinGroup of classic groups: admission, member ids, responses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_version_0_has_no_rebalance_timeout_of_its_own(talk: Conversation) -> No
 
 @pytest.mark.parametrize("version", [5, 6, 7, 9])
 def test_join_error_has_valid_protocol_name_for_version(talk: Conversation, version: int) -> None:
-    response = talk.join("nobody", version=version).response
+    response = talk.join("unknown", version=version).response
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert response.protocol_name == (None if version >= 7 else "")
 
@@ -71,13 +71,13 @@ def test_invalid_join_is_rejected(talk: Conversation, options: dict[str, object]
 
 
 def test_an_unknown_id_makes_no_group(talk: Conversation) -> None:
-    assert talk.join("nobody").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.join("unknown").error == ErrorCode.UNKNOWN_MEMBER_ID
     assert talk.list_groups() == []
 
 
 def test_an_unknown_id_in_a_group(talk: Conversation) -> None:
     talk.stable_group(1)
-    assert talk.join("nobody").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.join("unknown").error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_another_type_of_protocol_is_refused(talk: Conversation) -> None:
@@ -172,7 +172,7 @@ class TestMaxSize:
         members = talk.stable_group(2)
         response = talk.join().response
         assert (response.error_code, response.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
-        assert talk.join(members[0]).pending, "who is in may join again"
+        assert talk.join(members[0]).pending, "a member may rejoin"
         assert talk.heartbeat(members[1], 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
     def test_waiting_members_count_for_max_size(self, make_talk: Callable[..., Conversation]) -> None:

@@ -1,4 +1,4 @@
-"""Generations of a classic group: sync, heartbeat, sessions, leaving, and rebalances that some miss."""
+"""Generations of a classic group: sync, heartbeat, sessions, leaving, and missed rebalances."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TestSync:
         [
             ({"generation": 0}, ErrorCode.ILLEGAL_GENERATION),
             ({"generation": 2}, ErrorCode.ILLEGAL_GENERATION),
-            ({"member_id": "nobody", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+            ({"member_id": "unknown", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"generation": 1, "group": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"generation": 1, "group": ""}, ErrorCode.INVALID_GROUP_ID),
             ({"generation": 1, "protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
@@ -70,7 +70,7 @@ class TestSync:
     def test_refused(self, talk: Conversation, options: dict[str, object], error: ErrorCode) -> None:
         leader, follower = joined_group(talk)
         assert talk.sync(**{"member_id": leader, **options}).error == error  # type: ignore[arg-type]
-        # The group goes on unharmed.
+        # The group continues unharmed.
         talk.settle_generation([leader, follower], 1)
 
     def test_in_a_rebalance(self, talk: Conversation) -> None:
@@ -133,7 +133,7 @@ class TestHeartbeat:
     def test_refused(self, talk: Conversation) -> None:
         leader, _ = talk.stable_group(2)
         assert talk.heartbeat(leader, 0) == ErrorCode.ILLEGAL_GENERATION
-        assert talk.heartbeat("nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert talk.heartbeat("unknown", 1) == ErrorCode.UNKNOWN_MEMBER_ID
         assert talk.heartbeat(leader, 1, group="other") == ErrorCode.UNKNOWN_MEMBER_ID
         assert talk.heartbeat(leader, 1, group="") == ErrorCode.INVALID_GROUP_ID
         assert talk.heartbeat(leader, 1, instance="i") == ErrorCode.UNKNOWN_MEMBER_ID
@@ -210,7 +210,7 @@ class TestRebalance:
         assert answer.response.generation_id == 2
 
     def test_a_new_member_has_a_bound_of_its_own(self, talk: Conversation) -> None:
-        """Its client may have gone while it waits, and can't heartbeat to say that it has not."""
+        """Its client may be gone while it waits, and it can't send heartbeats to prove the opposite."""
         leader, follower = talk.stable_group(2, rebalance_ms=900_000)
         newcomer = talk.join(version=3, rebalance_ms=900_000)
         for _ in range(299 // 5):
@@ -253,7 +253,7 @@ class TestLeave:
 
     def test_several_at_once_each_with_its_answer(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)
-        response = talk.leave(leader, "nobody", follower)
+        response = talk.leave(leader, "unknown", follower)
         assert response.error_code == 0
         assert [member.error_code for member in response.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID, 0]
         assert talk.describe().group_state == "Empty"
@@ -261,15 +261,15 @@ class TestLeave:
     @pytest.mark.parametrize("version", [0, 2])
     def test_one_by_its_id_in_old_versions(self, talk: Conversation, version: int) -> None:
         (leader,) = talk.stable_group(1)
-        assert talk.leave("nobody", version=version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert talk.leave("unknown", version=version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         response = talk.leave(leader, version=version)
         assert (response.error_code, response.members) == (0, [])
 
     def test_a_group_that_does_not_exist(self, talk: Conversation) -> None:
-        response = talk.leave("nobody", group="other")
+        response = talk.leave("unknown", group="other")
         assert response.error_code == 0
         assert [member.error_code for member in response.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
-        assert talk.leave("nobody", group="other", version=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert talk.leave("unknown", group="other", version=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_leave_while_join_is_pending(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)

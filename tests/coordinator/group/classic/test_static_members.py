@@ -76,7 +76,8 @@ def test_when_the_new_id_can_t_be_stored_the_old_one_stays(talk: Conversation) -
 
 
 def test_late_id_change_keeps_member_of_next_generation(talk: Conversation) -> None:
-    """The old id would be in with nothing, and nobody would ask why (simulation, cluster seed 800005)."""
+    """The old id would be in the group without assignment, and no client would rejoin (simulation, cluster seed
+    800005)."""
     leader, follower = talk.static_group("a", "b")
     talk.log.commits = False
     newcomer = talk.join(instance="b")
@@ -86,7 +87,7 @@ def test_late_id_change_keeps_member_of_next_generation(talk: Conversation) -> N
     member_id = newcomer.response.member_id
     assert member_id != follower
     synced = talk.sync(leader, 2, {leader: b"1", member_id: b"2"}, instance="a")
-    talk.time.advance(4)  # the record of the new id is given up, the assignments are not
+    talk.time.advance(4)  # the record of the new id times out, the assignments do not
     assert synced.pending
     talk.log.commits = True
     talk.log.commit(0, talk.log.end[0])
@@ -199,11 +200,11 @@ def test_back_before_it_had_synced(talk: Conversation) -> None:
 
 @pytest.mark.parametrize("rebalance_ms", [0, -5])
 def test_timeout_of_no_time_does_not_spin_the_loop(talk: Conversation, rebalance_ms: int) -> None:
-    """Rounds of a rebalance for which no static member comes are a second apart at least."""
+    """Repeated rebalances for which no static member rejoins are at least one second apart."""
     talk.static_group("a", "b", session_ms=1_000_000)
     for instance in ("a", "b"):
         talk.join(instance=instance, session_ms=1_000_000, rebalance_ms=rebalance_ms)
-    talk.leave(("", "b"))  # raises when the loop does not come to rest
+    talk.leave(("", "b"))  # raises when the loop does not become idle
     talk.time.advance(60)
     assert talk.describe().group_state == "PreparingRebalance"
     assert talk.join(instance="a", session_ms=1_000_000).response.generation_id == 2

@@ -1,4 +1,4 @@
-"""Conversations of KIP-848: who says what, what is answered, what is written."""
+"""Heartbeats of KIP-848: requests, responses, written records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def world() -> World:
 
 
 def refused(code: ErrorCode, world: World, **fields: Any) -> str:
-    """The error message of a heartbeat that must fail, and change nothing."""
+    """Return the error message of a heartbeat that must fail without changes."""
     offset = world.offset
     with pytest.raises(KafkaError) as error:
         world.heartbeat(**fields)
@@ -42,7 +42,7 @@ def refused(code: ErrorCode, world: World, **fields: Any) -> str:
     return error.value.message
 
 
-# -- requests that say nothing --------------------------------------------------------------------------------------
+# -- invalid requests --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_coordinator_makes_ids_for_version_0(world: World) -> None:
     assert list(world.group.members) == [response.member_id]
 
 
-# -- joining and sharing --------------------------------------------------------------------------------------------
+# -- joining and sharing -----------------------------------------------------------------------------------------------
 
 
 def test_the_first_member_gets_everything(world: World) -> None:
@@ -96,7 +96,7 @@ def test_the_first_member_gets_everything(world: World) -> None:
 
 
 def test_a_new_group_is_in_epoch_1_without_records_of_it(world: World) -> None:
-    """So in Apache Kafka 4.3.1: the first subscription makes it 2, and who subscribes to nothing stays in 1."""
+    """As in Apache Kafka 4.3.1: the first subscription makes it 2; a member without subscription stays in 1."""
     assert world.join("a", subscribed_topic_names=[]).member_epoch == 1
     kinds = [type(record.key) for record in world.last_records]
     assert kinds == [ConsumerGroupMemberMetadataKey, ConsumerGroupCurrentMemberAssignmentKey]
@@ -119,7 +119,7 @@ def test_second_member_waits_for_revocation(world: World) -> None:
     assert world.describe().group_state == "Reconciling"
     response = world.heartbeat(member_id="b", member_epoch=3)
     assert (response.member_epoch, response.assignment) == (3, None)
-    # The first one confirms, goes on to the new epoch, and the other gets what came free.
+    # The first member confirms and moves to the new epoch; the other one gets the freed partitions.
     response = world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(foo=[0, 1, 2]))
     assert (response.member_epoch, response.assignment) == (3, None)
     response = world.heartbeat(member_id="b", member_epoch=3)
@@ -209,7 +209,7 @@ def test_epochs_that_are_not_the_members(world: World) -> None:
     assert "smaller" in refused(ErrorCode.FENCED_MEMBER_EPOCH, world, member_id="a", member_epoch=2)
     more = owned(foo=[0, 1, 2, 3])
     refused(ErrorCode.FENCED_MEMBER_EPOCH, world, member_id="a", member_epoch=2, topic_partitions=more)
-    # The response with the new epoch was lost: the old one counts as long as nothing foreign is owned.
+    # The response with the new epoch was lost: the old one counts while no foreign partition is owned.
     response = world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(foo=[0, 1]))
     assert response.member_epoch == 3
 
@@ -281,7 +281,7 @@ def test_failed_confirmation_keeps_the_revocation_timer(world: World) -> None:
 
 
 def test_a_group_has_its_own_settings(world: World) -> None:
-    """They hold from the next heartbeat on, and within the broker's bounds whatever was set."""
+    """They apply from the next heartbeat on, always within the broker's limits."""
     assert world.join("a").heartbeat_interval_ms == 5_000
     world.set_group_configs(
         {
@@ -315,7 +315,7 @@ def test_timers_restart_after_a_load(world: World) -> None:
     world.heartbeat(member_id="a", member_epoch=2)
     world.heartbeat(member_id="b", member_epoch=3)
     world.time.advance(2)
-    assert list(world.group.members) == ["b"], "the rebalance timeout began again with the load"
+    assert list(world.group.members) == ["b"], "the load restarts the rebalance timeout"
     world.restart()
     world.time.advance(46)
     assert not world.group.members
@@ -399,7 +399,7 @@ def test_new_partitions_reach_members_with_their_next_heartbeat(world: World) ->
     assert (response.member_epoch, as_dict(response.assignment)) == (3, {"foo": [0, 1, 2, 3, 4, 5, 6, 7]})
     world.change_topics({"foo": 8, "bar": 4})
     world.heartbeat(member_id="a", member_epoch=3)
-    assert not world.last_records, "nobody reads bar"
+    assert not world.last_records, "bar has no subscribers"
 
 
 def test_a_topic_that_is_created_later(world: World) -> None:
@@ -597,7 +597,7 @@ def test_commit_requires_member_and_epoch(world: World) -> None:
     world.heartbeat(member_id="a", member_epoch=2)
     world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(foo=[0, 1, 2]))
     world.heartbeat(member_id="b", member_epoch=3)
-    # In its last epoch a member may commit what it kept, and nothing that went to another or came since.
+    # In its previous epoch a member may commit partitions that it retained, but none that moved or arrived since.
     past = check("a", None, 2, 9)
     assert past is not None
     past("foo", topic_id("foo"), 0)

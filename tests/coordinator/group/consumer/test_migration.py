@@ -27,7 +27,7 @@ def world() -> World:
 
 
 def settle(world: World, *clients: ClassicClient | Member) -> None:
-    """Everybody goes on until nothing changes any more."""
+    """Step all clients until nothing changes any more."""
     for _ in range(8):
         for client in clients:
             if isinstance(client, ClassicClient):
@@ -52,7 +52,7 @@ def classic_pair(world: World, cooperative: bool = False) -> tuple[ClassicClient
     first, second = ClassicClient(world, ["foo"]), ClassicClient(world, ["foo"])
     settle(world, first, second)
     if cooperative:
-        # Their leader in the test deals like an eager one, which is right as long as nobody owns anything.
+        # The leader of these tests assigns like an eager one, which is correct while no member owns partitions.
         for client in (first, second):
             client.cooperative = True
     assert group_type(world) is GroupType.CLASSIC
@@ -86,14 +86,14 @@ def test_upgrade_does_not_interrupt_members(world: World, cooperative: bool) -> 
 
 
 def test_upgrade_keeps_unrevoked_partitions_of_members(world: World) -> None:
-    """Its assignment no longer has it, and it has not joined again without it (simulation, seed 344)."""
+    """Its assignment no longer contains it, and it has not rejoined without it (simulation, seed 344)."""
     first = ClassicClient(world, ["foo"], cooperative=True)
     settle(world, first)
     assert len(reads(first)) == 6
     second = ClassicClient(world, ["foo"], cooperative=True)
     second.step()
     first.step()
-    first.step()  # the leader of these tests deals the others' part out at once, a real one withholds it
+    first.step()  # the leader of these tests assigns the others' part at once; a real one withholds it
     group = world.shard.context.groups.get(GROUP)
     assert isinstance(group, ClassicGroup)
     group.members[second.member_id].assignment = b""
@@ -136,12 +136,12 @@ def test_an_empty_classic_group_makes_place(world: World) -> None:
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("empties", [False, True])
 def test_epochs_continue_in_an_emptied_group(world: World, empties: bool, restarts: bool) -> None:
-    """A member keeps its id for life: were it in the epoch again in which it was removed, what it sent then would
-    count, though others had its partitions meanwhile (simulation, seed 4029)."""
+    """A member has its id for life. If it reused the epoch in which it was removed, its old requests would be accepted,
+    although other members owned its partitions meanwhile (simulation, seed 4029)."""
     zombie_epoch = world.join("m").member_epoch
     world.heartbeat(member_id="m", member_epoch=-1)
     client = ClassicClient(world, ["foo"])
-    client.join()  # makes the classic group
+    client.join()  # creates the classic group
     assert group_type(world) is GroupType.CLASSIC
     if restarts:
         world.restart()
@@ -166,7 +166,7 @@ def test_epochs_continue_in_an_emptied_group(world: World, empties: bool, restar
 
 
 def test_a_group_of_offsets_only_makes_place_for_one_in_epoch_1(world: World) -> None:
-    """No member may be in epoch 0, which stands for joining."""
+    """No member may be in epoch 0, which means joining."""
     simple = ClassicGroup(GROUP, world.time)
     world.run(lambda: CoordinatorResult([simple.empty_metadata_record()]))
     world.shard.context.groups.put(simple)
@@ -259,7 +259,7 @@ def test_a_cooperative_member_keeps_reading_while_it_gives_up(world: World) -> N
     member = Member(world, "a", ["foo"])
     member.heartbeat()
     settle(world, member, client)
-    member.leave()  # the group would be classic again
+    member.leave()  # the group would become classic again
     world.set_config(group_consumer_migration_policy="upgrade")
     client.step()
     other = Member(world, "b", ["foo"])
@@ -379,7 +379,7 @@ def test_a_failed_downgrade_leaves_the_consumer_group(world: World) -> None:
 
 @pytest.mark.parametrize("by_itself", [True, False])
 def test_after_a_failed_downgrade_all_sessions_still_end(world: World, by_itself: bool) -> None:
-    """The downgrade takes the timers of all members with it (simulation, seed 182)."""
+    """The downgrade cancels the timers of all members (simulation, seed 182)."""
     first, second = classic_pair(world)
     newcomer = Member(world, "new", ["foo"])
     settle(world, first, second, newcomer)
@@ -395,11 +395,11 @@ def test_after_a_failed_downgrade_all_sessions_still_end(world: World, by_itself
     assert len(world.group.members) == 3
     world.set_config(group_consumer_migration_policy="upgrade")
     world.time.advance(46)
-    assert not world.group.members, "nobody was heard of"
+    assert not world.group.members, "no member sent a heartbeat"
 
 
 def test_join_committed_after_downgrade_leaves_no_timer(world: World) -> None:
-    """It would throw a living member out when the group is a consumer group again (simulation, cluster seed 701106)."""
+    """It would remove a live member when the group is a consumer group again (simulation, cluster seed 701106)."""
     first, second = classic_pair(world)
     newcomer = Member(world, "new", ["foo"])
     settle(world, first, second, newcomer)
@@ -421,7 +421,7 @@ def test_join_committed_after_downgrade_leaves_no_timer(world: World) -> None:
 
 
 def test_load_resumes_an_incomplete_downgrade(world: World) -> None:
-    """What the members had of the consumer group is all that the log knows (simulation, seed 366)."""
+    """The log only contains the assignments from the consumer group (simulation, seed 366)."""
     member = Member(world, "a", ["foo"])
     settle(world, member)
     client = ClassicClient(world, ["foo"])
@@ -436,7 +436,7 @@ def test_load_resumes_an_incomplete_downgrade(world: World) -> None:
     assert len(client.owns) == 6
     world.restart()
     client.heartbeat()
-    assert client.error == ErrorCode.NONE, "what a leader has dealt out stands"
+    assert client.error == ErrorCode.NONE, "the leader's assignment is retained"
 
 
 def test_downgraded_group_without_rejoining_members_empties(world: World) -> None:
@@ -450,7 +450,7 @@ def test_downgraded_group_without_rejoining_members_empties(world: World) -> Non
 
 
 def test_classic_return_of_static_member_completes_revocation(world: World) -> None:
-    """Without a rebalance, what another member still had to give up would be nobody's."""
+    """Without a rebalance, partitions that another member has yet to revoke would have no owner."""
     first = ClassicClient(world, ["foo"], cooperative=True)
     static = Member(world, "static", ["foo"], instance_id="i")
     settle(world, static)
@@ -512,15 +512,15 @@ numbers = st.integers(0, 40)
 
 
 class MixedLife(RuleBasedStateMachine):
-    """Members of both protocols come and go, the group changes its type as they do; one reader a partition, and
-    nobody comes back in an epoch in which it was."""
+    """Members of both protocols join and leave, and the group changes its type accordingly. Each partition has one
+    reader, and no member returns in an earlier epoch of its own."""
 
     def __init__(self) -> None:
         super().__init__()
         self.clients: list[ClassicClient | Member] = []
         self.counter = 0
         self.epochs: dict[str, int] = {}
-        """The last one of each member of the consumer protocol, while the group lives."""
+        """Last epoch of each member of the consumer protocol, while the group exists."""
 
     @initialize(interval_ms=st.sampled_from((0, 1_000)), policy=st.sampled_from(("bidirectional", "upgrade")))
     def begin(self, interval_ms: int, policy: str) -> None:
@@ -606,7 +606,7 @@ class MixedLife(RuleBasedStateMachine):
             if known is None:
                 continue
             if isinstance(client, ClassicClient) and not self.is_current(group, client):
-                continue  # of an earlier generation: it may not commit, and its next heartbeat tells it
+                continue  # from an earlier generation: it may not commit, and its next heartbeat fails
             for partition in reads(client):
                 assert partition not in readers, f"{partition}: {client.member_id} and {readers[partition]}"
                 readers[partition] = client.member_id

@@ -76,7 +76,7 @@ class TestCommit:
         [
             ({"generation": 0}, ErrorCode.ILLEGAL_GENERATION),
             ({"generation": -1}, ErrorCode.ILLEGAL_GENERATION),
-            ({"member_id": "nobody", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+            ({"member_id": "unknown", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"member_id": "", "generation": -1}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"member_id": "", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"generation": 1, "instance": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
@@ -101,7 +101,7 @@ class TestCommit:
     def test_between_generations(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)
         waiting = talk.join(leader)
-        # Members may still commit what they have until the others are there.
+        # Members may still commit their partitions until the others have joined.
         assert talk.commit_code(member_id=follower, generation=1) == ErrorCode.NONE
         talk.join(follower)
         assert waiting.response.generation_id == 2

@@ -50,7 +50,7 @@ class TestMarker:
         talk.txn_code(5)
         assert talk.list_groups() == ["g"]
         assert talk.offsets() == {}
-        assert talk.unstable() == set(), "a fetch of all names what is committed"
+        assert talk.unstable() == set(), "a fetch of all returns committed offsets"
         assert talk.unstable(T0) == {T0}
         talk.end_transaction()
         assert talk.offsets() == {T0: 5}
@@ -116,7 +116,7 @@ class TestMarker:
         talk.log.commits = False
         talk.coordinator.txn_offset_commit(talk.context("txn", None), _request("g", ("t", 0, 5)), lambda response: None)
         answer = talk.fetch(T0, require_stable=True)
-        assert answer.pending, "until what it has seen is committed"
+        assert answer.pending, "until the offsets it has seen are committed"
         talk.log.commit(0, 1)
         (group,) = answer.response.groups
         assert group.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -221,14 +221,14 @@ class TestClassicGroup:
             ({"generation": 0}, ErrorCode.ILLEGAL_GENERATION),
             ({"generation": 2}, ErrorCode.ILLEGAL_GENERATION),
             ({"generation": -1}, ErrorCode.ILLEGAL_GENERATION),
-            ({"member_id": "nobody", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+            ({"member_id": "unknown", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"member_id": "", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"generation": 1, "instance": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"member_id": "", "generation": -1}, ErrorCode.NONE),
         ],
     )
     def test_member_checks(self, talk: Conversation, options: dict[str, Any], error: ErrorCode) -> None:
-        """A producer that names no member (before KIP-447) may always, unlike a consumer."""
+        """A producer without member id (before KIP-447) may always commit, unlike a consumer."""
         (leader,) = talk.stable_group(1)
         assert talk.txn_code(**{"member_id": leader, **options}) == error
         assert talk.unstable(T0) == ({T0} if error == ErrorCode.NONE else set())
@@ -239,7 +239,7 @@ class TestClassicGroup:
         assert talk.txn_code(member_id=old, generation=1, instance="i") == ErrorCode.FENCED_INSTANCE_ID
 
     def test_a_zombie_of_the_generation_before_is_fenced(self, talk: Conversation) -> None:
-        """KIP-447: the group went on, and one transaction knows nothing of it."""
+        """KIP-447: the group rebalanced, which one transaction has not noticed."""
         leader, follower = talk.stable_group(2)
         talk.leave(follower)
         answer = talk.join(leader)
@@ -363,7 +363,7 @@ class TestWire:
         assert talk.log.verified == [(0, Transaction("t7", 7, 3, add=add))]
 
     @pytest.mark.parametrize(
-        ("version", "refused", "told"),
+        ("version", "refused", "expected"),
         [
             (3, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
             (4, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
@@ -376,12 +376,12 @@ class TestWire:
         ],
     )
     def test_refusals_of_the_transaction_s_coordinator(
-        self, talk: Conversation, version: int, refused: ErrorCode, told: ErrorCode
+        self, talk: Conversation, version: int, refused: ErrorCode, expected: ErrorCode
     ) -> None:
         talk.log.verification_failures.append(KafkaError(refused))
-        assert talk.txn_code(version=version) == told
+        assert talk.txn_code(version=version) == expected
         talk.log.append_failures.append(KafkaError(refused))
-        assert talk.txn_code(version=version) == told
+        assert talk.txn_code(version=version) == expected
         assert talk.log.end[0] == 0
 
     def test_more_than_a_batch_holds(self, talk: Conversation) -> None:
@@ -407,7 +407,7 @@ def _request(group: str, *offsets: tuple[str, int, int]) -> TxnOffsetCommitReque
 
 
 def test_offset_by_an_idempotent_producer_counts_at_once(talk: Conversation) -> None:
-    """A tool that restores offsets, say: no marker follows, so that what was pending would be so for ever."""
+    """E.g. a tool that restores offsets: no marker follows, so pending offsets would stay pending for ever."""
     key, value = encode_record(GroupRecord(OffsetPlace("g", "t", 0), pack(5, -1, 7, -1, bytes(16), "")))
     talk.log.put(0, build_batch([RecordData(0, key, value)], producer_id=7, producer_epoch=0, base_sequence=0))
     talk.log.high_watermark[0] = talk.log.end[0]
