@@ -1,4 +1,4 @@
-"""The copies of three processes: whatever is killed, paused or emptied, they end up equal to the last byte."""
+"""Replicas of three processes: after kills, pauses and lost directories they are equal to the last byte."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PARTITIONS = 3
 
 
 def stored(node: Node, index: int) -> bytes:
-    """All batches of a partition as they lie in the files of a stopped node."""
+    """Return all batches of a partition from the files of a stopped node."""
     folder = node.data_dir / f"{TOPIC}-{index}"
     return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
 
 def assert_equal_copies(nodes: Nodes) -> None:
-    """Stop everybody and compare."""
+    """Stop all nodes and compare."""
     for node in nodes.nodes:
         node.stop()
     for index in range(PARTITIONS):
@@ -36,7 +36,7 @@ def assert_equal_copies(nodes: Nodes) -> None:
 
 def wait_all_in_sync(nodes: Nodes) -> None:
     client = admin(*nodes.nodes)
-    eventually(lambda: in_sync(client, TOPIC, 3), "everybody is in sync", 60.0)
+    eventually(lambda: in_sync(client, TOPIC, 3), "all replicas are in sync", 60.0)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_paused_node_leaves_the_isr_and_comes_back(busy: Nodes) -> None:
 
 
 def test_node_with_failed_disk_stops_and_others_continue(busy: Nodes) -> None:
-    """The disk fails by a limit on the size of files: EFBIG, which no free space ends."""
+    """The disk fails by a limit on the file size: EFBIG, which free space does not cure."""
     victim = busy[1]
     process = victim.process
     assert process is not None

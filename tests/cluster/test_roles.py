@@ -1,4 +1,4 @@
-"""Nodes with one role or both, and voters of the configuration: real processes, each with a file of settings."""
+"""Nodes with one role or both, and static voters: real processes, each with a properties file."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def run_tool(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def replicated(ports: list[int], replicas: int) -> bool:
-    """Whether a topic with so many replicas can be made."""
+    """Return whether a topic with that many replicas can be created."""
     client = AdminClient({"bootstrap.servers": ",".join(f"{HOST}:{port}" for port in ports)})
     client.create_topics([NewTopic("t", 3, replicas)])["t"].result(TIMEOUT_S)
     return eventually(
@@ -191,10 +191,10 @@ class TestConfiguredVoters:
             lambda: (found := quorum(other)).leader_epoch > before.leader_epoch and found.error_code == 0,
             "another leader",
         )
-        # Voters get into the log once all of them are there to tell their directories (kraft.version 1).
+        # Voters are written to the log once all of them have reported their directories (kraft.version 1).
         raising = ("cluster", "features", "upgrade", "--feature", "kraft.version=1", "--bootstrap-server")
 
-        def only_the_dead_one_is_missing() -> bool:  # the living one tells its directory a moment after the election
+        def only_the_dead_one_is_missing() -> bool:  # the live one reports its directory shortly after the election
             refused = run_tool(*raising, f"{HOST}:{other}")
             assert refused.returncode == 1
             return f"no directory is known of {leader.node_id}, which" in refused.stderr + refused.stdout
@@ -245,7 +245,7 @@ class TestConfiguredVoters:
 
 
 class TestOneController:
-    """One controller, and brokers that come to it."""
+    """One controller, and brokers that join it."""
 
     @pytest.mark.parametrize("setting", ["controller_quorum_voters", "controller_quorum_bootstrap_servers"])
     def test_it_starts_unformatted_and_takes_brokers_in(self, make_node: MakeNode, setting: str) -> None:
@@ -329,7 +329,7 @@ def controller(node_id: int, port: int, **quorum: str) -> dict[str, str]:
 
 
 def controllers_of(port: int) -> list[tuple[int, str, int]]:
-    """As a controller tells them to administrators (KIP-919)."""
+    """Return the controllers as a controller reports them to administrators (KIP-919)."""
     response: DescribeClusterResponse = ask(port, ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(endpoint_type=2))
     assert response.error_code == 0
     assert response.endpoint_type == 2
@@ -342,7 +342,7 @@ def knows_controllers(port: int, expected: list[tuple[int, str, int]]) -> bool:
 
 
 class TestSeparateRoles:
-    """Three controllers that are nothing else, and two brokers."""
+    """Three dedicated controllers, and two brokers."""
 
     @pytest.mark.parametrize("voters", ["configured", "recorded"])
     def test_they_form_a_cluster_that_outlives_its_active_controller(self, make_node: MakeNode, voters: str) -> None:

@@ -1,4 +1,4 @@
-"""Three nodes that speak TLS alone to each other, brokers and controllers, and know each other by certificates."""
+"""Three nodes, brokers and controllers, that only use TLS and authenticate each other by certificates."""
 
 from __future__ import annotations
 
