@@ -79,7 +79,7 @@ def _assign(
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     # A broker without registered directories (ZooKeeper) reports `ZERO_UUID` for intact replicas.
     lost = directory not in (broker.log_dirs or (ZERO_UUID,))
-    acceptable = active(image, but=broker.broker_id if lost else None)
+    acceptable = active(image, excluding=broker.broker_id if lost else None)
     if directory == LOST_UUID and broker.broker_id in partition.isr and not any(map(acceptable, partition.isr)):
         raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
     change = change_of(image, topic, index, acceptable, context)

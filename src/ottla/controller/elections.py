@@ -35,7 +35,7 @@ def handle_elect_leaders(
     records: list[ApiMessageAndVersion] = []
     response = ElectLeadersResponse()
     everything = request.topic_partitions is None
-    for topic, indexes in _asked(image, request):
+    for topic, indexes in _requested(image, request):
         result = ReplicaElectionResult(topic=topic)
         for index in indexes:
             outcome = ElectLeadersPartitionResult(partition_id=index, error_message=None)
@@ -52,7 +52,7 @@ def handle_elect_leaders(
     return ControllerResult(records, response)
 
 
-def _asked(image: MetadataImage, request: ElectLeadersRequest) -> Iterator[tuple[str, list[int]]]:
+def _requested(image: MetadataImage, request: ElectLeadersRequest) -> Iterator[tuple[str, list[int]]]:
     if request.topic_partitions is None:
         for name, topic in image.topics.items():
             yield name, list(topic.partitions)

@@ -127,7 +127,7 @@ class BrokerHeartbeats:
         """Register that records below `offset` move leaderships away from `broker`, which requested its shutdown."""
         self._shutdowns[broker.broker_id, broker.broker_epoch].offset = offset
 
-    def everyone_knows(self, broker: BrokerImage, image: MetadataImage) -> bool:
+    def all_brokers_applied(self, broker: BrokerImage, image: MetadataImage) -> bool:
         """Return whether all live brokers have applied the metadata in which `broker` leads nothing."""
         shutdown = self._shutdowns[broker.broker_id, broker.broker_epoch]
         if shutdown.offset is None:

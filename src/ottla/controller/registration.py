@@ -342,7 +342,7 @@ def _next_state(
         return _State.SHUTDOWN_NOW if request.want_shut_down else _State.FENCED
     if current is _State.UNFENCED:
         return _State.CONTROLLED_SHUTDOWN if request.want_shut_down else _State.UNFENCED
-    if has_leaderships(image, broker.broker_id) or not context.heartbeats.everyone_knows(broker, image):
+    if has_leaderships(image, broker.broker_id) or not context.heartbeats.all_brokers_applied(broker, image):
         return _State.CONTROLLED_SHUTDOWN
     return _State.SHUTDOWN_NOW
 

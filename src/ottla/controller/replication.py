@@ -47,28 +47,29 @@ class Slice(NamedTuple):
     complete: bool
 
 
-def active(image: MetadataImage, *, but: int | None = None, also: int | None = None) -> Acceptable:
-    """Return the predicate of brokers that may lead: neither fenced nor shutting down, without `but`, with `also`."""
+def active(image: MetadataImage, *, excluding: int | None = None, including: int | None = None) -> Acceptable:
+    """Return the predicate of brokers that may lead: active ones, except `excluding`, and `including`."""
 
     def acceptable(broker_id: int) -> bool:
-        if broker_id == but:
+        if broker_id == excluding:
             return False
         broker = image.brokers.get(broker_id)
-        return broker is not None and (broker.active or broker_id == also)
+        return broker is not None and (broker.active or broker_id == including)
 
     return acceptable
 
 
 def electable(
-    image: MetadataImage, context: ControllerContext, *, but: int | None = None, also: int | None = None
+    image: MetadataImage, context: ControllerContext, *, excluding: int | None = None, including: int | None = None
 ) -> Acceptable:
     """Return the predicate of automatic leaders: as `active`, without brokers that have not contacted this controller.
 
     After the start of a whole cluster these may never return, and may have lost their disk. If they are alive, their
     first heartbeat elects them.
     """
-    may_lead = active(image, but=but, also=also)
-    return lambda broker_id: may_lead(broker_id) and (broker_id == also or not context.heartbeats.is_granted(broker_id))
+    may_lead = active(image, excluding=excluding, including=including)
+    granted = context.heartbeats.is_granted
+    return lambda broker_id: may_lead(broker_id) and (broker_id == including or not granted(broker_id))
 
 
 def directories_of(image: MetadataImage, broker_id: int) -> tuple[Uuid, ...]:
@@ -132,10 +133,10 @@ def isr_without(
             # A leader in shutdown leads until its own heartbeat moves that to a broker known to be alive. A leader that
             # has not contacted this controller may be gone, and would then remain alone in the ISR.
             granted = context.heartbeats.is_granted(partition.leader)
-            also = None if granted else partition.leader
-            change.acceptable = electable(image, context, but=broker_id, also=also)
+            including = None if granted else partition.leader
+            change.acceptable = electable(image, context, excluding=broker_id, including=including)
 
-    return _slice(image, context, limit, concerns, change, electable(image, context, but=broker_id))
+    return _slice(image, context, limit, concerns, change, electable(image, context, excluding=broker_id))
 
 
 def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: ControllerContext, limit: int) -> Slice:
@@ -146,7 +147,7 @@ def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: C
     other member can lead: its own record of the partition is the last one then.
     """
     broker_id = stopping.broker_id
-    may_lead = active(image, but=broker_id)
+    may_lead = active(image, excluding=broker_id)
 
     def is_alive(other: int) -> bool:
         return context.heartbeats.is_alive_since_request(other, stopping)
@@ -163,7 +164,7 @@ def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: C
     def change(change: PartitionChange, partition: PartitionImage) -> None:
         change.set_isr([member for member in partition.isr if member != broker_id])
         if partition.leader not in (NO_LEADER, broker_id):
-            change.acceptable = active(image, but=broker_id, also=partition.leader)
+            change.acceptable = active(image, excluding=broker_id, including=partition.leader)
 
     return _slice(image, context, limit, concerns, change, lambda other: may_lead(other) and is_alive(other))
 
@@ -174,7 +175,7 @@ def led_by_newcomer(image: MetadataImage, broker_id: int, context: ControllerCon
     def concerns(partition: PartitionImage) -> bool:
         return partition.leader == NO_LEADER and broker_id in partition.replicas
 
-    return _slice(image, context, limit, concerns, _unchanged, electable(image, context, also=broker_id))
+    return _slice(image, context, limit, concerns, _unchanged, electable(image, context, including=broker_id))
 
 
 def led_by_anyone(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:

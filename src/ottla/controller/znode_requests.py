@@ -117,7 +117,7 @@ class ZnodeRequestWatcher:
             return
         gone = set(map(str, self._log.latest.brokers)) - set(names)
         for name in sorted(gone):
-            self._run(partial(_gone, broker_id=int(name)))
+            self._run(partial(_unregistered, broker_id=int(name)))
         for name in sorted(names):
             if name not in self._watched:
                 self._watched.add(name)
@@ -283,7 +283,7 @@ def _without(
     return ControllerResult(slice_.records, None, again=not slice_.complete)
 
 
-def _gone(image: MetadataImage, context: ControllerContext, broker_id: int) -> ControllerResult[None]:
+def _unregistered(image: MetadataImage, context: ControllerContext, broker_id: int) -> ControllerResult[None]:
     """Unregister a broker without a znode."""
     broker = image.brokers.get(broker_id)
     if broker is None:

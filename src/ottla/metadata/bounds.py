@@ -85,5 +85,5 @@ def check_settings(old: Mapping[str, str], new: Mapping[str, str]) -> None:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"The resource would have {len(new)} settings of {size} bytes; at most {MAX_SETTINGS} settings of "
-            f"{MAX_SETTINGS_BYTES} bytes are possible.",
+            f"{MAX_SETTINGS_BYTES} bytes are allowed.",
         )

@@ -32,7 +32,9 @@ class MetadataPublisher:
     def publish(self, image: MetadataImage, changes: MetadataChanges) -> None:
         """Make `image` the current one; raises InvariantError if it is older than the current one."""
         if image.offset < self.image.offset:
-            raise InvariantError(f"metadata image at {image.offset} follows the one at {self.image.offset}")
+            raise InvariantError(
+                f"metadata image at offset {image.offset} is older than the current one at {self.image.offset}"
+            )
         self.image = image
         for listener in self._listeners:
             listener(image, changes)

@@ -115,5 +115,5 @@ def decode_record(value: Buffer) -> ApiMessageAndVersion:
     except KafkaError as error:
         raise ProtocolError(f"metadata record {cls.__name__} of version {version} is not supported") from error
     if position != end:
-        raise ProtocolError(f"metadata record {cls.__name__} has {end - position} bytes too many")
+        raise ProtocolError(f"metadata record {cls.__name__} has {end - position} trailing bytes")
     return ApiMessageAndVersion(message, version)

@@ -303,11 +303,11 @@ def _parse_partition_tags(
             position = start
         elif tag == 0 and version >= 17:
             if stop - start != 16:
-                raise ProtocolError("a replica directory id has a wrong size")
+                raise ProtocolError("a replica directory id has the wrong size")
             partition = partition._replace(replica_directory_id=bytes(buffer[start:stop]))
         elif tag == 1 and version >= 18:
             if stop - start != 8:
-                raise ProtocolError("a high watermark has a wrong size")
+                raise ProtocolError("a high watermark has the wrong size")
             partition = partition._replace(high_watermark=_INT64.unpack_from(buffer, start)[0])
     return partition, position
 
@@ -336,14 +336,14 @@ def _parse_request_tags(request: ParsedFetchRequest, version: int, buffer: bytea
         if tag == 0:
             request.cluster_id, behind = _compact_nullable(buffer, start, stop)
             if behind != stop:
-                raise ProtocolError("a cluster id has a wrong size")
+                raise ProtocolError("a cluster id has the wrong size")
         elif tag == 1 and version >= REPLICA_STATE_FROM:
             if stop - start <= _REPLICA_STATE.size:
-                raise ProtocolError("a replica state has a wrong size")
+                raise ProtocolError("a replica state has the wrong size")
             request.replica_state = _REPLICA_STATE.unpack_from(buffer, start)
             request.replica_id = request.replica_state[0]
             if skip_tags(buffer, start + _REPLICA_STATE.size, stop) != stop:
-                raise ProtocolError("a replica state has a wrong size")
+                raise ProtocolError("a replica state has the wrong size")
 
 
 def _compact_count(buffer: bytearray, position: int, end: int, smallest: int) -> tuple[int, int]:

@@ -21,5 +21,5 @@ def frame_length(buffer: Buffer, position: int, max_bytes: int = DEFAULT_MAX_FRA
     """
     size: int = SIZE.unpack_from(buffer, position)[0]
     if size < 0 or size > max_bytes:
-        raise ProtocolError(f"a frame of {size} bytes is outside [0, {max_bytes}]")
+        raise ProtocolError(f"the frame size {size} is outside [0, {max_bytes}]")
     return size

@@ -265,7 +265,7 @@ class _ReaderCompiler:
             else:
                 self._emit_variable(field, f"{target}.{field.name}")
             source.line(f"if p != {stop}:")
-            source.line(f"    raise ProtocolError({f'the tagged field {field.name} has a wrong size'!r})")
+            source.line(f"    raise ProtocolError({f'the tagged field {field.name} has the wrong size'!r})")
             source.dedent()
             keyword = "elif"
         source.line(f"p = {stop}")

@@ -19,7 +19,7 @@ def iter_tags(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, in
     """
     count, position = read_unsigned_varint(buffer, position, end)
     if count > MAX_TAGGED_FIELDS:
-        raise ProtocolError(f"{count} tagged fields in one section")
+        raise ProtocolError(f"{count} tagged fields in one section exceed the limit of {MAX_TAGGED_FIELDS}")
     for _ in range(count):
         tag, position = read_unsigned_varint(buffer, position, end)
         size, position = read_unsigned_varint(buffer, position, end)

@@ -173,8 +173,8 @@ def test_value_of_another_version_is_refused(version: bytes) -> None:
 NONSENSE = [
     ("producer_id", -5, "producer id"),
     ("producer_epoch", -5, "producer id"),
-    ("previous_producer_id", -2, "previous producer id"),
-    ("next_producer_id", -2, "previous producer id"),
+    ("previous_producer_id", -2, "invalid previous producer id"),
+    ("next_producer_id", -2, "invalid previous producer id"),
     ("client_version", -1, "transaction version"),
     ("client_version", 3, "transaction version"),
     ("state", TransactionState.DEAD, "state 6"),

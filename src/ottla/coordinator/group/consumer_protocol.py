@@ -43,10 +43,10 @@ def encode_assignment(assignment: ConsumerProtocolAssignment, version: int) -> b
 def metadata_version(metadata: Buffer) -> int:
     """Return the version in front of a subscription or assignment. Raises ProtocolError if missing or negative."""
     if len(metadata) < _INT16.size:
-        raise ProtocolError(f"consumer protocol metadata of {len(metadata)} bytes")
+        raise ProtocolError(f"consumer protocol metadata of {len(metadata)} bytes is too short for a version")
     version: int = _INT16.unpack_from(metadata)[0]
     if version < 0:
-        raise ProtocolError(f"consumer protocol metadata of version {version}")
+        raise ProtocolError(f"consumer protocol metadata has the invalid version {version}")
     return version
 
 

@@ -117,7 +117,7 @@ def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
 
 def _decode_any(key: Buffer, value: Buffer | None) -> GroupRecord | None:
     if len(key) < _INT16.size:
-        raise ProtocolError(f"a coordinator record has a key of {len(key)} bytes")
+        raise ProtocolError(f"the key of a coordinator record is too short ({len(key)} bytes)")
     kind = _INT16.unpack_from(key)[0]
     classes = COORDINATOR_RECORDS.get(kind)
     if classes is None:
@@ -126,10 +126,10 @@ def _decode_any(key: Buffer, value: Buffer | None) -> GroupRecord | None:
     if value is None:
         return GroupRecord(_current_key(key_message), None)
     if len(value) < _INT16.size:
-        raise ProtocolError(f"a coordinator record has a value of {len(value)} bytes")
+        raise ProtocolError(f"the value of a coordinator record is too short ({len(value)} bytes)")
     version = _INT16.unpack_from(value)[0]
     if version < 0:
-        raise ProtocolError(f"{classes[1].__name__} of version {version}")
+        raise ProtocolError(f"{classes[1].__name__} has the invalid version {version}")
     value_message = _body(classes[1], version, value)
     _check_epochs(value_message)
     if isinstance(value_message, LegacyOffsetCommitValue):
@@ -145,7 +145,7 @@ def _check_epochs(value: Any) -> None:
     lowest, names = _EPOCHS.get(type(value), (0, ()))
     for name in names:
         if not lowest <= getattr(value, name) <= MAX_EPOCH:
-            raise ProtocolError(f"{type(value).__name__} has {name} {getattr(value, name)}")
+            raise ProtocolError(f"{type(value).__name__} has the invalid {name} {getattr(value, name)}")
 
 
 def _current_key(key: Any) -> Any:
@@ -163,10 +163,10 @@ def _body(cls: type, version: int, data: Buffer) -> Any:
     except KafkaError as error:
         known = schema_of(cls).versions
         raise ProtocolError(
-            f"{cls.__name__} of version {version}: versions {known.low} to {known.high} are known"
+            f"{cls.__name__} has the unsupported version {version}, not {known.low} to {known.high}"
         ) from error
     if position != end:
-        raise ProtocolError(f"{cls.__name__} of version {version} has {end - position} bytes too many")
+        raise ProtocolError(f"{cls.__name__} of version {version} has {end - position} trailing bytes")
     return message
 
 

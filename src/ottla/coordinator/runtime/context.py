@@ -464,7 +464,7 @@ class CoordinatorContext(Generic[S]):
             if size_bytes > limit_bytes:
                 raise KafkaError(
                     ErrorCode.RECORD_LIST_TOO_LARGE,
-                    f"{size_bytes} bytes of records in one batch, max.message.bytes is {limit_bytes}",
+                    f"one batch has {size_bytes} bytes of records, more than max.message.bytes={limit_bytes}",
                 )
         self._appending = True
         try:

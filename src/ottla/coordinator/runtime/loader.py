@@ -209,7 +209,7 @@ class Loader:
             load.position = batch.next_offset
             load.bytes += batch.size_bytes
         if load.position == start:
-            raise CorruptBatch(f"no whole batch was read at offset {start}")
+            raise CorruptBatch(f"the read at offset {start} returned no complete batch")
 
     def _replay_batch(self, load: _Load, batch: BatchView) -> Iterator[None]:
         """Replay the records of one batch; yields every RECORDS_PER_LOOK records and at the end.

@@ -50,14 +50,14 @@ def initialize(
         return new_producer(spare_producer_id, timeout_ms, now_ms)
     if current.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    if expected is not None and not _has_the_id(current, expected):
+    if expected is not None and not _owns_id(current, expected):
         return ErrorCode.PRODUCER_FENCED
     if current.state is TransactionState.ONGOING:
         return abort_open(current, now_ms, version, spare_producer_id)
     return _next_epoch(current, expected, timeout_ms, now_ms, spare_producer_id)
 
 
-def _has_the_id(current: TransactionMetadata, expected: ProducerIdentity) -> bool:
+def _owns_id(current: TransactionMetadata, expected: ProducerIdentity) -> bool:
     """Also accepts the previous id, replaced when its epochs were exhausted: the producer may not know yet."""
     if expected.producer_id == current.producer_id:
         return True

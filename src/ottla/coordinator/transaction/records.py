@@ -133,17 +133,17 @@ def _encode_v1(metadata: TransactionMetadata) -> bytes:
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
     """Return None for an unknown record type. Raises ProtocolError for corrupt bytes and for an unknown version."""
     if len(key) < _INT16.size:
-        raise ProtocolError(f"a record of a transactional id has a key of {len(key)} bytes")
+        raise ProtocolError(f"the key of a transactional id is too short ({len(key)} bytes)")
     if _INT16.unpack_from(key)[0] != KIND:
         return None
     transactional_id = _decode_key(key)
     if value is None:
         return TransactionRecord(transactional_id, None)
     if len(value) < _INT16.size:
-        raise ProtocolError(f"a record of a transactional id has a value of {len(value)} bytes")
+        raise ProtocolError(f"the value of a transactional id is too short ({len(value)} bytes)")
     version = _INT16.unpack_from(value)[0]
     if version not in (0, 1):
-        raise ProtocolError(f"the value of a transactional id has version {version}; 0 and 1 are known")
+        raise ProtocolError(f"the value of a transactional id has the unsupported version {version}, not 0 or 1")
     return TransactionRecord(transactional_id, _decode_value(version, value))
 
 
@@ -164,7 +164,7 @@ def _decode_value(version: int, value: bytes) -> TransactionMetadata:
     end = len(value)
     message, position = read_message(TransactionLogValue, version, value, _INT16.size, end, MAX_RESPONSE_ELEMENTS)
     if position != end:
-        raise ProtocolError(f"the value of a transactional id has {end - position} bytes too many")
+        raise ProtocolError(f"the value of a transactional id has {end - position} trailing bytes")
     return _metadata_of(message)
 
 
@@ -204,15 +204,15 @@ def _metadata_of(message: TransactionLogValue) -> TransactionMetadata:
     state = _state(message.transaction_status)
     if message.producer_id < 0 or message.producer_epoch < 0:
         raise ProtocolError(
-            f"a transactional id has producer id {message.producer_id} and epoch {message.producer_epoch}"
+            f"a transactional id has invalid producer id {message.producer_id} or epoch {message.producer_epoch}"
         )
     if min(message.previous_producer_id, message.next_producer_id) < NO_PRODUCER_ID:
         raise ProtocolError(
-            f"a transactional id has previous producer id {message.previous_producer_id} and next "
+            f"a transactional id has invalid previous producer id {message.previous_producer_id} or next "
             f"{message.next_producer_id}"
         )
     if not 0 <= message.client_transaction_version <= TRANSACTION_VERSION_2:
-        raise ProtocolError(f"a transactional id has transaction version {message.client_transaction_version}")
+        raise ProtocolError(f"a transactional id has invalid transaction version {message.client_transaction_version}")
     partitions = NO_PARTITIONS
     if state is not TransactionState.EMPTY and message.transaction_partitions:
         partitions = frozenset(

@@ -71,6 +71,6 @@ class VotersRecord:
 
 @message("0")
 class EndTxnMarker:
-    """The end of a transaction in a partition; whether it was committed or aborted, the key says."""
+    """The end of a transaction in a partition; the record key contains the result, commit or abort."""
 
     coordinator_epoch: int = f(INT32, "0+")

@@ -16,7 +16,7 @@ class RaftEndpoint:
 
 @struct
 class RaftNode:
-    """Where the leader that a response names is reached; Kafka's schemas call it NodeEndpoint."""
+    """Address of the leader in a response; Kafka's schemas call it NodeEndpoint."""
 
     node_id: int = f(INT32, "0+")
     host: str = f(STRING, "0+")

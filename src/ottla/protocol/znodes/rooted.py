@@ -50,11 +50,11 @@ class RootedSession:
             if error is not None and error.code is not Code.NO_AUTH:
                 done(error)
             elif error is not None or node is not None:  # exists, or is not readable for this client
-                made(None, None)
+                created(None, None)
             else:
-                self._session.multi([Create(waiting[0], b"")], made)
+                self._session.multi([Create(waiting[0], b"")], created)
 
-        def made(_paths: list[str] | None, error: ZooKeeperError | None) -> None:
+        def created(_paths: list[str] | None, error: ZooKeeperError | None) -> None:
             if error is not None and error.code is not Code.NODE_EXISTS:
                 done(error)
                 return

@@ -69,10 +69,10 @@ def _classes(members: Sequence[MemberSpec], topics: Mapping[Uuid, TopicSpec]) ->
     classes: dict[tuple[int, ...], _TopicClass] = {}
     first = members[0].topic_ids
     homogeneous = all(member.topic_ids == first for member in members)
-    everyone = tuple(range(len(members)))
+    all_members = tuple(range(len(members)))
     for topic_id in sorted(topics):
         if homogeneous:
-            subscribers = everyone if topic_id in first else ()
+            subscribers = all_members if topic_id in first else ()
         else:
             subscribers = tuple(index for index, member in enumerate(members) if topic_id in member.topic_ids)
         if not subscribers:

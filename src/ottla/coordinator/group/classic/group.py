@@ -253,12 +253,12 @@ class ClassicGroup:
         instance_id = member.group_instance_id
         if instance_id is not None:
             if instance_id in self.static_members:
-                raise InvariantError(f"group {self.group_id} has an instance {instance_id} already")
+                raise InvariantError(f"group {self.group_id} already has an instance {instance_id}")
             self.static_members[instance_id] = member.member_id
         if not self.members:
             self.protocol_type = member.protocol_type
         if self.protocol_type != member.protocol_type:
-            raise InvariantError(f"a member of type {member.protocol_type} in group {self.group_id}")
+            raise InvariantError(f"group {self.group_id} has another protocol type than {member.protocol_type}")
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
@@ -419,7 +419,7 @@ class ClassicGroup:
     def transition_to(self, state: ClassicGroupState) -> None:
         """Raises InvariantError for a transition that the table does not contain."""
         if self.state not in VALID_PREVIOUS_STATES[state]:
-            raise InvariantError(f"group {self.group_id} can't go from {self.state.value} to {state.value}")
+            raise InvariantError(f"group {self.group_id}: invalid transition from {self.state.value} to {state.value}")
         self.previous_state = self.state
         self.state = state
         self.current_state_timestamp = self._clock.time_ms()
@@ -509,7 +509,7 @@ class ClassicGroup:
         ids = {member.member_id for member in value.members}
         if len(ids) < len(value.members) or (ids and value.leader is not None and value.leader not in ids):
             raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, "the group has a member twice, or a leader that is not a member"
+                ErrorCode.CORRUPT_MESSAGE, "the group has a duplicate member, or a leader that is not a member"
             )
         timestamp = value.current_state_timestamp
         settled = STABLE if value.leader is not None else PREPARING_REBALANCE

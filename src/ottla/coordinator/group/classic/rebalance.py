@@ -232,7 +232,7 @@ class Rebalance:
         member = group.members.get(member_id)
         if member is None or member.satisfied_heartbeat():
             return EMPTY_RESULT
-        logger.info("member %s of group %s has failed, removing it", member_id, group_id, extra=RATE_LIMITED)
+        logger.info("removing member %s of group %s: session timed out", member_id, group_id, extra=RATE_LIMITED)
         self.remove_member(group, member_id)
         return self.members_gone(group, f"removing member {member_id} on heartbeat expiration")
 

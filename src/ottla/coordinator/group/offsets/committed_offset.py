@@ -119,7 +119,7 @@ def unpack(packed: bytes) -> CommittedOffset:
         metadata_end = _LENGTH_POSITION + metadata_length
         (commit_timestamp,) = _INT64.unpack_from(packed, metadata_end)
     except StructError as error:
-        raise ProtocolError(f"a committed offset of {len(packed)} bytes") from error
+        raise ProtocolError(f"a committed offset is corrupt ({len(packed)} bytes)") from error
     tail = packed[metadata_end + _INT64.size :]
     topic_id = ZERO_UUID if tail == _NO_TAGS else tail[len(_TOPIC_ID_TAG) :]
     metadata = packed[_HEAD.size : metadata_end].decode()

@@ -227,7 +227,10 @@ class ClassicMembers:
             self._timers.cancel_all(group.group_id, member_id)
         self._context.groups.put(classic)
         logger.info(
-            "group %s with %d members becomes a classic group", group.group_id, len(classic.members), extra=RATE_LIMITED
+            "downgrading: group %s with %d members becomes a classic group",
+            group.group_id,
+            len(classic.members),
+            extra=RATE_LIMITED,
         )
         for member in classic:
             self._rebalance.restart_session(classic, member)

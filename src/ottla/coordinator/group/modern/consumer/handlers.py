@@ -138,7 +138,10 @@ class ConsumerGroups:
         for upgraded_member in upgraded.members.values():
             self._timers.schedule_life(group.group_id, upgraded_member)
         logger.info(
-            "group %s with %d members becomes a consumer group", group.group_id, len(group.members), extra=RATE_LIMITED
+            "upgrading: group %s with %d members becomes a consumer group",
+            group.group_id,
+            len(group.members),
+            extra=RATE_LIMITED,
         )
         return upgraded
 
@@ -268,7 +271,7 @@ class ConsumerGroups:
         group = self._context.groups.find(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
-    def _made(self, group_id: str) -> ConsumerGroup:
+    def _get_or_create(self, group_id: str) -> ConsumerGroup:
         """Return the group, creating it if necessary. A classic group of that id had offsets only: one with members
         gets its tombstone first."""
         group = self._existing(group_id)
@@ -279,14 +282,14 @@ class ConsumerGroups:
 
     def _replay_group(self, key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None) -> None:
         if value is not None:
-            self._made(key.group_id).replay_group_epoch(value.epoch, value.metadata_hash)
+            self._get_or_create(key.group_id).replay_group_epoch(value.epoch, value.metadata_hash)
         else:
             self._context.groups.remove(key.group_id, GroupType.CONSUMER)
 
     def _replay_partition_metadata(
         self, key: ConsumerGroupPartitionMetadataKey, value: ConsumerGroupPartitionMetadataValue | None
     ) -> None:
-        group = self._existing(key.group_id) if value is None else self._made(key.group_id)
+        group = self._existing(key.group_id) if value is None else self._get_or_create(key.group_id)
         if group is not None:
             group.replay_partition_metadata(value is not None)
 
@@ -294,7 +297,7 @@ class ConsumerGroups:
         self, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None
     ) -> None:
         if value is not None:
-            group = self._made(key.group_id)
+            group = self._get_or_create(key.group_id)
             member = group.members.get(key.member_id) or ConsumerMember(key.member_id)
             group.replay_member(key.member_id, member.with_metadata(value))
             return
@@ -306,7 +309,9 @@ class ConsumerGroups:
         self, key: ConsumerGroupTargetAssignmentMetadataKey, value: ConsumerGroupTargetAssignmentMetadataValue | None
     ) -> None:
         if value is not None:
-            self._made(key.group_id).replay_assignment_epoch(value.assignment_epoch, value.assignment_timestamp)
+            self._get_or_create(key.group_id).replay_assignment_epoch(
+                value.assignment_epoch, value.assignment_timestamp
+            )
             return
         existing = self._existing(key.group_id)
         if existing is not None:
@@ -316,7 +321,7 @@ class ConsumerGroups:
         self, key: ConsumerGroupTargetAssignmentMemberKey, value: ConsumerGroupTargetAssignmentMemberValue | None
     ) -> None:
         if value is not None:
-            self._made(key.group_id).replay_target(key.member_id, target_from_record(value))
+            self._get_or_create(key.group_id).replay_target(key.member_id, target_from_record(value))
             return
         existing = self._existing(key.group_id)
         if existing is not None:
@@ -326,7 +331,7 @@ class ConsumerGroups:
         self, key: ConsumerGroupCurrentMemberAssignmentKey, value: ConsumerGroupCurrentMemberAssignmentValue | None
     ) -> None:
         if value is not None:
-            group = self._made(key.group_id)
+            group = self._get_or_create(key.group_id)
             member = group.members.get(key.member_id) or ConsumerMember(key.member_id)
             group.replay_member(key.member_id, member.with_assignment(value))
             return
@@ -340,7 +345,7 @@ class ConsumerGroups:
     ) -> None:
         if value is not None:
             resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
-            self._made(key.group_id).replay_regex(key.regular_expression, resolved)
+            self._get_or_create(key.group_id).replay_regex(key.regular_expression, resolved)
             return
         existing = self._existing(key.group_id)
         if existing is not None:
