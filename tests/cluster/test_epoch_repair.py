@@ -87,7 +87,7 @@ def test_unrepairable_directories_are_not_changed(tmp_path: Path) -> None:
     assert list(empty.iterdir()) == []
 
 
-def test_a_pipe_in_the_place_of_a_segment_is_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_instead_of_a_segment_does_not_block(tmp_path: Path) -> None:
     log = tmp_path / "__cluster_metadata-0"
     log.mkdir()
     (tmp_path / "meta.properties").write_text("version=1\n")

@@ -107,7 +107,7 @@ def test_partitions_of_the_failed_directory_move(spare: Nodes, disk: FailingDisk
 
 
 @of_the_quorum(reason="no directory has a metadata log")
-def test_without_the_directory_of_the_metadata_log_the_node_ends(metadata: Nodes, disk: FailingDisk) -> None:
+def test_failed_metadata_directory_stops_the_node(metadata: Nodes, disk: FailingDisk) -> None:
     victim = metadata[VICTIM]
     process = victim.process
     before = len(victim.log_text())

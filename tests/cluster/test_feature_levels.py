@@ -84,7 +84,7 @@ def controllers_of(port: int) -> list[int]:
     return sorted(broker.broker_id for broker in response.brokers)
 
 
-def test_a_cluster_is_raised_level_by_level_and_loses_nothing(tmp_path: Path) -> None:
+def test_upgrade_through_all_levels_loses_nothing(tmp_path: Path) -> None:
     """Two voters and a broker, which was formatted without levels and reads them from the log."""
     lowest = METADATA_LEVELS[LOWEST_LEVEL].name
     nodes = Nodes(tmp_path, voters=2, first=("--release-version", lowest))

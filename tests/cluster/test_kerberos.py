@@ -138,7 +138,7 @@ def keep_keys(kdc: Kdc, node: Node) -> None:
             config.write(f"listener.name.{listener}.gssapi.sasl.jaas.config={module}\n")
 
 
-def test_nodes_come_in_by_tickets_that_end_while_they_run(world: World) -> None:
+def test_nodes_renew_expiring_tickets(world: World) -> None:
     eventually(world.all_live, "all three are live", WAIT_S)
     given = [world.kdc.given(f"kafka/{host}", FIRST) for host in HOSTS]
 
@@ -187,7 +187,7 @@ def test_unavailable_kdc_matters_only_after_ticket_expiry(world: World) -> None:
     eventually(world.all_live, "all three are live again", WAIT_S)
 
 
-def test_a_node_without_a_kdc_does_not_start_and_says_why(world: World) -> None:
+def test_node_without_kdc_fails_to_start_with_reason(world: World) -> None:
     node = world.nodes[2]
     node.kill()
     world.kdc.kill()
@@ -207,7 +207,7 @@ def test_a_node_without_a_kdc_does_not_start_and_says_why(world: World) -> None:
     eventually(lambda: world.follows(node), "it is in sync again", WAIT_S)
 
 
-def test_tools_come_in_by_a_keytab(world: World) -> None:
+def test_tools_authenticate_by_keytab(world: World) -> None:
     listed = world.call(world.by_keytab(), "topic", "list")
     assert listed.exit_code == 0, listed.output
     assert "t" in listed.output.split()
@@ -215,7 +215,7 @@ def test_tools_come_in_by_a_keytab(world: World) -> None:
     assert (read.exit_code, read.stdout) == (0, ""), read.output
 
 
-def test_tools_come_in_by_a_ticket_cache(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_authenticate_by_ticket_cache(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     kinit = need_of_system("kinit")
 
     def fill(cache: Path) -> None:

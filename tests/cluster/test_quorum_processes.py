@@ -168,7 +168,7 @@ def has_caught_up(found: DescribeQuorumPartitionResponse) -> bool:
     return bool(found.observers) and found.observers[0].log_end_offset >= found.high_watermark
 
 
-def test_the_leader_is_killed_and_comes_back(nodes: dict[int, Node]) -> None:
+def test_killed_leader_rejoins(nodes: dict[int, Node]) -> None:
     assert until(lambda: nodes[1].create_topic("before"))
     before = until(nodes[2].quorum)
     assert sorted(each.replica_id for each in before.current_voters) == [1, 2, 3]
@@ -184,7 +184,7 @@ def test_the_leader_is_killed_and_comes_back(nodes: dict[int, Node]) -> None:
     until(lambda: all_caught_up(nodes, leader))
 
 
-def test_a_leader_that_is_stopped_hands_over(nodes: dict[int, Node]) -> None:
+def test_stopped_leader_hands_over(nodes: dict[int, Node]) -> None:
     before = until(nodes[1].quorum)
     leader = nodes[before.leader_id]
     assert leader.end(signal.SIGTERM) == 0

@@ -86,7 +86,7 @@ def test_each_node_is_killed_during_production(busy: Nodes) -> None:
     assert_equal_copies(busy)
 
 
-def test_a_paused_node_leaves_the_isr_and_comes_back(busy: Nodes) -> None:
+def test_paused_node_leaves_and_rejoins_the_isr(busy: Nodes) -> None:
     paused = busy[3]
     assert paused.process is not None
     os.kill(paused.process.pid, signal.SIGSTOP)
@@ -119,7 +119,7 @@ def test_node_with_failed_disk_stops_and_others_continue(busy: Nodes) -> None:
     assert_equal_copies(busy)
 
 
-def test_a_node_that_lost_its_records_gets_them_back(busy: Nodes) -> None:
+def test_node_without_records_is_restored(busy: Nodes) -> None:
     victim = busy[2]
     victim.kill()
     for folder in victim.data_dir.glob(f"{TOPIC}-*"):

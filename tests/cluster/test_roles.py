@@ -225,7 +225,7 @@ class TestConfiguredVoters:
         eventually(lambda: ask(port, ApiKey.ADD_RAFT_VOTER, addition).error_code == 0, "voted in again")
         assert sorted(each.replica_id for each in quorum(port).current_voters) == [1, 2, 3]
 
-    def test_formatting_takes_the_voters_from_one_place_only(self, make_node: MakeNode) -> None:
+    def test_format_rejects_two_sources_of_voters(self, make_node: MakeNode) -> None:
         ports = free_ports(2)
         named = make_node(both(1, *ports, controller_quorum_voters=f"1@{HOST}:{ports[1]},2@{HOST}:1"))
         refused = named.ottla("format", "--cluster-id", CLUSTER_ID, "--standalone")
@@ -236,7 +236,7 @@ class TestConfiguredVoters:
         assert refused.returncode == 2
         assert "--standalone" in refused.stderr
 
-    def test_a_node_that_names_others_is_not_formatted_by_itself(self, make_node: MakeNode) -> None:
+    def test_node_with_other_voters_is_not_auto_formatted(self, make_node: MakeNode) -> None:
         ports = free_ports(2)
         node = make_node(both(1, *ports, controller_quorum_voters=f"1@{HOST}:{ports[1]},2@{HOST}:1"))
         done = node.ottla("start")
@@ -248,7 +248,7 @@ class TestOneController:
     """One controller, and brokers that join it."""
 
     @pytest.mark.parametrize("setting", ["controller_quorum_voters", "controller_quorum_bootstrap_servers"])
-    def test_it_starts_unformatted_and_takes_brokers_in(self, make_node: MakeNode, setting: str) -> None:
+    def test_single_controller_formats_itself_and_accepts_brokers(self, make_node: MakeNode, setting: str) -> None:
         ports = free_ports(3)
         address = f"{HOST}:{ports[2]}"
         named = {setting: f"1@{address}" if setting.endswith("voters") else address}

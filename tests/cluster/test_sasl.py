@@ -178,7 +178,7 @@ def lets_in(node: Node, token: Token) -> bool:
         return served(cluster)
 
 
-def test_a_token_counts_with_every_broker_until_it_is_over(nodes: Nodes) -> None:
+def test_token_is_valid_on_all_brokers_until_expiry(nodes: Nodes) -> None:
     tokens = [made_on(node) for node in nodes.nodes]
     over = made_on(nodes[1])
     for node in nodes.nodes:
@@ -224,7 +224,7 @@ def test_unknown_user_gets_one_salt_from_all_nodes_and_restarts(nodes: Nodes) ->
     assert offered_salt(nodes[2], "unknown") == salt
 
 
-def test_nothing_secret_is_found_anywhere(nodes: Nodes) -> None:
+def test_secrets_are_stored_nowhere(nodes: Nodes) -> None:
     """After all tests above; the module's last test."""
     for node in nodes.nodes:
         text = node.log_text()

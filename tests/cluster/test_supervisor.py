@@ -175,7 +175,7 @@ def test_logs_renamed_by_a_single_broker_start_are_restored(supervise: Callable[
     assert stored(again.bootstrap_servers, "t") == ["a", "b"]
 
 
-def test_a_lost_disk_comes_back_as_an_observer_under_a_new_id(supervise: Callable[..., Supervised]) -> None:
+def test_replaced_disk_rejoins_under_a_new_id(supervise: Callable[..., Supervised]) -> None:
     first = supervise(brokers=3)
     data = first.data_dir
     survives_a_loss = ("--config", "min.insync.replicas=2")

@@ -114,7 +114,7 @@ def test_the_cluster_forms_and_any_node_serves_admin_requests(steady: Nodes) -> 
     eventually(lambda: "topic-0" not in clients[2].list_topics(timeout=TIMEOUT_S).topics, "the topic is gone")
 
 
-def test_a_killed_node_costs_retries_only_and_comes_back(nodes: Nodes) -> None:
+def test_killed_node_costs_only_retries_and_rejoins(nodes: Nodes) -> None:
     client = admin(*nodes.nodes)
     create(client, "t", min_insync_replicas="2")
     eventually(lambda: in_sync(client, "t", 3), "all replicas are in sync")
@@ -188,7 +188,7 @@ def test_groups_move_with_the_leaders_of_their_topic(nodes: Nodes) -> None:
     consumer.close()
 
 
-def test_a_broker_joins_takes_over_and_another_is_forgotten(nodes: Nodes) -> None:
+def test_broker_joins_and_replaces_another(nodes: Nodes) -> None:
     """Requests go to the new broker, which forwards them all."""
     client = admin(*nodes.nodes)
     create(client, "t", partitions=2)

@@ -11,7 +11,7 @@ from ottla.common.config.properties import format_properties
 from ottla.security.authority import Authority
 
 
-def test_a_node_dies_and_nothing_is_lost(make_nodes, tmp_path):
+def test_node_loss_loses_no_records(make_nodes, tmp_path):
     authority, now = (
         Authority.make("authority", datetime.datetime.now(datetime.UTC)),
         datetime.datetime.now(datetime.UTC),

@@ -142,7 +142,7 @@ class RawProducer:
             connection.close()
 
 
-def test_leaders_add_partitions_at_another_broker(cluster: Nodes) -> None:
+def test_leaders_add_partitions_at_remote_coordinator(cluster: Nodes) -> None:
     leaders = {index: part.leader for index, part in partitions(admin(*cluster.nodes), "t").items()}
     expected = []
     for number in range(3):

@@ -126,7 +126,7 @@ def leader(nodes: Nodes, client: AdminClient, topic: str) -> Node:
     return eventually(led, f"{topic} has a leader")
 
 
-def test_exactly_what_was_committed_is_read(make_nodes: Callable[..., Nodes]) -> None:
+def test_reader_sees_exactly_the_committed_records(make_nodes: Callable[..., Nodes]) -> None:
     nodes, client = three(make_nodes)
     create(client, "t", 6)
     expected = []

@@ -64,7 +64,7 @@ def test_refusals(world: World, overrides: dict[str, Any], code: ErrorCode) -> N
 
 
 @pytest.mark.parametrize("isr", [[], [2, 3], [1, 1], [1, 9]])
-def test_an_isr_that_can_not_be(world: World, isr: list[int]) -> None:
+def test_invalid_isr_is_rejected(world: World, isr: list[int]) -> None:
     members = [(member, -1) for member in isr] or None
     assert world.alter_partition(isr, members=members).error_code == ErrorCode.INVALID_REQUEST
 

@@ -158,11 +158,11 @@ class TestFilters:
             ([("user", 2, None), ("ip", 2, None)], ErrorCode.INVALID_REQUEST),
         ],
     )
-    def test_filters_that_make_no_sense(self, world: World, filters: Any, code: ErrorCode) -> None:
+    def test_invalid_filters_are_rejected(self, world: World, filters: Any, code: ErrorCode) -> None:
         refused(code, lambda: described(world, *filters))
 
 
-def test_entity_of_many_parts_is_refused_in_linear_time(world: World) -> None:
+def test_large_entity_is_rejected_in_linear_time(world: World) -> None:
     """All of one type: each was compared with each, for seconds."""
     parts: list[tuple[str, str | None]] = [(CountedText("user"), f"u{number}") for number in range(5_000)]
     CountedText.compared = 0

@@ -108,7 +108,7 @@ def test_feature_update_refused(
 
 
 @pytest.mark.parametrize("downgrade", [2, 3])
-def test_transactions_go_down_and_up_again(image: MetadataImage, apply: Any, downgrade: int) -> None:
+def test_transaction_version_downgrade_and_upgrade(image: MetadataImage, apply: Any, downgrade: int) -> None:
     levels = []
     for level, upgrade_type in ((1, downgrade), (0, downgrade), (1, 1), (2, 1)):
         result = update(image, "transaction.version", level, upgrade_type=upgrade_type)
@@ -130,7 +130,7 @@ def test_an_older_cluster_stays_without_transactions_of_a_level(image: MetadataI
     ("supported", "message"),
     [({}, "{} 2 does not support this feature."), ({"transaction.version": VersionRange(0, 1)}, "{} 2 only supports")],
 )
-def test_a_level_that_some_node_lacks_is_refused(
+def test_level_unsupported_by_a_node_is_rejected(
     image: MetadataImage, kind: str, supported: dict[str, VersionRange], message: str
 ) -> None:
     image = replace(image, features=dict(image.features) | {"transaction.version": 0})
@@ -151,9 +151,7 @@ def test_a_level_that_some_node_lacks_is_refused(
         (3, "Unsafe metadata downgrade is not supported in this version."),
     ],
 )
-def test_a_level_that_lower_ones_cannot_hold_is_not_left(
-    image: MetadataImage, apply: Any, upgrade_type: int, reason: str
-) -> None:
+def test_lossy_metadata_downgrade_is_rejected(image: MetadataImage, apply: Any, upgrade_type: int, reason: str) -> None:
     result = update(image, "metadata.version", 22, upgrade_type=upgrade_type)
     assert (result.records, result.response.error_code) == ([], ErrorCode.INVALID_UPDATE_VERSION)
     assert f"Unsupported metadata.version downgrade from 4.0-IV3 to 4.0-IV0. {reason}" in result.response.error_message
@@ -218,7 +216,7 @@ def test_the_level_of_the_voters_is_raised_once_all_are_known(image: MetadataIma
 
 
 @pytest.mark.parametrize(("upgrade_type", "problem"), [(1, "without setting"), (2, "feature."), (3, "feature.")])
-def test_the_level_of_the_voters_is_never_left(image: MetadataImage, upgrade_type: int, problem: str) -> None:
+def test_kraft_version_downgrade_is_rejected(image: MetadataImage, upgrade_type: int, problem: str) -> None:
     key = FeatureUpdateKey(feature="kraft.version", max_version_level=0, upgrade_type=upgrade_type)
     response = update_all(image, key).response
     assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
@@ -411,7 +409,7 @@ def test_leader_epochs_rise_above_those_of_the_logs(tmp_path: Path) -> None:
     assert Life(tmp_path).image.topics["t"].partitions[0].leader_epoch == 9
 
 
-def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
+def test_producer_ids_are_unique_across_restarts(tmp_path: Path) -> None:
     seen: list[int] = []
     for _ in range(3):
         life = Life(tmp_path)

@@ -103,7 +103,7 @@ def test_a_token_lasts_a_day_and_is_renewed_for_a_week(cluster: Cluster) -> None
     assert not cluster.image.delegation_tokens
 
 
-def test_a_request_may_ask_for_less(cluster: Cluster) -> None:
+def test_request_may_shorten_the_lifetime(cluster: Cluster) -> None:
     made = cluster.create(max_lifetime_ms=1000)
     assert made.expiry_timestamp_ms == made.max_timestamp_ms == NOW_MS + 1000
     assert cluster.create(max_lifetime_ms=8 * DAY_MS).max_timestamp_ms == NOW_MS + 7 * DAY_MS
@@ -142,7 +142,7 @@ def test_tokens_require_secret_and_metadata_level(cluster: Cluster) -> None:
     assert refusal(lambda: cluster.expire(made.hmac)) is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
 
-def test_tokens_that_are_over_are_removed_in_slices(cluster: Cluster) -> None:
+def test_expired_tokens_are_removed_in_slices(cluster: Cluster) -> None:
     kept = cluster.create().token_id
     for _ in range(5):
         cluster.create(max_lifetime_ms=1000)

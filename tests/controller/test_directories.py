@@ -46,7 +46,7 @@ def assign(world: World, directory: bytes, *indexes: int, broker_id: int = 1, ep
     return [each.error_code for each in response.directories[0].topics[0].partitions]
 
 
-def test_a_broker_with_several_says_which_one_a_replica_is_in() -> None:
+def test_broker_assigns_replicas_to_its_directories() -> None:
     world = two_directories([1, 2], [2, 1])
     assert world.partition().directories == (ZERO_UUID, b"\x02" * 16)
     leader_epoch = world.partition().leader_epoch
@@ -156,7 +156,7 @@ class TestCordoned:
         assert message.endswith("All brokers are currently fenced, or have all their log directories cordoned.")
         assert (world.partition().leader, world.partition().isr) == (1, (1, 2)), "existing replicas stay"
 
-    def test_a_level_without_a_place_for_it(self) -> None:
+    def test_old_level_ignores_cordoned_directories(self) -> None:
         world = self.world(CORDONED_DIRECTORIES - 1)
         world.heartbeat(1, cordoned_log_dirs=[A, B])
         assert world.image.brokers[1].cordoned_log_dirs == ()
@@ -164,7 +164,7 @@ class TestCordoned:
 
 
 class TestDamage:
-    def test_a_damaged_leader_is_followed_by_another_in_sync(self) -> None:
+    def test_damaged_leader_is_replaced_by_an_in_sync_replica(self) -> None:
         world = two_directories([1, 2, 3])
         assign(world, A, 0)
         assert assign(world, LOST_UUID, 0) == [0]

@@ -90,7 +90,7 @@ def test_assignments_to_directories_wait_for_their_level() -> None:
 
 
 @pytest.mark.parametrize(("directory", "leads"), [(ZERO_UUID, True), (UNASSIGNED_UUID, True), (LOST_UUID, False)])
-def test_the_ids_that_stand_for_no_directory(directory: bytes, leads: bool) -> None:
+def test_reserved_directory_ids(directory: bytes, leads: bool) -> None:
     """Reserved ids of Apache Kafka: older than directory ids, unassigned, and failed before the first report."""
     world = world_at(25)
     topic_id = world.image.topics["t"].topic_id

@@ -83,7 +83,7 @@ class TestRegistration:
         refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION, lambda: world.register(1, clean=True))
 
     @pytest.mark.parametrize("node_id", [-1, -2, -(2**31)])
-    def test_an_id_that_means_none_is_refused(self, node_id: int) -> None:
+    def test_negative_id_is_rejected(self, node_id: int) -> None:
         world = World()
         refused(ErrorCode.INVALID_REGISTRATION, lambda: world.register(node_id))
         request = ControllerRegistrationRequest(controller_id=node_id, incarnation_id=b"1" * 16)
@@ -92,12 +92,12 @@ class TestRegistration:
             lambda: world.run(lambda image, _: handle_controller_registration(image, request)),
         )
 
-    def test_the_highest_id_is_one_like_any_other(self) -> None:
+    def test_highest_id_is_accepted(self) -> None:
         world = World()
         world.register(2**31 - 1)
         assert not world.heartbeat(2**31 - 1).is_fenced
 
-    def test_a_lost_answer_is_asked_for_again(self) -> None:
+    def test_registration_is_idempotent_per_incarnation(self) -> None:
         """The same incarnation registers a second time: it retains its epoch and its state."""
         world = World()
         epoch = world.register(1, incarnation_id=b"I" * 16)
@@ -162,7 +162,7 @@ class TestSilence:
         world.heartbeat(1)
         assert world.partition().leader == 2, "a returning broker leads once it is in sync and elected"
 
-    def test_heartbeats_keep_a_session(self) -> None:
+    def test_heartbeats_extend_a_session(self) -> None:
         world = three()
         for _ in range(5):
             world.now_ms += SESSION_MS - 1
@@ -187,7 +187,7 @@ class TestSilence:
         assert world.partition().isr == (2,)
         assert world.alter_partition([2, 1]).error_code == 0
 
-    def test_many_partitions_go_in_slices(self) -> None:
+    def test_many_partitions_move_in_slices(self) -> None:
         world = three(min_insync_replicas="1")
         for topic in range(3):
             world.create(f"t{topic}", *[[1, 2, 3]] * 4000)
@@ -196,7 +196,7 @@ class TestSilence:
 
 
 class TestControlledShutdown:
-    def test_leaders_move_before_the_broker_may_go(self) -> None:
+    def test_leaders_move_before_the_broker_may_stop(self) -> None:
         world = three()
         world.create("t", [1, 2, 3])
         first = world.heartbeat(1, want_shut_down=True)
@@ -245,7 +245,7 @@ class TestControlledShutdown:
         world.shut_down(1)
         assert (world.partition().isr, world.partition().eligible_leader_replicas) == ((), (1,))
 
-    def test_leadership_moves_once_the_replica_is_heard(self) -> None:
+    def test_leadership_moves_after_the_replicas_heartbeat(self) -> None:
         world = three(min_insync_replicas="1")
         world.create("t", [1, 3])
         world.now_ms += 1
@@ -303,7 +303,7 @@ class TestControlledShutdown:
             assert (part.eligible_leader_replicas != ()) == (min_isr == "2"), "one alone may commit from here on"
 
     @pytest.mark.parametrize("back", [(1, 2, 3), (2, 1, 3), (3, 1, 2), (1, 3, 2)])
-    def test_restarted_cluster_elects_no_broker_it_has_not_heard(self, back: tuple[int, ...]) -> None:
+    def test_restarted_cluster_elects_only_live_brokers(self, back: tuple[int, ...]) -> None:
         """All stopped together, so that no controller moved leaderships; the disk of broker 3 is replaced."""
         world = three(min_insync_replicas="1")
         world.create("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
@@ -332,7 +332,7 @@ class TestControlledShutdown:
         world.heartbeat(3)
         assert (world.partition().leader, world.partition().isr) == (3, (3, 2))
 
-    def test_a_fenced_broker_may_go_at_once(self) -> None:
+    def test_fenced_broker_may_stop_at_once(self) -> None:
         world = three()
         world.silence(1)
         assert world.heartbeat(1, want_shut_down=True).should_shut_down
@@ -421,7 +421,7 @@ class TestEligibleLeaderReplicas:
 
 
 class TestUnregister:
-    def test_a_broker_is_forgotten_with_its_leaderships(self) -> None:
+    def test_unregistered_broker_loses_its_leaderships(self) -> None:
         world = three()
         world.create("t", [1, 2, 3])
         world.unregister(1)
@@ -430,7 +430,7 @@ class TestUnregister:
         refused(ErrorCode.BROKER_ID_NOT_REGISTERED, lambda: world.unregister(1))
         refused(ErrorCode.STALE_BROKER_EPOCH, lambda: world.heartbeat(1))
 
-    def test_the_last_one_that_serves_is_not_forgotten(self) -> None:
+    def test_last_active_broker_is_not_unregistered(self) -> None:
         world = three()
         world.unregister(1)
         world.unregister(2)

@@ -75,7 +75,7 @@ def elect(world: World, kind: int, name: str | None = "t", *partitions: int) -> 
 
 
 class TestReassignment:
-    def test_new_replicas_come_before_old_ones_go(self, world: World) -> None:
+    def test_new_replicas_join_before_old_ones_leave(self, world: World) -> None:
         assert reassign(world, [4, 2, 3]).error_code == 0
         moving = world.partition()
         assert (moving.replicas, moving.isr, moving.leader) == ((4, 2, 3, 1), (1, 2, 3), 1)

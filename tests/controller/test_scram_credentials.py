@@ -93,7 +93,7 @@ def test_stored_credential_differs_from_the_password(world: World) -> None:
         ([put("ann"), put("ann"), put("ann")], TWICE),
     ],
 )
-def test_a_change_that_is_refused_changes_nothing(world: World, changes: list[Any], outcome: Any) -> None:
+def test_rejected_change_has_no_effect(world: World, changes: list[Any], outcome: Any) -> None:
     alter(world, put("ann"))
     before = world.image.scram_credentials
     assert alter(world, *changes, put("bob")) == {"ann": outcome, "bob": FINE}

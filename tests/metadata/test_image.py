@@ -66,7 +66,7 @@ def a_topic(name: str = "t", topic_id: bytes = TOPIC_ID, partitions: int = 1) ->
     ]
 
 
-def test_topic_is_made_changed_and_removed() -> None:
+def test_topic_is_created_changed_and_removed() -> None:
     image = replay(EMPTY_IMAGE, *a_topic(partitions=2))
     assert image.topic("t") is image.topic_by_id(TOPIC_ID)
     assert image.partition_count() == 2
@@ -116,7 +116,7 @@ def test_changes_name_what_changed_and_nothing_else() -> None:
     assert new.partition("t", 0) is image.partition("t", 0)
 
 
-def test_topic_made_and_removed_in_one_delta_leaves_no_trace() -> None:
+def test_topic_created_and_removed_in_one_delta_is_absent() -> None:
     delta = MetadataDelta(EMPTY_IMAGE)
     for record in (*a_topic(), RemoveTopicRecord(topic_id=TOPIC_ID)):
         delta.replay(record)
@@ -211,7 +211,7 @@ def quota(key: str, value: float | None, *entity: tuple[str, str | None]) -> Cli
     return ClientQuotaRecord(entity=parts, key=key, value=value or 0.0, remove=value is None)
 
 
-def test_quotas_come_and_go_whatever_the_order_of_an_entity() -> None:
+def test_quota_entities_are_order_independent() -> None:
     user, client = ("user", "alice"), ("client-id", "app")
     image = replay(EMPTY_IMAGE, quota("a", 1.0, user, client), quota("b", 2.0, client, user), quota("a", 3.0, user))
     assert image.client_quotas == {(client, user): {"a": 1.0, "b": 2.0}, (user,): {"a": 3.0}}
@@ -265,7 +265,7 @@ def test_framing() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"\x01", b"\x01\x02", b"\x02\x14\x00\x00", b"\x01\x13\x00\x00", b"\x01\x14\x09\x00"]
 )
-def test_framing_refuses(value: bytes) -> None:
+def test_invalid_framing_is_rejected(value: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_record(value)
 

@@ -295,7 +295,7 @@ class TestAcls:
         assert paths.acl(ResourceType.TRANSACTIONAL_ID.shown, ACL.pattern_type, "x") == self.PATH
 
     @pytest.mark.parametrize("operation", [each for each in AclOperation if each != AclOperation.ANY])
-    def test_every_operation_comes_back(self, operation: AclOperation) -> None:
+    def test_every_operation_round_trips(self, operation: AclOperation) -> None:
         acl = ACL._replace(operation=operation, permission=Permission.ALLOW)
         assert acls.decode_acls(self.PATH, acls.encode_acls([acl]), acl.resource_type, acl.pattern_type, "x") == [acl]
 
@@ -323,7 +323,7 @@ class TestAcls:
 
 class TestPaths:
     @pytest.mark.parametrize("name", ["ann", "a b", "a/b", "*", "~", "+", "%2F", "\u00e9", "CN=x, O=y", "."])
-    def test_a_name_is_one_step_and_comes_back(self, name: str) -> None:
+    def test_sanitized_names_round_trip(self, name: str) -> None:
         step = paths.sanitized(name)
         assert "/" not in step
         assert paths.desanitized(PATH, step) == name
@@ -355,5 +355,5 @@ class TestPaths:
         assert paths.consumer_owner("g", "t", 3) == "/consumers/g/owners/t/3"
 
 
-def test_unknown_fields_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert Fields.parsed(PATH, b'{"version":1,"x":[1.5,{"y":1e999}]}', range(1, 2)).names() == ["version", "x"]

@@ -45,7 +45,7 @@ class TestDescribe:
         assert [member.member_id for member in described.members] == members
         assert {(member.client_id, member.client_host) for member in described.members} == {("app", "/10.0.0.1")}
 
-    def test_between_generations_nothing_is_chosen(self, talk: Conversation) -> None:
+    def test_between_generations_no_protocol_is_selected(self, talk: Conversation) -> None:
         leader, _ = talk.stable_group(2)
         talk.join(leader)
         described = talk.describe()

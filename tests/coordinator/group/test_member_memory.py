@@ -42,7 +42,7 @@ def test_an_assignment_is_bounded_too() -> None:
     assert talk.shard.context.groups.held_bytes() > 19 * KIB
 
 
-def test_assignments_that_a_group_can_not_keep() -> None:
+def test_assignments_above_the_group_limit() -> None:
     talk = bounded(group=40 * KIB)
     answers = [talk.join(version=3) for _ in range(3)]
     talk.time.advance(2 * INITIAL_DELAY_S)
@@ -108,7 +108,7 @@ def test_ids_that_were_handed_out_count() -> None:
     assert talk.join().error == ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_memory_comes_back_when_members_go() -> None:
+def test_leaving_members_free_memory() -> None:
     talk = bounded(groups=100 * KIB)
     for number in range(5):
         answer = talk.join(group=f"g{number}", protocols=with_bytes(40 * KIB), version=3)

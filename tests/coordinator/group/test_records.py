@@ -87,7 +87,7 @@ def test_bytes_of_classic_group_metadata():
     assert decode_record(key, encoded) == record
 
 
-def test_records_of_the_consumer_protocol_come_back():
+def test_consumer_protocol_records_round_trip():
     partitions = CurrentAssignmentTopicPartitions(topic_id=TOPIC_ID, partitions=[0, 2], assignment_epochs=[4, 5])
     for record in (
         GroupRecord(
@@ -160,7 +160,7 @@ def test_damage_is_a_protocol_error(key, value):
         ),
     ],
 )
-def test_epoch_that_no_group_reaches_is_refused(key, value):
+def test_out_of_range_epoch_is_rejected(key, value):
     """The next epoch of this group could not be written."""
     with pytest.raises(ProtocolError, match=r"has (generation|epoch|member_epoch) -?\d+"):
         decode_record(*encode_record(GroupRecord(key, value)))

@@ -70,7 +70,7 @@ def test_lanes_and_chunks_that_are_just_full(unit: str, units: int, beyond: int)
     assert string_hash(string) == of_java(string)
 
 
-def test_the_interpreter_takes_no_step_for_each_character() -> None:
+def test_hash_takes_no_step_per_character() -> None:
     steps = 0
 
     def count(_frame: FrameType, event: str, _argument: Any) -> Any:

@@ -30,13 +30,13 @@ def test_before_start_coordinator_is_not_available(setup: Setup) -> None:
     assert setup.write(Put("a", 1)).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_another_broker_coordinates(setup: Setup) -> None:
+def test_other_partitions_are_not_coordinated(setup: Setup) -> None:
     outcome = Outcome()
     setup.runtime.schedule_read("read", 0, lambda shard, offset: None, outcome)
     assert outcome.error == setup.write(Put("a", 1)).error == ErrorCode.NOT_COORDINATOR
 
 
-def test_resigning_fails_what_waits(led: Setup) -> None:
+def test_resigning_fails_waiting_operations(led: Setup) -> None:
     led.log.commits = False
     parked = led.write(Put("a", 1))
     led.time.turn()
@@ -53,7 +53,7 @@ def test_resigning_fails_what_waits(led: Setup) -> None:
     assert led.time.armed == 0
 
 
-def test_soft_state_that_waits_writes_nothing_any_more(led: Setup) -> None:
+def test_unloaded_soft_state_writes_nothing(led: Setup) -> None:
     inside: list[Outcome] = []
     led.shard().unloaded = lambda: inside.append(led.write(Put("a", 1)))  # type: ignore[method-assign]
     led.runtime.resign(0)

@@ -82,7 +82,7 @@ def test_a_log_of_many_reads(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> N
     assert setup.shard().offsets == list(range(100))
 
 
-def test_a_log_that_begins_inside_a_batch(setup: Setup) -> None:
+def test_log_start_inside_a_batch(setup: Setup) -> None:
     setup.store([Put("a", 1), Put("b", 2), Put("c", 3)], [Put("d", 4)])
     setup.log.start[0] = 1
     setup.lead()
@@ -139,7 +139,7 @@ def test_operations_fail_with_load_in_progress(setup: Setup) -> None:
     assert setup.committed() == {"a": 1}
 
 
-def test_a_load_takes_the_loop_for_a_slice_at_a_time(setup: Setup) -> None:
+def test_load_runs_in_slices(setup: Setup) -> None:
     setup.replay_s = 0.0001
     for partition in range(3):
         for _ in range(5):
@@ -203,7 +203,7 @@ def test_the_high_watermark_rises_while_loading(setup: Setup) -> None:
     assert setup.committed() == {"a": 2}
 
 
-def test_a_failed_read_is_tried_again(setup: Setup) -> None:
+def test_failed_read_is_retried(setup: Setup) -> None:
     setup.store([Put("a", 1)])
     setup.log.read_failures.extend([KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)] * 2)
     setup.lead()
@@ -329,7 +329,7 @@ def test_damage_behind_the_first_part_skips_the_rest(setup: Setup) -> None:
     assert setup.runtime.statistics.records_skipped == 1
 
 
-def test_leadership_that_goes_while_loading(setup: Setup) -> None:
+def test_leadership_loss_while_loading(setup: Setup) -> None:
     setup.replay_s = 0.001
     setup.store([Put(f"k{number}", number) for number in range(100)])
     setup.log.leader_epoch[0] = 1

@@ -15,7 +15,7 @@ A1, B2, C3 = Put("a", 1), Put("b", 2), Put("c", 3)
 
 
 class TestWrite:
-    def test_records_count_when_the_marker_says_so(self, led: Setup) -> None:
+    def test_records_take_effect_at_the_commit_marker(self, led: Setup) -> None:
         assert led.write_in_transaction(A1).response == "written"
         assert led.shard().numbers == {}
         assert led.end_transaction().response is None
@@ -27,7 +27,7 @@ class TestWrite:
         assert led.shard().pending == {}
         assert led.committed() == {}
 
-    def test_a_batch_of_its_own_with_the_producer(self, led: Setup) -> None:
+    def test_transactional_batch_has_the_producer(self, led: Setup) -> None:
         led.write(A1)
         led.write_in_transaction(B2, producer_id=9)
         led.write(C3)
@@ -57,14 +57,14 @@ class TestWrite:
         assert ended.response is None
         assert led.committed() == {"a": 1}
 
-    def test_markers_of_others_touch_nothing(self, led: Setup) -> None:
+    def test_markers_of_other_producers_have_no_effect(self, led: Setup) -> None:
         led.write_in_transaction(A1, producer_id=1)
         led.end_transaction(2)
         assert led.committed() == {}
         led.end_transaction(1)
         assert led.committed() == {"a": 1}
 
-    def test_one_more_changes_nothing(self, led: Setup) -> None:
+    def test_repeated_marker_has_no_effect(self, led: Setup) -> None:
         led.write_in_transaction(A1)
         for committed in (True, False, True):
             assert led.end_transaction(committed=committed).response is None
@@ -77,7 +77,7 @@ class TestWrite:
 
 
 class TestVerification:
-    def test_asks_for_the_partition_first(self, led: Setup) -> None:
+    def test_partition_is_verified_first(self, led: Setup) -> None:
         led.log.verifications = deque()
         written = led.write_in_transaction(A1)
         assert led.log.verified == [(0, Transaction("t7", 7, 0, add=True))]
@@ -100,7 +100,7 @@ class TestVerification:
         assert led.write_in_transaction(A1).error == expected
         assert led.log.end[0] == 0
 
-    def test_leadership_that_goes_meanwhile(self, led: Setup) -> None:
+    def test_leadership_loss_during_verification(self, led: Setup) -> None:
         led.log.verifications = deque()
         written = led.write_in_transaction(A1)
         led.runtime.resign(0)
@@ -149,7 +149,7 @@ class TestFailure:
         assert written.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert led.committed() == {"a": 1}
 
-    def test_a_marker_that_can_not_be_replayed_is_not_written(self, led: Setup) -> None:
+    def test_unreplayable_marker_is_not_written(self, led: Setup) -> None:
         led.write_in_transaction(A1)
         led.poisoned_markers = True
         assert led.end_transaction().error == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -157,7 +157,7 @@ class TestFailure:
         assert led.shard().pending == {7: (A1,)}
         assert len(led.defects) == 1
 
-    def test_records_that_can_not_be_replayed_are_not_written(self, led: Setup) -> None:
+    def test_unreplayable_records_are_not_written(self, led: Setup) -> None:
         led.write_in_transaction(A1)
         assert led.write_in_transaction(Put("poison", 1)).error == ErrorCode.UNKNOWN_SERVER_ERROR
         assert led.log.end[0] == 1

@@ -55,7 +55,7 @@ def test_the_response_waits_for_the_high_watermark(led: Setup) -> None:
     assert led.time.armed == 0
 
 
-def test_a_high_watermark_inside_a_batch_commits_nothing_of_it(led: Setup) -> None:
+def test_high_watermark_inside_a_batch_commits_nothing(led: Setup) -> None:
     led.log.commits = False
     outcome = led.write(Put("a", 1), Put("b", 2))
     led.time.turn()
@@ -169,7 +169,7 @@ def test_an_operation_is_one_batch_however_large(led: Setup) -> None:
     assert small.response == large.response == "written"
 
 
-def test_an_operation_beyond_max_message_bytes_is_refused_alone(led: Setup) -> None:
+def test_operation_above_max_message_bytes_fails_alone(led: Setup) -> None:
     led.log.batch_bytes = 2000
     small = led.write(Put("a", 1))
     large = led.write(*(Put("k" * 100 + str(number), number) for number in range(30)))
@@ -200,7 +200,7 @@ def test_failure_of_piecemeal_records_is_reported_once(led: Setup) -> None:
     assert led.shard().numbers == led.committed() == {}
 
 
-def test_a_refusal_changes_nothing(led: Setup) -> None:
+def test_rejected_operation_changes_nothing(led: Setup) -> None:
     pending = led.write(Put("a", 1))
 
     def refuse(shard: MapShard) -> CoordinatorResult[Put, None]:
@@ -309,7 +309,7 @@ def test_an_operation_scheduled_inside_another_runs_after_it(led: Setup) -> None
     assert (outer.response, inner.response) == ("outer", "inner")
 
 
-def test_an_answered_client_may_write_again_at_once(led: Setup) -> None:
+def test_response_callback_may_write(led: Setup) -> None:
     second = Outcome()
 
     def answered(response: Any, error: KafkaError | None) -> None:
@@ -321,7 +321,7 @@ def test_an_answered_client_may_write_again_at_once(led: Setup) -> None:
     assert led.log.ends(0) == [1, 2]
 
 
-def test_leadership_that_goes_while_an_operation_runs(led: Setup) -> None:
+def test_leadership_loss_during_an_operation(led: Setup) -> None:
     def losing(shard: MapShard) -> CoordinatorResult[Put, str]:
         led.runtime.resign(0)
         return CoordinatorResult((Put("a", 1),), "never")
@@ -333,7 +333,7 @@ def test_leadership_that_goes_while_an_operation_runs(led: Setup) -> None:
     assert led.log.ends(0) == []
 
 
-def test_a_high_watermark_that_does_not_come_times_out(led: Setup) -> None:
+def test_stalled_high_watermark_times_out(led: Setup) -> None:
     led.log.commits = False
     outcome = led.write(Put("a", 1))
     led.time.turn()

@@ -42,7 +42,7 @@ def test_existing_partitions_are_not_written_again(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize("state", [E.EMPTY, E.COMPLETE_COMMIT, E.COMPLETE_ABORT])
-def test_after_an_end_a_transaction_begins(talk: Conversation, state: TransactionState) -> None:
+def test_add_after_an_end_opens_a_transaction(talk: Conversation, state: TransactionState) -> None:
     """A transaction that a late AddPartitions opened is ended by the timeout (KAFKA-12671)."""
     at(talk, state)
     talk.markers.prompt = True
@@ -55,7 +55,7 @@ def test_after_an_end_a_transaction_begins(talk: Conversation, state: Transactio
 
 @pytest.mark.parametrize("state", [E.PREPARE_COMMIT, E.PREPARE_ABORT])
 @pytest.mark.parametrize("producer", [(77, 5), (77, 4), (78, 5)])
-def test_while_a_transaction_ends_it_is_concurrent(
+def test_add_while_a_transaction_ends_is_concurrent(
     talk: Conversation, state: TransactionState, producer: tuple[int, int]
 ) -> None:
     at(talk, state)
@@ -83,19 +83,19 @@ def test_wrong_producer_adds_nothing(talk: Conversation, producer: tuple[int, in
     assert talk.metadata() is before
 
 
-def test_the_epoch_that_only_fences_opens_nothing(talk: Conversation) -> None:
+def test_fencing_epoch_opens_no_transaction(talk: Conversation) -> None:
     at(talk, E.COMPLETE_ABORT, epoch=LAST_EPOCH + 1)
     assert talk.added((77, LAST_EPOCH + 1)) == [ErrorCode.PRODUCER_FENCED]
 
 
 @pytest.mark.parametrize("version", [3, 5])
-def test_an_id_that_is_not_known_has_no_mapping(talk: Conversation, version: int) -> None:
+def test_unknown_id_has_no_mapping(talk: Conversation, version: int) -> None:
     assert talk.added((1, 0), version=version) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
     assert talk.added((1, 0), version=version, transactional_id="") == [ErrorCode.INVALID_REQUEST]
 
 
 @pytest.mark.parametrize(("version", "error"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)])
-def test_clients_before_kip_588_know_another_error(talk: Conversation, version: int, error: ErrorCode) -> None:
+def test_clients_before_kip_588_get_the_old_error(talk: Conversation, version: int, error: ErrorCode) -> None:
     at(talk, E.ONGOING)
     assert talk.added((77, 4), version=version) == [error]
     assert talk.add_offsets((77, 4), version=version).error is error

@@ -169,7 +169,7 @@ def test_abort_without_transaction_raises_epoch_only(talk: Conversation) -> None
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_used_up_epochs_end_with_a_new_producer_id(talk: Conversation, committed: bool) -> None:
+def test_exhausted_epochs_end_with_a_new_producer_id(talk: Conversation, committed: bool) -> None:
     at(talk, E.ONGOING, epoch=LAST_EPOCH, client_version=2)
     assert talk.end((77, LAST_EPOCH), committed=committed).producer == (FIRST_PRODUCER_ID, 0)
     [marker] = talk.markers.sent

@@ -259,7 +259,7 @@ def test_rejected_markers_wait_for_the_next_coordinator(talk: Conversation, code
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_move_takes_the_decision_along(talk: Conversation, committed: bool) -> None:
+def test_decision_survives_a_leader_change(talk: Conversation, committed: bool) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.markers.prompt = False
@@ -344,7 +344,7 @@ def test_coordinator_is_not_available_without_topic(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\x09", b"\0\x01nonsense", None], ids=repr)
-def test_id_of_an_unreadable_record_is_refused_until_initialized(talk: Conversation, value: bytes | None) -> None:
+def test_id_with_unreadable_record_has_to_initialize(talk: Conversation, value: bytes | None) -> None:
     """The previous state may be outdated: its zombie must not continue, and a successor gets a new producer id."""
     producer, other = talk.producer(), talk.producer("other")
     talk.add(producer, version=5)

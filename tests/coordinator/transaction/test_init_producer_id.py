@@ -53,7 +53,7 @@ def test_invalid_request_is_rejected(talk: Conversation, request_: dict[str, obj
     assert talk.producer_ids.next == FIRST_PRODUCER_ID
 
 
-def test_the_longest_id_is_taken(talk: Conversation) -> None:
+def test_longest_id_is_accepted(talk: Conversation) -> None:
     assert talk.init("x" * 32_767).error is ErrorCode.NONE
     assert talk.init("y", timeout_ms=900_000).error is ErrorCode.NONE
 
@@ -63,7 +63,7 @@ def test_each_new_instance_gets_a_higher_epoch(talk: Conversation) -> None:
     assert talk.producer_ids.next == FIRST_PRODUCER_ID + 1
 
 
-def test_a_new_instance_may_bring_another_timeout(talk: Conversation) -> None:
+def test_new_instance_may_change_the_timeout(talk: Conversation) -> None:
     talk.producer()
     talk.init(timeout_ms=5_000)
     assert talk.metadata().timeout_ms == 5_000
@@ -91,7 +91,7 @@ def test_retry_after_a_new_instance_is_fenced(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize(("version", "error"), [(3, "INVALID_PRODUCER_EPOCH"), (4, "PRODUCER_FENCED")])
-def test_clients_before_kip_588_know_another_error(talk: Conversation, version: int, error: str) -> None:
+def test_clients_before_kip_588_get_the_old_error(talk: Conversation, version: int, error: str) -> None:
     producer_id, _ = talk.producer()
     assert talk.init(producer=(producer_id, 9), version=version).error is ErrorCode[error]
 
@@ -109,7 +109,7 @@ def test_unknown_transactional_id_with_producer_id_works(talk: Conversation) -> 
 
 @pytest.mark.parametrize("state", [TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT])
 @pytest.mark.parametrize("producer", [(-1, -1), (77, 5), (1, 1)])
-def test_while_a_transaction_ends_it_is_concurrent(
+def test_init_while_a_transaction_ends_is_concurrent(
     talk: Conversation, state: TransactionState, producer: tuple[int, int]
 ) -> None:
     talk.markers.prompt = False
@@ -177,13 +177,13 @@ def test_retry_at_the_last_epoch_gets_the_same_response(talk: Conversation) -> N
     assert talk.init(producer=(77, LAST_EPOCH - 1)).producer == (77, LAST_EPOCH)
 
 
-def test_a_producer_that_is_behind_used_up_epochs_is_fenced(talk: Conversation) -> None:
+def test_outdated_producer_of_exhausted_epochs_is_fenced(talk: Conversation) -> None:
     talk.put(known(epoch=LAST_EPOCH + 1))
     assert talk.init(producer=(77, LAST_EPOCH)).error is ErrorCode.PRODUCER_FENCED
     assert talk.producer() == (FIRST_PRODUCER_ID, 0)
 
 
-def test_a_producer_id_may_take_a_while(talk: Conversation) -> None:
+def test_requests_wait_for_a_producer_id(talk: Conversation) -> None:
     talk.producer_ids.hold = True
     first, second = talk.init(settle=False), talk.init(settle=False)
     talk.time.settle()

@@ -98,7 +98,7 @@ def test_filters_by_pattern_match_the_whole_id(listed: Conversation) -> None:
 @pytest.mark.parametrize(
     "pattern", ["(", "*a", "[z-a]", r"(a)\1", "x" * (MAX_PATTERN_BYTES + 1), "((a{100}){100}){100}"]
 )
-def test_a_pattern_that_is_none_is_refused(listed: Conversation, pattern: str) -> None:
+def test_invalid_pattern_is_rejected(listed: Conversation, pattern: str) -> None:
     response = listed.list(transactional_id_pattern=pattern)
     assert ErrorCode(response.error_code) is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert response.transaction_states == []
@@ -125,7 +125,7 @@ def test_many_ids_are_listed_in_steps(talk: Conversation) -> None:
     assert talk.runtime.statistics.operations["list-transactions"] - before == 4
 
 
-def test_an_id_that_goes_during_a_listing_is_left_out(talk: Conversation) -> None:
+def test_id_deleted_during_a_listing_is_left_out(talk: Conversation) -> None:
     talk.producer()
     answer: Answer[object] = Answer()
     talk.coordinator.list_transactions(2, ListTransactionsRequest(), answer)
@@ -134,7 +134,7 @@ def test_an_id_that_goes_during_a_listing_is_left_out(talk: Conversation) -> Non
     assert answer.response.transaction_states == []  # type: ignore[attr-defined]
 
 
-def test_while_ids_are_being_loaded_nothing_is_listed(talk: Conversation) -> None:
+def test_listing_fails_while_loading(talk: Conversation) -> None:
     talk.producer()
     talk.runtime.resign(0)
     assert talk.list().transaction_states == []
@@ -146,7 +146,7 @@ def test_while_ids_are_being_loaded_nothing_is_listed(talk: Conversation) -> Non
     assert answer.response.transaction_states == []  # type: ignore[attr-defined]
 
 
-def test_each_id_is_described_for_itself(listed: Conversation) -> None:
+def test_descriptions_are_per_id(listed: Conversation) -> None:
     ongoing, unknown, nothing, empty = listed.describe("ongoing", "unknown", "", "empty")
     assert ongoing.error_code == 0
     assert (ongoing.transactional_id, ongoing.transaction_state) == ("ongoing", "Ongoing")
@@ -164,7 +164,7 @@ def test_ids_of_other_coordinators_are_not_described(talk: Conversation) -> None
     assert talk.describe(ID)[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_where_ids_could_not_be_loaded_nothing_is_listed(talk: Conversation) -> None:
+def test_listing_fails_after_a_failed_load(talk: Conversation) -> None:
     talk.producer()
     talk.runtime.resign(0)
     talk.log.read_failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))

@@ -159,12 +159,12 @@ def test_v2_transaction_keeps_tags_after_downgrade() -> None:
 
 
 @pytest.mark.parametrize("key", [b"\x00\x01\x00\x01a", b"\x7f\xff"])
-def test_records_of_other_kinds_are_passed_over(key: bytes) -> None:
+def test_records_of_other_types_are_skipped(key: bytes) -> None:
     assert decode_record(key, b"\x00\x00whatever") is None
 
 
 @pytest.mark.parametrize("version", [b"\x00\x02", b"\xff\xff"])
-def test_value_of_another_version_is_refused(version: bytes) -> None:
+def test_value_of_unknown_version_is_rejected(version: bytes) -> None:
     """The previous state may be outdated, so it must not be used as the current one."""
     with pytest.raises(ProtocolError, match="version"):
         decode_record(encode_key("id"), version + b"whatever")
@@ -183,7 +183,7 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize(("field", "value", "reason"), NONSENSE)
-def test_value_that_is_never_written_is_refused(field: str, value: Any, reason: str) -> None:
+def test_invalid_value_is_rejected(field: str, value: Any, reason: str) -> None:
     """If accepted, this id would return an error for ever, or assign an invalid producer id to a client."""
     for state in (TransactionState.EMPTY, TransactionState.ONGOING):
         fields: dict[str, Any] = {"state": state, field: value}
@@ -208,9 +208,7 @@ def test_damaged_bytes_are_an_error_of_the_record(key: bytes, value: bytes | Non
 
 
 @given(metadata_of_any_kind(), st.data())
-def test_a_cut_or_changed_value_is_refused_or_read_as_a_value(
-    metadata: TransactionMetadata, data: st.DataObject
-) -> None:
+def test_mutated_value_is_rejected_or_decoded(metadata: TransactionMetadata, data: st.DataObject) -> None:
     value = bytearray(encode_value(metadata, 2))
     position = data.draw(st.integers(0, len(value) - 1))
     value[position] ^= data.draw(st.integers(1, 255))
@@ -218,7 +216,7 @@ def test_a_cut_or_changed_value_is_refused_or_read_as_a_value(
         assert is_read_or_corrupt(encode_key("id"), damaged)
 
 
-def test_a_state_that_there_is_not_is_refused() -> None:
+def test_unknown_state_is_rejected() -> None:
     value = bytearray(encode_value(PINS[1][1], 1))
     value[16] = 9
     with pytest.raises(KafkaError):

@@ -19,7 +19,7 @@ E = TransactionState
 DAY_S = 24 * 3600
 
 
-def test_an_abort_comes_within_an_interval_of_the_timeout(talk: Conversation) -> None:
+def test_abort_follows_timeout_within_an_interval(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.time.advance(60)
@@ -99,7 +99,7 @@ def test_abort_at_the_last_epoch_rotates_the_producer_id(talk: Conversation) -> 
     assert talk.end((77, LAST_EPOCH), committed=False).producer == (FIRST_PRODUCER_ID, 0)
 
 
-def test_a_producer_id_that_comes_too_late_is_not_used(talk: Conversation) -> None:
+def test_late_producer_id_is_not_used(talk: Conversation) -> None:
     at(talk, E.ONGOING, epoch=LAST_EPOCH - 1, client_version=2)
     talk.put(talk.metadata()._replace(producer_epoch=LAST_EPOCH))
     talk.markers.prompt = True
@@ -148,7 +148,7 @@ def test_failed_sweep_is_repeated(talk: Conversation) -> None:
 # --- unused ids -------------------------------------------------------------------------------------------------------
 
 
-def test_an_idle_id_goes_after_a_week(talk: Conversation) -> None:
+def test_idle_id_expires_after_a_week(talk: Conversation) -> None:
     talk.producer()
     talk.time.advance(7 * DAY_S - 3600)
     assert talk.state() == "Empty"
@@ -170,7 +170,7 @@ def test_an_idle_id_goes_after_a_week(talk: Conversation) -> None:
         (E.PREPARE_ABORT, False),
     ],
 )
-def test_only_idle_ids_go(make_talk: MakeTalk, state: TransactionState, goes: bool) -> None:
+def test_only_idle_ids_expire(make_talk: MakeTalk, state: TransactionState, goes: bool) -> None:
     talk = make_talk(
         transactional_id_expiration_ms=60_000, transaction_remove_expired_transaction_cleanup_interval_ms=10_000
     )
@@ -191,7 +191,7 @@ def test_an_id_in_use_stays(make_talk: MakeTalk) -> None:
     assert producer == (FIRST_PRODUCER_ID, 10)
 
 
-def test_many_ids_go_in_steps(make_talk: MakeTalk) -> None:
+def test_many_ids_expire_in_steps(make_talk: MakeTalk) -> None:
     talk = make_talk(
         transactional_id_expiration_ms=60_000, transaction_remove_expired_transaction_cleanup_interval_ms=10_000
     )
@@ -205,7 +205,7 @@ def test_many_ids_go_in_steps(make_talk: MakeTalk) -> None:
     assert not talk.shard.transactions
 
 
-def test_tombstones_that_can_not_be_written_leave_the_ids(make_talk: MakeTalk) -> None:
+def test_failed_tombstones_retain_the_ids(make_talk: MakeTalk) -> None:
     talk = make_talk(
         transactional_id_expiration_ms=60_000, transaction_remove_expired_transaction_cleanup_interval_ms=10_000
     )

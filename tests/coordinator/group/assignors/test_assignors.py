@@ -234,7 +234,7 @@ def test_range_balances_each_topic(count: int, partitions: int, data: st.DataObj
     assert moved(kept, after) <= excess, f"quota {quota}"
 
 
-def test_static_members_keep_their_place_under_a_new_id() -> None:
+def test_static_members_retain_partitions_under_a_new_id() -> None:
     topics = by_id(topic(1, 10))
     members = [member("z", [1], instance="1"), member("a", [1], instance="2"), member("m", [1])]
     for assign in (assign_range, assign_uniform):

@@ -31,7 +31,7 @@ def test_member_without_id_has_to_rejoin_with_its_id(talk: Conversation) -> None
     ]
 
 
-def test_before_version_4_the_id_comes_with_the_generation(talk: Conversation) -> None:
+def test_below_version_4_join_response_has_the_id(talk: Conversation) -> None:
     answer = talk.join(version=3)
     assert answer.pending
     talk.time.advance(INITIAL_DELAY_S)
@@ -39,7 +39,7 @@ def test_before_version_4_the_id_comes_with_the_generation(talk: Conversation) -
     assert answer.response.member_id == answer.response.leader
 
 
-def test_version_0_has_no_rebalance_timeout_of_its_own(talk: Conversation) -> None:
+def test_version_0_uses_session_timeout_for_rebalance(talk: Conversation) -> None:
     answer = talk.join(version=0, rebalance_ms=-1, session_ms=6000)
     talk.time.advance(INITIAL_DELAY_S)
     member = talk.shard.context.groups.get("g").members[answer.response.member_id]  # type: ignore[attr-defined]
@@ -70,7 +70,7 @@ def test_invalid_join_is_rejected(talk: Conversation, options: dict[str, object]
     assert talk.join(**options).error == error  # type: ignore[arg-type]
 
 
-def test_an_unknown_id_makes_no_group(talk: Conversation) -> None:
+def test_unknown_member_id_creates_no_group(talk: Conversation) -> None:
     assert talk.join("unknown").error == ErrorCode.UNKNOWN_MEMBER_ID
     assert talk.list_groups() == []
 
@@ -80,7 +80,7 @@ def test_an_unknown_id_in_a_group(talk: Conversation) -> None:
     assert talk.join("unknown").error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_another_type_of_protocol_is_refused(talk: Conversation) -> None:
+def test_other_protocol_type_is_rejected(talk: Conversation) -> None:
     talk.stable_group(1)
     assert talk.join(protocol_type="connect").error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -182,7 +182,7 @@ class TestMaxSize:
         talk.time.advance(2 * INITIAL_DELAY_S)
         assert [answer.error for answer in answers[:2]] == [0, 0]
 
-    def test_one_of_many_that_were_asked_to_come_again(self, make_talk: Callable[..., Conversation]) -> None:
+    def test_pending_member_is_rejected_by_max_size(self, make_talk: Callable[..., Conversation]) -> None:
         talk = make_talk(group_max_size=1)
         ids = [talk.join().response.member_id for _ in range(2)]
         first, second = talk.join(ids[0]), talk.join(ids[1])
@@ -224,7 +224,7 @@ class TestPendingMembers:
         assert talk.sync(pending, 1).error == ErrorCode.UNKNOWN_MEMBER_ID
         assert talk.heartbeat(pending, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_it_can_t_turn_into_a_static_one(self, talk: Conversation) -> None:
+    def test_pending_member_can_not_become_static(self, talk: Conversation) -> None:
         pending = talk.join().response.member_id
         assert talk.join(pending, instance="i").error == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -235,7 +235,7 @@ class TestJoiningAgain:
         response = talk.join(follower).response
         assert (response.error_code, response.generation_id, response.members) == (0, 1, [])
 
-    def test_a_follower_with_another_subscription_starts_a_rebalance(self, talk: Conversation) -> None:
+    def test_follower_with_new_subscription_rebalances(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)
         answer = talk.join(follower, protocols={"range": subscription("u")})
         assert answer.pending

@@ -209,7 +209,7 @@ class TestRebalance:
         assert talk.join(follower).response.generation_id == 2
         assert answer.response.generation_id == 2
 
-    def test_a_new_member_has_a_bound_of_its_own(self, talk: Conversation) -> None:
+    def test_new_member_has_its_own_timeout(self, talk: Conversation) -> None:
         """Its client may be gone while it waits, and it can't send heartbeats to prove the opposite."""
         leader, follower = talk.stable_group(2, rebalance_ms=900_000)
         newcomer = talk.join(version=3, rebalance_ms=900_000)
@@ -222,7 +222,7 @@ class TestRebalance:
         response = newcomer.response
         assert (response.error_code, response.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
 
-    def test_members_come_and_go_for_many_generations(self, talk: Conversation) -> None:
+    def test_many_generations_of_joins_and_leaves(self, talk: Conversation) -> None:
         members = talk.stable_group(1)
         for generation in range(2, 12):
             new_id, waiting = talk.join_new()
@@ -234,7 +234,7 @@ class TestRebalance:
             talk.settle_generation(members, generation)
         assert talk.describe().group_state == "Stable"
 
-    def test_only_assignments_and_the_end_are_written(self, talk: Conversation) -> None:
+    def test_only_assignments_and_empty_groups_are_written(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)
         talk.join(leader)
         talk.join(follower)

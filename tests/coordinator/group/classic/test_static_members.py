@@ -17,7 +17,7 @@ def test_a_static_member_needs_one_request(talk: Conversation) -> None:
     assert [member.group_instance_id for member in answer.response.members] == ["i"]
 
 
-def test_a_follower_comes_back_without_a_rebalance(talk: Conversation) -> None:
+def test_follower_rejoins_without_rebalance(talk: Conversation) -> None:
     leader, follower = talk.static_group("a", "b")
     response = talk.join(instance="b").response
     assert (response.error_code, response.generation_id, response.leader, response.members) == (0, 1, leader, [])
@@ -27,7 +27,7 @@ def test_a_follower_comes_back_without_a_rebalance(talk: Conversation) -> None:
     assert bytes(synced.response.assignment) == follower.encode()
 
 
-def test_the_older_one_is_fenced(talk: Conversation) -> None:
+def test_replaced_member_is_fenced(talk: Conversation) -> None:
     _, follower = talk.static_group("a", "b")
     talk.join(instance="b")
     assert talk.heartbeat(follower, 1, instance="b") == ErrorCode.FENCED_INSTANCE_ID
@@ -39,7 +39,7 @@ def test_the_older_one_is_fenced(talk: Conversation) -> None:
     assert talk.heartbeat(follower, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_comes_back_and_skips_the_assignment(talk: Conversation) -> None:
+def test_leader_rejoins_and_skips_the_assignment(talk: Conversation) -> None:
     talk.static_group("a", "b")
     response = talk.join(instance="a").response
     assert (response.generation_id, response.skip_assignment) == (1, True)
@@ -66,7 +66,7 @@ def test_new_member_id_is_stored_before_the_response(talk: Conversation) -> None
     assert talk.heartbeat(member_id, 1, instance="a") == ErrorCode.NONE
 
 
-def test_when_the_new_id_can_t_be_stored_the_old_one_stays(talk: Conversation) -> None:
+def test_failed_write_of_new_id_restores_the_old_one(talk: Conversation) -> None:
     _, follower = talk.static_group("a", "b")
     talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
     answer = talk.join(instance="b")
@@ -110,7 +110,7 @@ def test_replacement_without_common_protocol_is_rejected(talk: Conversation) -> 
     assert talk.join(instance="b", protocols={"other": b""}).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_back_while_others_join(talk: Conversation) -> None:
+def test_replacement_during_join_phase(talk: Conversation) -> None:
     leader, follower = talk.static_group("a", "b")
     waiting = talk.join(leader, instance="a")
     back = talk.join(instance="b")
@@ -125,7 +125,7 @@ def test_replaced_member_with_pending_join_is_fenced(talk: Conversation) -> None
     assert waiting.error == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_back_while_assignments_are_awaited(talk: Conversation) -> None:
+def test_replacement_during_sync_phase(talk: Conversation) -> None:
     answers = [talk.join(instance=instance) for instance in ("a", "b")]
     talk.time.advance(2 * INITIAL_DELAY_S)
     leader, follower = (answer.response.member_id for answer in answers)
@@ -136,7 +136,7 @@ def test_back_while_assignments_are_awaited(talk: Conversation) -> None:
     assert talk.join(leader, instance="a").response.generation_id == back.response.generation_id == 2
 
 
-def test_it_stays_through_a_rebalance_that_it_misses(talk: Conversation) -> None:
+def test_static_member_survives_a_missed_rebalance(talk: Conversation) -> None:
     leader, follower = talk.static_group("a", "b", session_ms=1_000_000)
     answer = talk.join(leader, instance="a", session_ms=1_000_000)
     talk.time.advance(60)
@@ -156,7 +156,7 @@ def test_rebalance_without_rejoining_static_members_continues(talk: Conversation
     assert first.response.generation_id == second.response.generation_id == 2
 
 
-def test_the_session_ends_it_as_any_other(talk: Conversation) -> None:
+def test_static_member_expires_with_its_session(talk: Conversation) -> None:
     leader, _ = talk.static_group("a", "b")
     talk.time.advance(SESSION_MS / 2000)
     talk.heartbeat(leader, 1)
@@ -168,7 +168,7 @@ def test_the_session_ends_it_as_any_other(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_an_admin_takes_it_out_by_its_instance(talk: Conversation, named: bool) -> None:
+def test_admin_removes_static_member_by_instance_id(talk: Conversation, named: bool) -> None:
     leader, follower = talk.static_group("a", "b")
     response = talk.leave((follower if named else "", "b"), ("", "c"), ("", None))
     assert [member.error_code for member in response.members] == [
@@ -186,7 +186,7 @@ def test_unknown_instance_id_is_rejected(talk: Conversation) -> None:
     assert talk.heartbeat(leader, 1, instance="b") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_back_before_it_had_synced(talk: Conversation) -> None:
+def test_replacement_before_sync(talk: Conversation) -> None:
     answers = [talk.join(instance=instance) for instance in ("a", "b")]
     talk.time.advance(2 * INITIAL_DELAY_S)
     leader, follower = (answer.response.member_id for answer in answers)

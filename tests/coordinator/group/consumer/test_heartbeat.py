@@ -75,7 +75,7 @@ def test_unknown_assignor(world: World) -> None:
     assert error.value.message == "ServerAssignor mine is not supported. Supported assignors: uniform, range."
 
 
-def test_the_coordinator_makes_ids_for_version_0(world: World) -> None:
+def test_coordinator_generates_ids_for_version_0(world: World) -> None:
     response = world.join("", context=V0)
     assert response.member_id is not None
     assert len(response.member_id) == 22
@@ -163,7 +163,7 @@ def test_members_that_join_together_are_assigned_together() -> None:
     assert as_dict(response.assignment) == {"foo": [0, 1]}
 
 
-def test_clock_that_went_back_does_not_delay_the_assignment() -> None:
+def test_backward_clock_does_not_delay_the_assignment() -> None:
     world = World({"foo": 6})
     world.set_config(group_consumer_assignment_interval_ms=1_000)
     world.join("a")
@@ -200,7 +200,7 @@ def test_unknown_groups_and_members(world: World) -> None:
     assert refused(ErrorCode.UNKNOWN_MEMBER_ID, world, member_id="b", member_epoch=-1)
 
 
-def test_epochs_that_are_not_the_members(world: World) -> None:
+def test_wrong_member_epochs_are_fenced(world: World) -> None:
     world.join("a")
     world.join("b")
     world.heartbeat(member_id="a", member_epoch=2)
@@ -214,7 +214,7 @@ def test_epochs_that_are_not_the_members(world: World) -> None:
     assert response.member_epoch == 3
 
 
-def test_a_fenced_member_comes_back(world: World) -> None:
+def test_fenced_member_rejoins(world: World) -> None:
     world.join("a")
     response = world.join("a")
     assert (response.member_epoch, as_dict(response.assignment)) == (2, {"foo": [0, 1, 2, 3, 4, 5]})
@@ -345,7 +345,7 @@ def test_a_static_member_returns_without_a_rebalance(world: World) -> None:
     refused(ErrorCode.UNKNOWN_MEMBER_ID, world, member_id="a", member_epoch=3, instance_id="j")
 
 
-def test_a_static_member_that_stays_away_is_removed(world: World) -> None:
+def test_absent_static_member_is_removed(world: World) -> None:
     world.join("a", instance_id="i")
     world.heartbeat(member_id="a", member_epoch=-2, instance_id="i")
     world.time.advance(46)
@@ -353,14 +353,14 @@ def test_a_static_member_that_stays_away_is_removed(world: World) -> None:
     assert world.join("a2", instance_id="i").member_epoch > 0
 
 
-def test_a_static_member_may_leave_for_good(world: World) -> None:
+def test_static_member_leaves_permanently(world: World) -> None:
     world.join("a", instance_id="i")
     world.heartbeat(member_id="a", member_epoch=-1, instance_id="i")
     assert not world.group.members
     assert not world.group.static_members
 
 
-def test_a_fenced_static_member_comes_back_under_its_own_id(world: World) -> None:
+def test_fenced_static_member_rejoins_under_its_own_id(world: World) -> None:
     world.join("a", instance_id="i")
     response = world.join("a", instance_id="i")
     assert (response.member_epoch, as_dict(response.assignment)) == (2, {"foo": [0, 1, 2, 3, 4, 5]})
@@ -500,7 +500,7 @@ def test_regex_without_subscriber_is_removed(world: World) -> None:
     assert not world.group.regex_subscribers
 
 
-def test_hostile_patterns_on_many_topics_do_not_hold_the_loop_up(world: World) -> None:
+def test_hostile_patterns_do_not_block_the_loop(world: World) -> None:
     world.change_topics({f"{'x' * 200}-{number}": 1 for number in range(3_000)})
     join_by_regex(world, "a", "(x+x+)+y")
     turns = 0
@@ -542,7 +542,7 @@ def test_states_of_a_later_version_make_the_member_start_over(world: World) -> N
     assert world.join("a").member_epoch == 3
 
 
-def test_deleting_a_group_leaves_nothing(world: World) -> None:
+def test_deleted_group_leaves_no_records(world: World) -> None:
     join_by_regex(world, "a", "foo")
     world.time.settle()
     with pytest.raises(KafkaError) as error:
@@ -611,7 +611,7 @@ def test_commit_requires_member_and_epoch(world: World) -> None:
     assert error.value.code is ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_an_empty_group_takes_commits_of_admins(world: World) -> None:
+def test_empty_group_accepts_admin_commits(world: World) -> None:
     world.join("a")
     world.heartbeat(member_id="a", member_epoch=-1)
     assert world.group.validate_offset_commit("", None, -1, 9) is None

@@ -124,7 +124,7 @@ def test_offsets_and_members_survive_a_restart_after_the_upgrade(world: World) -
     assert len(reads(first) | reads(second) | reads(newcomer)) == 6
 
 
-def test_an_empty_classic_group_makes_place(world: World) -> None:
+def test_empty_classic_group_is_replaced(world: World) -> None:
     client = ClassicClient(world, ["foo"])
     settle(world, client)
     client.leave()
@@ -165,7 +165,7 @@ def test_epochs_continue_in_an_emptied_group(world: World, empties: bool, restar
         assert error.value.code is ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_a_group_of_offsets_only_makes_place_for_one_in_epoch_1(world: World) -> None:
+def test_offsets_only_group_is_replaced_in_epoch_1(world: World) -> None:
     """No member may be in epoch 0, which means joining."""
     simple = ClassicGroup(GROUP, world.time)
     world.run(lambda: CoordinatorResult([simple.empty_metadata_record()]))
@@ -201,7 +201,7 @@ def test_a_failed_upgrade_leaves_the_classic_group(world: World) -> None:
 
 
 @pytest.mark.parametrize(("policy", "upgrades"), [("disabled", False), ("downgrade", False), ("upgrade", True)])
-def test_the_policy_rules_upgrades(world: World, policy: str, upgrades: bool) -> None:
+def test_policy_controls_upgrades(world: World, policy: str, upgrades: bool) -> None:
     classic_pair(world)
     world.set_config(group_consumer_migration_policy=policy)
     if upgrades:
@@ -254,7 +254,7 @@ def test_a_classic_member_joins_a_consumer_group(world: World) -> None:
     assert len(reads(member)) == 6
 
 
-def test_a_cooperative_member_keeps_reading_while_it_gives_up(world: World) -> None:
+def test_cooperative_member_reads_during_revocation(world: World) -> None:
     client = ClassicClient(world, ["foo"], cooperative=True)
     member = Member(world, "a", ["foo"])
     member.heartbeat()
@@ -293,7 +293,7 @@ def test_errors_of_classic_members(world: World) -> None:
     assert stranger.error == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_protocols_must_have_something_in_common(world: World) -> None:
+def test_classic_member_needs_a_common_protocol(world: World) -> None:
     member = Member(world, "a", ["foo"])
     client = ClassicClient(world, ["foo"])
     settle(world, member, client)
@@ -306,7 +306,7 @@ def test_protocols_must_have_something_in_common(world: World) -> None:
     assert other.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_classic_member_that_does_not_join_again_is_removed(world: World) -> None:
+def test_classic_member_without_rejoin_is_removed(world: World) -> None:
     client = ClassicClient(world, ["foo"])
     member = Member(world, "a", ["foo"])
     settle(world, member, client)
@@ -323,7 +323,7 @@ def test_a_classic_member_that_does_not_join_again_is_removed(world: World) -> N
 # -- downgrade ------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_consumer_member_leaves_a_classic_group_behind(world: World) -> None:
+def test_last_consumer_member_leaving_downgrades(world: World) -> None:
     first, second = classic_pair(world)
     newcomer = Member(world, "new", ["foo"])
     settle(world, first, second, newcomer)
@@ -338,7 +338,7 @@ def test_the_last_consumer_member_leaves_a_classic_group_behind(world: World) ->
     assert [len(reads(client)) for client in (first, second)] == [3, 3]
 
 
-def test_a_session_that_ends_may_downgrade_too(world: World) -> None:
+def test_session_expiry_may_downgrade(world: World) -> None:
     first, second = classic_pair(world)
     newcomer = Member(world, "new", ["foo"])
     settle(world, first, second, newcomer)
@@ -378,7 +378,7 @@ def test_a_failed_downgrade_leaves_the_consumer_group(world: World) -> None:
 
 
 @pytest.mark.parametrize("by_itself", [True, False])
-def test_after_a_failed_downgrade_all_sessions_still_end(world: World, by_itself: bool) -> None:
+def test_sessions_expire_after_a_failed_downgrade(world: World, by_itself: bool) -> None:
     """The downgrade cancels the timers of all members (simulation, seed 182)."""
     first, second = classic_pair(world)
     newcomer = Member(world, "new", ["foo"])
@@ -480,7 +480,7 @@ def test_classic_member_with_late_response_expires(world: World) -> None:
     assert list(world.group.members) == ["a"]
 
 
-def test_a_static_member_comes_back_with_the_classic_protocol(world: World) -> None:
+def test_static_member_rejoins_with_classic_protocol(world: World) -> None:
     first = ClassicClient(world, ["foo"])
     static = Member(world, "static", ["foo"], instance_id="i")
     settle(world, static, first)

@@ -108,7 +108,7 @@ class TestCommit:
         assert talk.commit_code(member_id=follower, generation=1) == ErrorCode.ILLEGAL_GENERATION
         assert talk.commit_code(member_id=follower, generation=2) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_without_a_group_makes_a_simple_one(self, talk: Conversation) -> None:
+    def test_commit_without_group_creates_a_simple_one(self, talk: Conversation) -> None:
         assert talk.commit_code(7) == ErrorCode.NONE
         assert talk.offsets() == {("t", 0): 7}
         assert talk.list_groups() == ["g"]
@@ -129,7 +129,7 @@ class TestCommit:
         talk.leave(leader)
         assert talk.commit_code(1) == ErrorCode.NONE
 
-    def test_each_partition_is_answered_for_itself(self, make_talk: Callable[..., Conversation]) -> None:
+    def test_results_are_per_partition(self, make_talk: Callable[..., Conversation]) -> None:
         talk = make_talk(offset_metadata_max_bytes=4)
         response = talk.commit({("t", 0): 1, ("gone", 0): 1, ("u", 2): 2}, metadata="four").response
         assert [(topic.name, [each.error_code for each in topic.partitions]) for topic in response.topics] == [
@@ -145,7 +145,7 @@ class TestCommit:
         assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert talk.list_groups() == []
 
-    def test_metadata_comes_back(self, talk: Conversation) -> None:
+    def test_metadata_is_returned(self, talk: Conversation) -> None:
         talk.commit({("t", 0): 1}, metadata="über")
         (group,) = talk.fetch(("t", 0)).response.groups
         assert group.topics[0].partitions[0].metadata == "über"
@@ -369,7 +369,7 @@ class TestExpiry:
         assert talk.offsets() == {("t", 0): 5}
         assert talk.describe().group_state == "Stable"
 
-    def test_a_group_of_another_type_keeps_all_while_it_lives(self, talk: Conversation) -> None:
+    def test_live_group_of_other_type_retains_offsets(self, talk: Conversation) -> None:
         options: dict[str, Any] = {"protocol_type": "x", "protocols": {"p": b""}, "session_ms": 1_800_000}
         (leader,) = talk.stable_group(1, **options)
         talk.commit_code(5, member_id=leader, generation=1)
@@ -381,12 +381,12 @@ class TestExpiry:
     def test_the_longest_retention(self, talk: Conversation) -> None:
         assert talk.commit_code(5, retention_ms=2**63 - 1, version=4) == ErrorCode.NONE
 
-    def test_a_retention_that_the_client_asked_for(self, talk: Conversation) -> None:
+    def test_retention_requested_by_the_client(self, talk: Conversation) -> None:
         talk.commit({("t", 0): 5}, retention_ms=60_000, version=4)
         talk.time.advance(601)
         assert talk.offsets() == {}
 
-    def test_an_empty_group_without_offsets_goes_with_the_next_check(self, talk: Conversation) -> None:
+    def test_empty_group_without_offsets_is_deleted(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1)
         talk.leave(leader)
         assert talk.list_groups() == ["g"]
@@ -415,7 +415,7 @@ class TestExpiry:
         assert len(talk.shard.offsets) == 0
         assert talk.list_groups() == []
 
-    def test_a_member_that_only_waits_keeps_the_group(self, make_talk: Callable[..., Conversation]) -> None:
+    def test_waiting_member_retains_the_group(self, make_talk: Callable[..., Conversation]) -> None:
         talk = make_talk(group_initial_rebalance_delay_ms=700_000)
         answer = talk.join(version=3, rebalance_ms=1_000_000, session_ms=1_000_000)
         talk.time.advance(599)

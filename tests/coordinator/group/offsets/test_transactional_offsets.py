@@ -104,7 +104,7 @@ class TestMarker:
         assert talk.end_transaction() == ErrorCode.NONE
         assert talk.offsets() == {T0: 1}
 
-    def test_that_can_not_be_appended_leaves_all_pending(self, talk: Conversation) -> None:
+    def test_failed_marker_leaves_offsets_pending(self, talk: Conversation) -> None:
         talk.txn_code(5)
         talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
         assert talk.end_transaction() == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -311,7 +311,7 @@ class TestConsumerGroup:
 
 
 class TestWire:
-    def test_each_partition_for_itself(self, talk: Conversation) -> None:
+    def test_results_are_per_partition(self, talk: Conversation) -> None:
         response = talk.txn_commit({T0: 1, ("t", 9): 2, ("v", 0): 3, ("u", 1): 4}).response
         assert {
             (topic.name, each.partition_index): ErrorCode(each.error_code)
@@ -384,7 +384,7 @@ class TestWire:
         assert talk.txn_code(version=version) == expected
         assert talk.log.end[0] == 0
 
-    def test_more_than_a_batch_holds(self, talk: Conversation) -> None:
+    def test_commit_larger_than_a_batch(self, talk: Conversation) -> None:
         talk.log.batch_bytes = 100
         assert talk.txn_code(metadata="m" * 100) == ErrorCode.UNKNOWN_SERVER_ERROR
         assert talk.unstable(T0) == set()
