@@ -2,9 +2,11 @@
 
 One heartbeat passes through these steps, each of which may add records:
 
-1. Find or create the group and the member. 2. Apply the member's own data from the request. 3. Raise the group epoch if
-subscriptions or topics changed. 4. Compute a target assignment if the group epoch is ahead and the last target is old
-enough (KIP-1263). 5. Move the member one step towards its target.
+1. Find or create the group and the member.
+2. Apply the member's own data from the request.
+3. Raise the group epoch if subscriptions or topics changed.
+4. Compute a target assignment if the group epoch is ahead and the last target is old enough (KIP-1263).
+5. Move the member one step towards its target.
 
 Replaying the records changes the state. Only timers and the hint of when topics were checked change here.
 """
