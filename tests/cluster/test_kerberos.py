@@ -81,7 +81,7 @@ class World(NamedTuple):
         return CliRunner().invoke(cli, [*command, *servers], input=stdin)
 
     def all_live(self) -> bool:
-        """Return whether the controller reports all three brokers as live; authenticated as ann."""
+        """Return whether the contacted broker reports all three brokers as live."""
         security = read_security(str(self.by_keytab()))
         try:
             with Cluster(self.nodes.bootstrap_servers, timeout_s=10, security=security) as cluster:

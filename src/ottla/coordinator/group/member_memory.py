@@ -1,6 +1,6 @@
 """Memory limits for group members: the metadata they send when they join, and their assignments.
 
-Joining needs no authentication, so any client may join any group with a full request of metadata, which stays in memory
+Without authentication any client may join any group with a full request of metadata, which stays in memory
 until its session ends. Three settings limit the size of one member, one group and all groups of the broker. Exceeding
 the group's or the broker's limit returns GROUP_MAX_SIZE_REACHED, like Apache Kafka's limit on the number of members.
 Members larger than `SMALL_MEMBER_BYTES` may fill only half of the broker's limit, so that they can't lock out small

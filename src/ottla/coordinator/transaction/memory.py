@@ -1,7 +1,7 @@
 """Memory limits for transactional ids and for the partitions of open transactions.
 
-No authentication is required, so any client may create any number of ids, which stay until they expire, and open a
-transaction on all partitions under each. Ids may use half of the limit and partitions the other half, so that clients
+Without authentication any client may create any number of ids, which stay until they expire, and open a transaction on
+all partitions under each. Ids may use half of the limit and partitions the other half, so that clients
 with an id can continue when new ids are rejected.
 
 Growth is added on admission. Removals are not reported here: when the sum reaches the limit, everything is counted
