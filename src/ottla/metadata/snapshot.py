@@ -75,8 +75,8 @@ def _records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
     for entity, quotas in image.client_quotas.items():
         for key, limit in quotas.items():
             yield versioned(client_quota_record(entity, key, limit))
-    for key, credential in image.scram_credentials.items():
-        yield versioned(scram_credential_record(key, credential))
+    for user_mechanism, credential in image.scram_credentials.items():
+        yield versioned(scram_credential_record(user_mechanism, credential))
     for token in image.delegation_tokens.values():
         yield versioned(delegation_token_record(token))
     if image.next_producer_id:

@@ -162,7 +162,7 @@ def test_damage_is_a_protocol_error(key, value):
 )
 def test_out_of_range_epoch_is_rejected(key, value):
     """The next epoch of this group could not be written."""
-    with pytest.raises(ProtocolError, match=r"has (generation|epoch|member_epoch) -?\d+"):
+    with pytest.raises(ProtocolError, match=r"has the invalid (generation|epoch|member_epoch) -?\d+"):
         decode_record(*encode_record(GroupRecord(key, value)))
 
 
