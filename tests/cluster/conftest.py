@@ -28,7 +28,7 @@ def make_nodes(tmp_path: Path) -> Iterator[Callable[..., Nodes]]:
 
 @pytest.fixture
 def steady(make_nodes: Callable[..., Nodes]) -> Nodes:
-    """Three running nodes whose sessions last, however busy the machine is: nothing moves that no test moves."""
+    """Three running nodes with long sessions, even on a busy machine: leaders only move when a test moves them."""
     nodes = make_nodes(broker_session_timeout_ms="60000")
     nodes.start()
     return nodes

@@ -1,6 +1,6 @@
-"""Three servers of ZooKeeper that agree, as processes: each can be killed and comes back with its data.
+"""An ensemble of three ZooKeeper servers as processes: each can be killed and restarted with its data.
 
-Whoever starts them has the class path (`compat/java/zookeeper.xml`); they log to files beside their configurations.
+The caller provides the class path (`compat/java/zookeeper.xml`); the servers log to files beside their configurations.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ PROBE_S = 5.0
 SERVERS = 3
 JAVA = ("java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.admin.enableServer=false")
 SMALL_FILES = "-Dzookeeper.preAllocSize=1024"
-"""KiB of a transaction log, in place of 64 MiB: each start begins one."""
+"""KiB of a transaction log, instead of 64 MiB: each start creates one."""
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 PATIENT_TICKS = 10
-"""Of a second: a server that the leader does not hear for so long is out, and so is a leader without a majority."""
+"""Ticks without contact after which a server leaves the ensemble, or a leader without majority resigns."""
 
 _MODE = re.compile(rb"^Mode: (\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Seat:
-    """Where a server runs."""
+    """Address of a server."""
 
     host: str
     ports: Sequence[int]
-    """For clients, for the leader's followers, for elections."""
+    """Ports for clients, for the leader's followers, for elections."""
     data_dir: Path
-    """As the server sees it."""
+    """Address as the server sees it."""
     outside: Path
-    """The same as this process reaches it."""
+    """Address by which this process reaches it."""
     enter: Sequence[str] = ()
-    """What a command begins with that runs there."""
+    """Prefix of commands that run there."""
 
     @property
     def address(self) -> str:
@@ -51,14 +51,14 @@ class Seat:
 
 
 def on_loopback(folder: Path) -> list[Seat]:
-    """For servers that share this machine's network."""
+    """Return places for servers that share this machine's network."""
     ports = free_ports(3 * SERVERS)
     homes = [folder / f"zookeeper-{number}" for number in range(SERVERS)]
     return [Seat(HOST, ports[number::SERVERS], home, home) for number, home in enumerate(homes)]
 
 
 class Server(LoggedProcess):
-    """One of them, killed and started like a `Node`."""
+    """One server, killed and started like a `Node`."""
 
     def __init__(self, config: Path, seat: Seat, java: Sequence[str]) -> None:
         super().__init__(config.with_suffix(".log"))
@@ -66,14 +66,14 @@ class Server(LoggedProcess):
         self._command = [*seat.enter, *java, MAIN, str(config)]
 
     def start(self, *, wait: bool = False) -> None:
-        """For the first time or again."""
+        """Start it for the first time or again."""
         self.run(self._command)
         if wait:
-            eventually(lambda: self.ready, f"{self.log} tells of a server that serves", START_TIMEOUT_S)
+            eventually(lambda: self.ready, f"{self.log} reports a serving server", START_TIMEOUT_S)
 
     @property
     def mode(self) -> str:
-        """What it is among those that agree, `leader` or `follower`; "" where it takes no sessions."""
+        """Its role in the ensemble, `leader` or `follower`; "" if it accepts no sessions."""
         try:
             with socket.create_connection((self.seat.host, self.seat.ports[0]), PROBE_S) as probe:
                 probe.sendall(b"srvr")
@@ -84,17 +84,17 @@ class Server(LoggedProcess):
 
     @property
     def ready(self) -> bool:
-        """It takes sessions: a member of the majority."""
+        """Whether it accepts sessions, as a member of the majority."""
         return bool(self.mode)
 
 
 class Ensemble:
-    """All of them; as a context manager they are started, and gone afterwards."""
+    """All servers; as a context manager they are started, and removed afterwards."""
 
     def __init__(
         self, classpath: str, folder: Path, seats: Sequence[Seat] = (), *, sync_ticks: int = PATIENT_TICKS
     ) -> None:
-        """On loopback, where no `seats` are named; `folder` is for configurations and logs."""
+        """On loopback, unless `seats` are given; `folder` is for configurations and logs."""
         seats = seats or on_loopback(folder)
         members = [
             f"server.{number}={seat.host}:{seat.ports[1]}:{seat.ports[2]}" for number, seat in enumerate(seats, 1)
@@ -126,7 +126,7 @@ class Ensemble:
         self.close()
 
     def close(self) -> None:
-        """End all of it; the data stays."""
+        """Stop all of them; the data stays."""
         for server in self.servers:
             if server.process is not None:
                 server.kill()

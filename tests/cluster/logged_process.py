@@ -1,4 +1,4 @@
-"""Processes that are killed, stopped and started again one by one by their ids, each with its output in a file."""
+"""Processes that are killed, stopped and restarted individually by their ids, each with its output in a file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ STOP_TIMEOUT_S = 90.0
 
 
 class LoggedProcess:
-    """One of them, in a session of its own."""
+    """One process, in a session of its own."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
         self.process: subprocess.Popen[bytes] | None = None
 
     def run(self, command: Sequence[str]) -> None:
-        """For the first time or again."""
+        """Run it for the first time or again."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
@@ -29,7 +29,7 @@ class LoggedProcess:
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """As by a supervisor, which for a broker is a controlled shutdown; the exit code."""
+        """Stop it like a supervisor, which for a broker is a controlled shutdown; returns the exit code."""
         return self._end(signal.SIGTERM)
 
     def _end(self, number: int) -> int:

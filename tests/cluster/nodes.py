@@ -1,6 +1,7 @@
-"""Three nodes on loopback: formatted, started with `ottla start --config`, killed and stopped one by one by process id.
+"""Three nodes on loopback: formatted, started with `ottla start --config`, killed and stopped individually by process
+id.
 
-Each is an ordinary process with a config and a directory of its own; its log goes to a file in that directory's parent.
+Each is an ordinary process with a config and a directory of its own; its log is a file in that directory's parent.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ SETTINGS = {
     "offsets.topic.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""A dead broker is noticed sooner than by Kafka's defaults, so that tests need not wait."""
+"""Short sessions, so that a dead broker is detected sooner than with Kafka's defaults."""
 
 
 ZOOKEEPER = os.environ.get("OTTLA_CLUSTER_ON_ZOOKEEPER")
-"""Servers that are to coordinate the clusters in place of a quorum (`compat/java/test_zookeeper_suite.py`)."""
+"""ZooKeeper servers that coordinate the clusters instead of a quorum (`compat/java/test_zookeeper_suite.py`)."""
 
 
 of_the_quorum = partial(pytest.mark.skipif, bool(ZOOKEEPER))
-"""A test of what clusters on ZooKeeper don't have, for the `reason` that is given."""
+"""Skips a test of a feature that clusters on ZooKeeper lack, for the given `reason`."""
 
 
 def new_tree(servers: str, users: Sequence[str] = ()) -> str:
-    """A place there for one cluster, as `zookeeper.connect` names it; with users as `--add-scram` takes them.
+    """Create a root path for one cluster, as in `zookeeper.connect`; with users as `--add-scram` takes them.
 
-    No broker is there yet: so it is `kafka-configs --zookeeper` that makes them in Apache Kafka.
+    No broker exists yet, so Apache Kafka's `kafka-configs --zookeeper` creates them.
     """
     path = f"/{uuid_to_string(new_uuid(os.urandom(16)))}"
-    if not users:  # the brokers make it
+    if not users:  # the brokers create it
         return f"{servers}{path}"
     from kazoo.client import KazooClient
 
@@ -73,13 +74,13 @@ def new_tree(servers: str, users: Sequence[str] = ()) -> str:
 
 
 def on_loopback(count: int) -> list[Place]:
-    """For nodes that share this machine's network."""
+    """Return places for nodes that share this machine's network."""
     ports = free_ports(2 * count)
     return [Place(port, controller_port) for port, controller_port in zip(ports[::2], ports[1::2], strict=True)]
 
 
 def eventually(probe: Callable[[], T | None], what: str, timeout_s: float = 60.0) -> T:
-    """The first true value of `probe`; waits for the condition, not for the time."""
+    """Return the first true value of `probe`; waits for the condition, not for a fixed time."""
     until = time.monotonic() + timeout_s
     while True:
         found = probe()
@@ -92,16 +93,16 @@ def eventually(probe: Callable[[], T | None], what: str, timeout_s: float = 60.0
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node listens, and which Python runs it: one that enters a namespace first is a host of its own."""
+    """Address of a node, and the Python that runs it: one that enters a namespace first is a separate host."""
 
     port: int
     controller_port: int
     host: str = HOST
     python: str = sys.executable
     data_dir: Path | None = None
-    """The first of `log.dirs`, which has the metadata log."""
+    """The first of `log.dirs`, which contains the metadata log."""
     more_dirs: tuple[Path, ...] = ()
-    """The others."""
+    """The other directories of `log.dirs`."""
 
 
 class Node(LoggedProcess):
@@ -127,7 +128,7 @@ class Node(LoggedProcess):
 
     @property
     def controllers_port(self) -> int:
-        """Where it serves what brokers ask of a controller: on ZooKeeper where they reach one another."""
+        """Port for requests of brokers to the controller: on ZooKeeper the inter-broker listener."""
         return self.port if ZOOKEEPER else self.place.controller_port
 
     @property
@@ -135,7 +136,7 @@ class Node(LoggedProcess):
         return f"{self.node_id}@{self.controller_address}:{self.directory_id}"
 
     def start(self, *options: str, wait: bool = True) -> None:
-        """With `options` of `ottla start` beside those that every node has."""
+        """Start with `options` of `ottla start` beside those of every node."""
         command = [self.place.python, "-m", "ottla", "start", "--config", str(self.config)]
         self.run([*command, "--ready-file", str(self.ready_file), *options])
         if wait:
@@ -143,14 +144,14 @@ class Node(LoggedProcess):
 
     @property
     def ready(self) -> bool:
-        """It serves clients."""
+        """Whether it serves clients."""
         try:
             return self.process is not None and json.loads(self.ready_file.read_bytes())["pid"] == self.process.pid
         except (OSError, ValueError):
             return False
 
     def wait_ready(self) -> None:
-        """Until it serves clients."""
+        """Wait until it serves clients."""
         process = self.process
         assert process is not None
 
@@ -162,7 +163,7 @@ class Node(LoggedProcess):
 
 
 class Nodes:
-    """The nodes of one cluster; the first `voters` of those that it begins with vote, the others are brokers only."""
+    """The nodes of one cluster; the first `voters` of the initial ones vote, the others are brokers only."""
 
     def __init__(
         self,
@@ -175,9 +176,9 @@ class Nodes:
         first: Sequence[str] = (),
         zookeeper: str | None = ZOOKEEPER,
     ) -> None:
-        """`places` are for nodes that don't listen on loopback; all begin, and vote, unless told otherwise.
+        """`places` are for nodes that don't listen on loopback. All nodes start, and vote, by default.
 
-        `first` are more options for the voters' `ottla format`, `zookeeper` the servers in place of a quorum.
+        `first` are additional options of the voters' `ottla format`, `zookeeper` the servers that replace a quorum.
         """
         self.folder = folder
         self.cluster_id = uuid_to_string(new_uuid(os.urandom(16)))
@@ -201,7 +202,7 @@ class Nodes:
         return ",".join(node.address for node in self.nodes)
 
     def add(self) -> Node:
-        """One more broker, formatted and running."""
+        """Add a broker, formatted and running."""
         node = Node(self.folder, len(self.nodes) + 1, on_loopback(1)[0])
         self.nodes.append(node)
         self._configure(node)
@@ -238,7 +239,7 @@ class Nodes:
         }
 
     def _format(self, node: Node, *voters: str) -> None:
-        """On ZooKeeper nothing is: the cluster's id is there."""
+        """On ZooKeeper nothing is formatted: the tree contains the cluster id."""
         if self._zookeeper is not None:
             return
         command = [node.place.python, "-m", "ottla", "format", "--config", str(node.config)]
@@ -253,7 +254,7 @@ class Nodes:
             node.wait_ready()
 
     def close(self) -> None:
-        """End whatever runs."""
+        """Stop all running nodes."""
         for node in self.nodes:
             if node.process is not None:
                 node.kill()

@@ -1,11 +1,10 @@
-"""One of three replicas has a damaged file, again and again, while clients run: nothing acknowledged is lost, nothing
-wrong is taken, and the replicas are equal again.
+"""One of three replicas has a damaged file, again and again, while clients run: no acknowledged record is lost, no
+wrong one is accepted, and the replicas become equal again.
 
-OTTLA_DAMAGES=300 OTTLA_DAMAGES_SEED=1 damages so often, as `make damage` does. Each case changes one bit of one file of
-one node, while the node runs or between its end and its start.
+OTTLA_DAMAGES=300 OTTLA_DAMAGES_SEED=1 sets the number of damages, as `make damage` does. Each case changes one bit of
+one file of one node, while the node runs or between its stop and its start.
 
-Left out: `.txnindex`. No checksum covers its entries, and a plausible wrong one is believed
-(docs/operations/runbooks/damaged-data.md).
+Left out: `.txnindex`. Its entries have no checksum, and a wrong but plausible entry is accepted (docs/operations/runbooks/damaged-data.md).
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ TOPIC, PARTITIONS = "t", 2
 ABORTS = "aborts"
 """A topic with transactions, of which every other one is aborted."""
 CASES = 20
-"""Of one cluster: the more segments there are, the longer a round of the scrubber takes."""
+"""Cases per cluster: the more segments exist, the longer a pass of the scrubber takes."""
 SEGMENT_BYTES = 1 << 20
 VALUE_BYTES = 400
 RECORDS = 8_000
-"""Enough to fill a segment of each partition, so that what was damaged in the active one is complete, and read."""
+"""Enough to fill a segment of each partition, so that a damaged active segment becomes complete, and is read."""
 PAIRS, ABORTS_SEGMENT_BYTES = 6, 4096
-"""The same of the topic with transactions: a pair of them takes more than a kilobyte."""
+"""Number of transaction pairs, likewise: a pair takes more than a kilobyte."""
 WHOLE_S = 90.0
 RUNNING, STOPPED, KILLED = "running", "stopped", "killed"
 WHEN = (RUNNING, STOPPED, KILLED)
@@ -73,7 +72,7 @@ class Bit:
             file.write(bytes([value]))
 
     def put_right(self) -> None:
-        """What an operator does whose node names a file that it can't start with: bring it back from a copy."""
+        """Restore a file that the node reports at start, as an operator does from a backup."""
         assert self.path is not None
         self.path.write_bytes(self.original)
 
@@ -82,7 +81,7 @@ class Bit:
 
 
 class Transactions:
-    """A producer that commits one record and aborts another, again and again."""
+    """A producer that repeatedly commits one record and aborts another."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -100,7 +99,7 @@ class Transactions:
         self._count += 1
 
     def verify(self) -> None:
-        """Who reads what was committed sees that, in order, and nothing else."""
+        """A read_committed consumer sees exactly the committed records, in order."""
         settings = {"bootstrap.servers": self._servers, "group.id": "reader", "isolation.level": "read_committed"}
         consumer = Consumer({**settings, "check.crcs": True})
         try:
@@ -139,7 +138,7 @@ class Trial:
         for _ in range(PAIRS):
             self.transactions.run_two()
         if when == RUNNING:
-            # With a start a round of reading all complete segments begins.
+            # A start begins a pass over all complete segments.
             node.stop()
         self._start(node, bit)
         self.outcomes[f"{kind}, {when}"] += 1
@@ -164,7 +163,7 @@ class Trial:
         )
 
     def _equal(self, name: str) -> bool:
-        """Whether what all replicas have is the same bytes."""
+        """Return whether all replicas have the same bytes in their common range."""
         folders = [node.data_dir / name for node in self.nodes.nodes]
         contents = [b"".join(path.read_bytes() for path in sorted(folder.glob("*.log"))) for folder in folders]
         shortest = min(map(len, contents))
@@ -173,7 +172,7 @@ class Trial:
 
 @pytest.mark.timeout(240 + 60 * CASES)
 @pytest.mark.parametrize("first", range(0, DAMAGES, CASES))
-def test_damage_to_any_file_of_one_replica_is_mended(make_nodes: Callable[..., Nodes], first: int) -> None:
+def test_damage_to_any_file_of_one_replica_is_repaired(make_nodes: Callable[..., Nodes], first: int) -> None:
     nodes = make_nodes(
         replica_lag_time_max_ms="3000",
         log_scrub_io_max_bytes_per_second=str(1 << 30),
@@ -183,7 +182,7 @@ def test_damage_to_any_file_of_one_replica_is_mended(make_nodes: Callable[..., N
     client = admin(*nodes.nodes)
     create(client, TOPIC, PARTITIONS, min_insync_replicas="2", internal_segment_bytes=str(SEGMENT_BYTES))
     create(client, ABORTS, 1, min_insync_replicas="2", internal_segment_bytes=str(ABORTS_SEGMENT_BYTES))
-    eventually(lambda: in_sync(client, TOPIC, 3), "everybody is in sync", 60.0)
+    eventually(lambda: in_sync(client, TOPIC, 3), "all replicas are in sync", 60.0)
     trial = Trial(nodes, SEED * 1000 + first)
     trial.ledger.acknowledge(RECORDS)
     cases = range(first, min(first + CASES, DAMAGES))

@@ -1,4 +1,4 @@
-"""A cluster whose leader epoch was driven to its end is told so, and repaired with its records."""
+"""A cluster with exhausted leader epochs reports it, and is repaired with its records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def repair(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def ends_with(node: Node, sentence: str) -> bool:
-    """Whether a start ends at once, in one sentence that says what to do."""
+    """Return whether a start fails at once, with one sentence that names the remedy."""
     node.start(wait=False)
     assert node.process is not None
     process, node.process = node.process, None
@@ -38,7 +38,7 @@ def ends_with(node: Node, sentence: str) -> bool:
 def test_a_cluster_without_epochs_is_repaired(nodes: Nodes) -> None:
     client = admin(*nodes.nodes)
     create(client, "t", partitions=3)
-    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
+    eventually(lambda: in_sync(client, "t", 3), "all replicas are in sync")
     before = [f"before-{number}" for number in range(100)]
     produce(nodes, "t", before)
     directories = [str(node.data_dir) for node in nodes.nodes]
@@ -53,7 +53,7 @@ def test_a_cluster_without_epochs_is_repaired(nodes: Nodes) -> None:
     assert idle.returncode == 0
     assert idle.stdout.count("nothing to repair") == 3
 
-    # What a Vote did before there was a guard: the last epoch, durable, everywhere.
+    # State after the Vote of an unguarded version: the last epoch, durable, on all nodes.
     for node in nodes.nodes:
         file = state_file(node)
         file.write_bytes(encode_fields(decode_fields(file.read_bytes()) | {"leaderEpoch": LAST_EPOCH, "leaderId": -1}))
@@ -68,17 +68,17 @@ def test_a_cluster_without_epochs_is_repaired(nodes: Nodes) -> None:
         assert row["epoch"] == LAST_EPOCH
         assert row["log_epoch"] < row["new_epoch"] < 2_000_000
     nodes.start()
-    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync again")
+    eventually(lambda: in_sync(client, "t", 3), "all replicas are in sync again")
     after = [f"after-{number}" for number in range(100)]
     produce(nodes, "t", after)
     assert sorted(consume(nodes, "t", 200)) == sorted(before + after)
     create(client, "new", partitions=1)
     for node in nodes.nodes:
         node.stop()
-    assert repair(*directories, "--execute").stdout.count("nothing to repair") == 3, "a second time changes nothing"
+    assert repair(*directories, "--execute").stdout.count("nothing to repair") == 3, "a second run changes nothing"
 
 
-def test_what_can_not_be_repaired_is_left_alone(tmp_path: Path) -> None:
+def test_unrepairable_directories_are_not_changed(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     refused = repair(str(empty), "--execute")
@@ -87,7 +87,7 @@ def test_what_can_not_be_repaired_is_left_alone(tmp_path: Path) -> None:
     assert list(empty.iterdir()) == []
 
 
-def test_a_pipe_in_the_place_of_a_segment_is_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_instead_of_a_segment_does_not_block(tmp_path: Path) -> None:
     log = tmp_path / "__cluster_metadata-0"
     log.mkdir()
     (tmp_path / "meta.properties").write_text("version=1\n")

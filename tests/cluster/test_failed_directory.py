@@ -1,4 +1,4 @@
-"""One of two data directories of a real node is on a file system that begins to answer EIO (KIP-858)."""
+"""One of two data directories of a real node is on a file system that starts to return EIO (KIP-858)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cluster(folder: Path, first: Path, second: Path, disk: SmallDisk) -> Nodes:
     try:
         nodes.start()
         create(admin(*nodes.nodes), TOPIC, PARTITIONS, min_insync_replicas="2")
-        eventually(lambda: in_sync(admin(*nodes.nodes), TOPIC, 3), "everybody is in sync", 60.0)
+        eventually(lambda: in_sync(admin(*nodes.nodes), TOPIC, 3), "all replicas are in sync", 60.0)
         produce(nodes, TOPIC, values("first"))
     except BaseException:
         nodes.close()
@@ -44,7 +44,7 @@ def cluster(folder: Path, first: Path, second: Path, disk: SmallDisk) -> Nodes:
 
 @pytest.fixture
 def spare(tmp_path: Path, disk: FailingDisk) -> Iterator[Nodes]:
-    """Its second directory is on the disk."""
+    """A cluster with its second directory on the disk."""
     nodes = cluster(tmp_path, tmp_path / "first", disk.path / "second", disk)
     yield nodes
     nodes.close()
@@ -52,7 +52,7 @@ def spare(tmp_path: Path, disk: FailingDisk) -> Iterator[Nodes]:
 
 @pytest.fixture
 def metadata(tmp_path: Path, disk: FailingDisk) -> Iterator[Nodes]:
-    """Its first directory is on the disk."""
+    """A cluster with its first directory on the disk."""
     nodes = cluster(tmp_path, disk.path / "first", tmp_path / "second", disk)
     yield nodes
     nodes.close()
@@ -63,7 +63,7 @@ def values(name: str) -> list[str]:
 
 
 def on(directory: Path) -> set[int]:
-    """The partitions of the topic that have their files there."""
+    """Return the partitions of the topic with files in that directory."""
     return {int(path.name.rpartition("-")[2]) for path in directory.glob(f"{TOPIC}-?")}
 
 
@@ -71,7 +71,7 @@ def others(nodes: Nodes) -> list[Node]:
     return [node for node in nodes.nodes if node.node_id != VICTIM]
 
 
-def test_its_partitions_move_and_the_rest_goes_on(spare: Nodes, disk: FailingDisk, tmp_path: Path) -> None:
+def test_partitions_of_the_failed_directory_move(spare: Nodes, disk: FailingDisk, tmp_path: Path) -> None:
     victim = spare[VICTIM]
     process = victim.process
     lost, kept = on(disk.outside / "second"), on(tmp_path / "first")
@@ -84,42 +84,42 @@ def test_its_partitions_move_and_the_rest_goes_on(spare: Nodes, disk: FailingDis
         found = partitions(client, TOPIC)
         return bool(found) and all(VICTIM not in found[index].isrs and found[index].leader in (1, 3) for index in lost)
 
-    eventually(given_up, "it leads nothing of what it lost, and is in no ISR of that")
+    eventually(given_up, "it leads no lost partition, and is in no ISR of one")
     produce(spare, TOPIC, values("third"))
 
     def in_the_rest() -> bool:
         found = partitions(client, TOPIC)
         return bool(found) and all(VICTIM in found[index].isrs for index in kept)
 
-    eventually(in_the_rest, "it is in every ISR of what it kept")
+    eventually(in_the_rest, "it is in every ISR of its remaining partitions")
     assert process.poll() is None
-    told = victim.log_text()
-    assert f"failed in {disk.path / 'second'}: Input/output error" in told
-    assert "Traceback" not in told
-    # The disk is mended, and the node gets what it missed.
+    text = victim.log_text()
+    assert f"failed in {disk.path / 'second'}: Input/output error" in text
+    assert "Traceback" not in text
+    # The disk is repaired, and the node fetches the missing records.
     assert victim.stop() == 0
     disk.mend()
     victim.start()
-    eventually(lambda: in_sync(admin(*spare.nodes), TOPIC, 3), "everybody is in sync", 60.0)
+    eventually(lambda: in_sync(admin(*spare.nodes), TOPIC, 3), "all replicas are in sync", 60.0)
     assert on(disk.outside / "second") == lost
     expected = [*values("first"), *values("second"), *values("third")]
     assert sorted(consume(spare, TOPIC, len(expected), PARTITIONS)) == sorted(expected)
 
 
 @of_the_quorum(reason="no directory has a metadata log")
-def test_without_the_directory_of_the_metadata_log_the_node_ends(metadata: Nodes, disk: FailingDisk) -> None:
+def test_failed_metadata_directory_stops_the_node(metadata: Nodes, disk: FailingDisk) -> None:
     victim = metadata[VICTIM]
     process = victim.process
     before = len(victim.log_text())
     disk.fail()
     produce(metadata, TOPIC, values("second"))
-    create(admin(*others(metadata)), "a-change", 1, 2)  # a record of metadata to store
+    create(admin(*others(metadata)), "a-change", 1, 2)  # a metadata record to store
     assert process.wait(60) == 1
     (sentence,) = [line for line in victim.log_text()[before:].splitlines() if " CRITICAL " in line]
     assert "this node ends, since the disk of log.dirs failed: " in sentence
     assert "Traceback" not in victim.log_text()
     produce(metadata, TOPIC, values("third"))
-    # Nor does it start on a disk that fails.
+    # It does not start on a failing disk either.
     command = [disk.python, "-m", "ottla", "start", "--config", str(victim.config)]
     again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert again.returncode == 2, again.stderr
@@ -128,6 +128,6 @@ def test_without_the_directory_of_the_metadata_log_the_node_ends(metadata: Nodes
     assert "Traceback" not in again.stderr
     disk.mend()
     victim.start()
-    eventually(lambda: in_sync(admin(*metadata.nodes), TOPIC, 3), "everybody is in sync", 60.0)
+    eventually(lambda: in_sync(admin(*metadata.nodes), TOPIC, 3), "all replicas are in sync", 60.0)
     expected = [*values("first"), *values("second"), *values("third")]
     assert sorted(consume(metadata, TOPIC, len(expected), PARTITIONS)) == sorted(expected)

@@ -1,4 +1,4 @@
-"""Three processes from the lowest level of metadata.version to the highest, one after the other, under a producer."""
+"""Three processes from the lowest level of metadata.version to the highest, level by level, with a running producer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMEOUT_S = 60
 
 
 class Writer:
-    """Produces numbers, each once whatever is sent again, until it is stopped."""
+    """Produces numbers until it is stopped, each exactly once despite retries."""
 
     def __init__(self, nodes: Nodes, topic: str) -> None:
         self.acknowledged: list[str] = []
@@ -62,7 +62,7 @@ class Writer:
 
 
 def level_at(address: str) -> int:
-    """The finalized level as that node knows it; 0 while it does not answer."""
+    """Return the finalized level as that node knows it; 0 while it does not answer."""
     try:
         with Cluster(address) as client:
             return client.features()[METADATA_VERSION].level
@@ -75,7 +75,7 @@ def is_at(address: str, level: int) -> bool:
 
 
 def controllers_of(port: int) -> list[int]:
-    """The controllers that are registered, as a controller tells them."""
+    """Return the registered controllers, as reported by a controller."""
     connection = Connection(HOST, port, client_id="test", timeout_s=TIMEOUT_S, software_version="1")
     response: DescribeClusterResponse = connection.request(
         ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(endpoint_type=2)
@@ -84,8 +84,8 @@ def controllers_of(port: int) -> list[int]:
     return sorted(broker.broker_id for broker in response.brokers)
 
 
-def test_a_cluster_is_raised_level_by_level_and_loses_nothing(tmp_path: Path) -> None:
-    """Two voters and a broker, which was formatted without the levels and finds them in the log."""
+def test_upgrade_through_all_levels_loses_nothing(tmp_path: Path) -> None:
+    """Two voters and a broker, which was formatted without levels and reads them from the log."""
     lowest = METADATA_LEVELS[LOWEST_LEVEL].name
     nodes = Nodes(tmp_path, voters=2, first=("--release-version", lowest))
     try:
@@ -108,7 +108,7 @@ def test_a_cluster_is_raised_level_by_level_and_loses_nothing(tmp_path: Path) ->
         for node in nodes.nodes:
             assert node.stop() == 0
             node.start()
-            eventually(lambda: in_sync(client, "t", 3), "everybody is in sync again")
+            eventually(lambda: in_sync(client, "t", 3), "all replicas are in sync again")
         writer.stop()
         assert writer.failures == []
         assert sorted(consume(nodes, "t", len(writer.acknowledged))) == sorted(writer.acknowledged)

@@ -1,4 +1,5 @@
-"""Three nodes that come in at each other by Kerberos, brokers and controllers, and our own tools, with a KDC."""
+"""Three nodes that authenticate to each other by Kerberos, as brokers and controllers, and our own tools, with a
+KDC."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ pytest.importorskip("gssapi", reason="the extra gssapi is not installed, which n
 MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 TICKET_S = 20
-"""Renewed after two fifths of it, so that a busy machine has time for it."""
+"""Renewed after two fifths of it, which leaves a busy machine enough time."""
 REAUTH_MS = 2_000
 WAIT_S = 180.0
 FIRST = "krbtgt/"
@@ -51,7 +52,7 @@ SETTINGS = {
 
 
 class World(NamedTuple):
-    """A realm, a cluster of three in it, and how ann comes in."""
+    """A realm, a cluster of three in it, and the credentials of ann."""
 
     kdc: Kdc
     nodes: Nodes
@@ -59,7 +60,7 @@ class World(NamedTuple):
     keytab: Path
 
     def properties(self, name: str, module: str, **more: str) -> Path:
-        """A file of client properties."""
+        """Return a file of client properties."""
         path = self.home / f"{name}.properties"
         text = {
             "security.protocol": "SASL_SSL",
@@ -75,12 +76,12 @@ class World(NamedTuple):
         return self.properties("keytab", f'useKeyTab=true storeKey=true keyTab="{self.keytab}" principal="ann"')
 
     def call(self, properties: Path, *command: str, stdin: str = "") -> Result:
-        """One of our tools."""
+        """Run one of our tools."""
         servers = ["-b", self.nodes.bootstrap_servers, "--command-config", str(properties)]
         return CliRunner().invoke(cli, [*command, *servers], input=stdin)
 
     def all_live(self) -> bool:
-        """Whether all three brokers are known to the controller as live, by whom we come to."""
+        """Return whether the contacted broker reports all three brokers as live."""
         security = read_security(str(self.by_keytab()))
         try:
             with Cluster(self.nodes.bootstrap_servers, timeout_s=10, security=security) as cluster:
@@ -89,7 +90,7 @@ class World(NamedTuple):
             return False
 
     def follows(self, node: Node) -> bool:
-        """Whether a node is in sync with the leaders of all partitions, which are others."""
+        """Return whether a node is in sync with the other leaders of all partitions."""
         security = read_security(str(self.by_keytab()))
         try:
             with Cluster(self.nodes.bootstrap_servers, timeout_s=10, security=security) as cluster:
@@ -128,7 +129,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def keep_keys(kdc: Kdc, node: Node) -> None:
-    """Each has keys of its own host, for all of its listeners."""
+    """Each node has keys of its own host, for all of its listeners."""
     principal = f"kafka/{node.place.host}"
     keytab = kdc.keytab(f"node-{node.node_id}", principal)
     module = f'{MODULE} required useKeyTab=true storeKey=true keyTab="{keytab}" principal="{principal}@{REALM}";'
@@ -137,7 +138,7 @@ def keep_keys(kdc: Kdc, node: Node) -> None:
             config.write(f"listener.name.{listener}.gssapi.sasl.jaas.config={module}\n")
 
 
-def test_nodes_come_in_by_tickets_that_end_while_they_run(world: World) -> None:
+def test_nodes_renew_expiring_tickets(world: World) -> None:
     eventually(world.all_live, "all three are live", WAIT_S)
     given = [world.kdc.given(f"kafka/{host}", FIRST) for host in HOSTS]
 
@@ -146,7 +147,7 @@ def test_nodes_come_in_by_tickets_that_end_while_they_run(world: World) -> None:
         return all(world.kdc.given(f"kafka/{host}", FIRST) >= 6 + had for host, had in zip(HOSTS, given, strict=True))
 
     begun = time.monotonic()
-    while not renewed() or time.monotonic() < begun + TICKET_S:  # over the ends of tickets and sessions
+    while not renewed() or time.monotonic() < begun + TICKET_S:  # beyond the expiry of tickets and sessions
         eventually(world.all_live, "all three are live", WAIT_S)
     for node in world.nodes.nodes:
         assert "does not let this node in" not in node.log_text()
@@ -156,14 +157,14 @@ def test_nodes_come_in_by_tickets_that_end_while_they_run(world: World) -> None:
 
 
 @pytest.mark.parametrize("node_id", [1, 3])
-def test_who_was_killed_comes_in_again(world: World, node_id: int) -> None:
+def test_killed_node_authenticates_again(world: World, node_id: int) -> None:
     node = world.nodes[node_id]
     node.kill()
     node.start()
     eventually(lambda: world.follows(node), f"node {node_id} is in sync again", WAIT_S)
 
 
-def test_a_kdc_that_is_away_stops_nobody_before_tickets_end_and_then_not_for_ever(world: World) -> None:
+def test_unavailable_kdc_matters_only_after_ticket_expiry(world: World) -> None:
     eventually(world.all_live, "all three are live", WAIT_S)
     before = [len(node.log_text()) for node in world.nodes.nodes]
     world.kdc.kill()
@@ -172,19 +173,21 @@ def test_a_kdc_that_is_away_stops_nobody_before_tickets_end_and_then_not_for_eve
         return [node.log_text()[start:] for node, start in zip(world.nodes.nodes, before, strict=True)]
 
     begun = time.monotonic()
-    eventually(lambda: all("Cannot contact any KDC" in text for text in logs()), "all tell that it is away", WAIT_S)
+    eventually(
+        lambda: all("Cannot contact any KDC" in text for text in logs()), "all report the unavailable KDC", WAIT_S
+    )
     over = "is over, and the KDC gave no other"
     eventually(lambda: all(over in text for text in logs()), "tickets are over", WAIT_S)
     away_s = time.monotonic() - begun
-    for text in logs():  # what lets a node in lasts longer than the KDC is heard
+    for text in logs():  # tickets are still valid when the KDC becomes unavailable
         assert text.index("Cannot contact any KDC") < text.index("can't say to")
-    told = [len([line for line in text.splitlines() if "KDC" in line]) for text in logs()]
-    assert max(told) < 20 + 6 * away_s, f"{told} lines in {away_s} s"
+    counts = [len([line for line in text.splitlines() if "KDC" in line]) for text in logs()]
+    assert max(counts) < 20 + 6 * away_s, f"{counts} lines in {away_s} s"
     assert world.kdc.start()
     eventually(world.all_live, "all three are live again", WAIT_S)
 
 
-def test_a_node_without_a_kdc_does_not_start_and_says_why(world: World) -> None:
+def test_node_without_kdc_fails_to_start_with_reason(world: World) -> None:
     node = world.nodes[2]
     node.kill()
     world.kdc.kill()
@@ -194,17 +197,17 @@ def test_a_node_without_a_kdc_does_not_start_and_says_why(world: World) -> None:
         assert node.process is not None
         assert node.process.wait(WAIT_S) == 2
         node.process = None
-        told = node.log_text()[start:]
-        assert "there is no ticket of kafka/127.0.0.2" in told
-        assert "Cannot contact any KDC for realm" in told
-        assert "Traceback" not in told
+        log = node.log_text()[start:]
+        assert "there is no ticket of kafka/127.0.0.2" in log
+        assert "Cannot contact any KDC for realm" in log
+        assert "Traceback" not in log
     finally:
         assert world.kdc.start()
         node.start()
     eventually(lambda: world.follows(node), "it is in sync again", WAIT_S)
 
 
-def test_tools_come_in_by_a_keytab(world: World) -> None:
+def test_tools_authenticate_by_keytab(world: World) -> None:
     listed = world.call(world.by_keytab(), "topic", "list")
     assert listed.exit_code == 0, listed.output
     assert "t" in listed.output.split()
@@ -212,7 +215,7 @@ def test_tools_come_in_by_a_keytab(world: World) -> None:
     assert (read.exit_code, read.stdout) == (0, ""), read.output
 
 
-def test_tools_come_in_by_a_ticket_cache(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_authenticate_by_ticket_cache(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     kinit = need_of_system("kinit")
 
     def fill(cache: Path) -> None:
@@ -234,9 +237,9 @@ def test_tools_come_in_by_a_ticket_cache(world: World, monkeypatch: pytest.Monke
     assert world.call(mine, "topic", "list").exit_code == 0
 
 
-def test_tools_say_what_is_wrong(world: World) -> None:
-    nobody = world.properties("nobody", f'useKeyTab=true keyTab="{world.keytab}" principal="eve@{REALM}"')
-    refused = world.call(nobody, "topic", "list")
+def test_tools_report_authentication_errors(world: World) -> None:
+    unknown = world.properties("unknown", f'useKeyTab=true keyTab="{world.keytab}" principal="eve@{REALM}"')
+    refused = world.call(unknown, "topic", "list")
     assert (refused.exit_code, len(refused.output.splitlines())) == (2, 1)
     assert f"the keytab {world.keytab} has no keys of eve@{REALM}" in refused.output
     module = f'useKeyTab=true keyTab="{world.keytab}" principal="ann"'

@@ -1,4 +1,4 @@
-"""`leader-epoch-checkpoint` of real processes: complete after a clean stop, completed where it lacks entries."""
+"""`leader-epoch-checkpoint` of real processes: complete after a clean stop, completed if entries are missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REQUEST_MS = 10_000
 
 
 class Cluster:
-    """Three nodes, all partitions led by the first, and the records that were acknowledged."""
+    """Three nodes, all partitions led by the first, and the acknowledged records."""
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
@@ -46,7 +46,7 @@ class Cluster:
         eventually(lambda: in_sync(self.client, TOPIC, count), f"{count} replicas are in sync")
 
     def produce(self) -> None:
-        """Several batches to each partition, each larger than what a follower fetches at once."""
+        """Produce several batches to each partition, each larger than a follower's fetch."""
         for _ in range(4):
             values = [f"{len(self.acknowledged) + number:0200d}" for number in range(60)]
             produce(self.nodes, TOPIC, values)
@@ -95,7 +95,7 @@ def committed_truncations(node: Node) -> float:
 
 
 def test_epoch_files_are_complete_and_completed(make_nodes) -> None:
-    """Missing entries made followers cut committed records in a loop, and the ISR never had two members again."""
+    """Missing entries made followers truncate committed records in a loop, and the ISR never had two members again."""
     nodes = make_nodes(
         broker_session_timeout_ms="60000",
         replica_fetch_max_bytes="1024",
@@ -116,7 +116,7 @@ def test_epoch_files_are_complete_and_completed(make_nodes) -> None:
     # A directory of an older version: an entry in the middle, the last, or both are missing.
     for index, kept in enumerate(((0, 2), (0, 1), (0,))):
         file = epoch_file(nodes[LEADER], index)
-        entries = read_epochs(RealDisk(), str(file))[:3]  # there may be one without a record behind them
+        entries = read_epochs(RealDisk(), str(file))[:3]  # later entries may have no record
         assert len(entries) == 3
         file.write_bytes(format_epochs([entries[number] for number in kept]))
     nodes.start("--metrics-port", "0")

@@ -1,4 +1,4 @@
-"""Three real processes on loopback: formatted, started, killed, brought back with and without their directories."""
+"""Three real processes on loopback: formatted, started, killed, restarted with and without their directories."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PATIENCE_S = 60.0
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    """The first true value of `condition`, which may also fail to reach anybody for a while."""
+    """Return the first true value of `condition`, which may fail to connect for a while."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -73,12 +73,12 @@ class Node:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
     def voters(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `ottla cluster voters`, which asks this node."""
+        """Run `ottla cluster voters` against this node."""
         command = [sys.executable, "-m", "ottla", "cluster", "voters", *arguments, "-b", f"127.0.0.1:{self.port}"]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
     def format(self, *arguments: str) -> str:
-        """Format the directory; its id."""
+        """Format the directory; return its id."""
         done = self.ottla("format", "--cluster-id", CLUSTER_ID, *arguments)
         assert done.returncode == 0, done.stderr
         return dict(line.split("=") for line in done.stdout.splitlines())["directory.id"]
@@ -124,7 +124,7 @@ class Node:
         return found
 
     def create_topic(self, name: str) -> bool:
-        """Whether it is there now."""
+        """Return whether the topic exists now."""
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=3)
         response = self.request(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic], timeout_ms=5000))
         return response.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -155,7 +155,7 @@ def nodes(tmp_path: Path) -> Iterator[dict[int, Node]]:
 
 
 def all_caught_up(nodes: dict[int, Node], through: Node) -> bool:
-    """Every node fetched everything that the leader has."""
+    """Return whether every node has fetched the leader's complete log."""
     found = through.quorum()
     replicas = [*found.current_voters, *found.observers]
     return len({each.replica_id for each in replicas}) == len(nodes) and all(
@@ -164,11 +164,11 @@ def all_caught_up(nodes: dict[int, Node], through: Node) -> bool:
 
 
 def has_caught_up(found: DescribeQuorumPartitionResponse) -> bool:
-    """Whether there is an observer, and it has all that the leader has."""
+    """Return whether there is an observer with the leader's complete log."""
     return bool(found.observers) and found.observers[0].log_end_offset >= found.high_watermark
 
 
-def test_the_leader_is_killed_and_comes_back(nodes: dict[int, Node]) -> None:
+def test_killed_leader_rejoins(nodes: dict[int, Node]) -> None:
     assert until(lambda: nodes[1].create_topic("before"))
     before = until(nodes[2].quorum)
     assert sorted(each.replica_id for each in before.current_voters) == [1, 2, 3]
@@ -184,7 +184,7 @@ def test_the_leader_is_killed_and_comes_back(nodes: dict[int, Node]) -> None:
     until(lambda: all_caught_up(nodes, leader))
 
 
-def test_a_leader_that_is_stopped_hands_over(nodes: dict[int, Node]) -> None:
+def test_stopped_leader_hands_over(nodes: dict[int, Node]) -> None:
     before = until(nodes[1].quorum)
     leader = nodes[before.leader_id]
     assert leader.end(signal.SIGTERM) == 0
@@ -193,7 +193,7 @@ def test_a_leader_that_is_stopped_hands_over(nodes: dict[int, Node]) -> None:
     assert after.leader_id != leader.node_id
 
 
-def test_a_voter_that_lost_its_directory_comes_back_as_observer_and_is_voted_in(nodes: dict[int, Node]) -> None:
+def test_voter_without_directory_returns_as_observer(nodes: dict[int, Node]) -> None:
     before = until(nodes[1].quorum)
     lost = next(node for node in nodes.values() if node.node_id != before.leader_id)
     lost.end(signal.SIGKILL)
@@ -217,16 +217,16 @@ def test_a_voter_that_lost_its_directory_comes_back_as_observer_and_is_voted_in(
         (2, ("remove", node, "--directory-id", directory_id), f"by --directory-id: {DIRECTORY_IDS[lost.node_id]}"),
     )
     for code, arguments, words in refusals:
-        told = lost.voters(*arguments)
-        assert (told.returncode, told.stdout) == (code, "")
-        assert words in told.stderr
-    told = lost.voters("remove", node)
-    assert told.stdout == f"Node {node} with directory {DIRECTORY_IDS[lost.node_id]} votes no more.\n", told
+        result = lost.voters(*arguments)
+        assert (result.returncode, result.stdout) == (code, "")
+        assert words in result.stderr
+    result = lost.voters("remove", node)
+    assert result.stdout == f"Node {node} with directory {DIRECTORY_IDS[lost.node_id]} votes no more.\n", result
     assert f"node {node} is no voter" in lost.voters("remove", node).stderr
-    # The leader knows the old directory as an observer for a while.
-    told = lost.voters(*add, "--directory-id", directory_id)
-    assert told.returncode == 0, told
-    assert json.loads(told.stdout) == {"added": lost.node_id, "directory_id": directory_id}
+    # The leader lists the old directory as an observer for a while.
+    result = lost.voters(*add, "--directory-id", directory_id)
+    assert result.returncode == 0, result
+    assert json.loads(result.stdout) == {"added": lost.node_id, "directory_id": directory_id}
     after = until(lost.quorum)
     assert sorted(each.replica_id for each in after.current_voters) == [1, 2, 3]
     assert all(each.replica_directory_id != uuid_from_string(directory_id) for each in after.observers)

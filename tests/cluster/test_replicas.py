@@ -1,4 +1,4 @@
-"""The copies of three processes: whatever is killed, paused or emptied, they end up equal to the last byte."""
+"""Replicas of three processes: after kills, pauses and lost directories they are equal to the last byte."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PARTITIONS = 3
 
 
 def stored(node: Node, index: int) -> bytes:
-    """All batches of a partition as they lie in the files of a stopped node."""
+    """Return all batches of a partition from the files of a stopped node."""
     folder = node.data_dir / f"{TOPIC}-{index}"
     return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
 
 def assert_equal_copies(nodes: Nodes) -> None:
-    """Stop everybody and compare."""
+    """Stop all nodes and compare."""
     for node in nodes.nodes:
         node.stop()
     for index in range(PARTITIONS):
@@ -34,9 +34,9 @@ def assert_equal_copies(nodes: Nodes) -> None:
         assert first
 
 
-def everybody_in_sync(nodes: Nodes) -> None:
+def wait_all_in_sync(nodes: Nodes) -> None:
     client = admin(*nodes.nodes)
-    eventually(lambda: in_sync(client, TOPIC, 3), "everybody is in sync", 60.0)
+    eventually(lambda: in_sync(client, TOPIC, 3), "all replicas are in sync", 60.0)
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def busy(make_nodes: Callable[..., Nodes]) -> Nodes:
     nodes = make_nodes(replica_lag_time_max_ms="3000")
     nodes.start()
     create(admin(*nodes.nodes), TOPIC, PARTITIONS, min_insync_replicas="2")
-    everybody_in_sync(nodes)
+    wait_all_in_sync(nodes)
     produce(nodes, TOPIC, [f"first-{number}" for number in range(300)])
     return nodes
 
 
-def test_each_node_is_killed_while_a_producer_goes_on(busy: Nodes) -> None:
+def test_each_node_is_killed_during_production(busy: Nodes) -> None:
     producer = Producer(
         {
             "bootstrap.servers": busy.bootstrap_servers,
@@ -78,7 +78,7 @@ def test_each_node_is_killed_while_a_producer_goes_on(busy: Nodes) -> None:
             send(f"without-{node.node_id}-{number}")
         assert producer.flush(60) == 0
         node.start()
-        everybody_in_sync(busy)
+        wait_all_in_sync(busy)
     assert not failures
     assert len(acknowledged) == 1200
     values = consume(busy, TOPIC, 1500, PARTITIONS)
@@ -86,7 +86,7 @@ def test_each_node_is_killed_while_a_producer_goes_on(busy: Nodes) -> None:
     assert_equal_copies(busy)
 
 
-def test_a_paused_node_leaves_the_isr_and_comes_back(busy: Nodes) -> None:
+def test_paused_node_leaves_and_rejoins_the_isr(busy: Nodes) -> None:
     paused = busy[3]
     assert paused.process is not None
     os.kill(paused.process.pid, signal.SIGSTOP)
@@ -99,12 +99,12 @@ def test_a_paused_node_leaves_the_isr_and_comes_back(busy: Nodes) -> None:
         produce(busy, TOPIC, [f"second-{number}" for number in range(300)])
     finally:
         os.kill(paused.process.pid, signal.SIGCONT)
-    everybody_in_sync(busy)
+    wait_all_in_sync(busy)
     assert_equal_copies(busy)
 
 
-def test_a_node_whose_disk_fails_ends_and_the_others_go_on(busy: Nodes) -> None:
-    """The disk fails by a limit on the size of files: EFBIG, which no free space ends."""
+def test_node_with_failed_disk_stops_and_others_continue(busy: Nodes) -> None:
+    """The disk fails by a limit on the file size: EFBIG, which free space does not cure."""
     victim = busy[1]
     process = victim.process
     assert process is not None
@@ -115,16 +115,16 @@ def test_a_node_whose_disk_fails_ends_and_the_others_go_on(busy: Nodes) -> None:
     assert "this node ends, since the disk of log.dirs failed: [Errno 27]" in victim.log_text()
     assert "Traceback" not in victim.log_text()
     victim.start()
-    everybody_in_sync(busy)
+    wait_all_in_sync(busy)
     assert_equal_copies(busy)
 
 
-def test_a_node_that_lost_its_records_gets_them_back(busy: Nodes) -> None:
+def test_node_without_records_is_restored(busy: Nodes) -> None:
     victim = busy[2]
     victim.kill()
     for folder in victim.data_dir.glob(f"{TOPIC}-*"):
         shutil.rmtree(folder)
     produce(busy, TOPIC, [f"second-{number}" for number in range(100)])
     victim.start()
-    everybody_in_sync(busy)
+    wait_all_in_sync(busy)
     assert_equal_copies(busy)

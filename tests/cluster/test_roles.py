@@ -1,4 +1,4 @@
-"""Nodes with one role or both, and voters of the configuration: real processes, each with a file of settings."""
+"""Nodes with one role or both, and static voters: real processes, each with a properties file."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def run_tool(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def replicated(ports: list[int], replicas: int) -> bool:
-    """Whether a topic with so many replicas can be made."""
+    """Return whether a topic with that many replicas can be created."""
     client = AdminClient({"bootstrap.servers": ",".join(f"{HOST}:{port}" for port in ports)})
     client.create_topics([NewTopic("t", 3, replicas)])["t"].result(TIMEOUT_S)
     return eventually(
@@ -170,9 +170,7 @@ def replicated(ports: list[int], replicas: int) -> bool:
 class TestConfiguredVoters:
     """`controller.quorum.voters`, as most files of Apache Kafka's users have it."""
 
-    def test_three_nodes_form_a_cluster_that_outlives_its_leader_and_comes_into_the_log(
-        self, make_node: MakeNode
-    ) -> None:
+    def test_static_voters_survive_leader_loss_and_upgrade(self, make_node: MakeNode) -> None:
         ports = free_ports(6)
         voters = ",".join(f"{number + 1}@{HOST}:{ports[3 + number]}" for number in range(3))
         nodes = [
@@ -193,10 +191,10 @@ class TestConfiguredVoters:
             lambda: (found := quorum(other)).leader_epoch > before.leader_epoch and found.error_code == 0,
             "another leader",
         )
-        # Voters get into the log once all of them are there to tell their directories (kraft.version 1).
+        # Voters are written to the log once all of them have reported their directories (kraft.version 1).
         raising = ("cluster", "features", "upgrade", "--feature", "kraft.version=1", "--bootstrap-server")
 
-        def only_the_dead_one_is_missing() -> bool:  # the living one tells its directory a moment after the election
+        def only_the_dead_one_is_missing() -> bool:  # the live one reports its directory shortly after the election
             refused = run_tool(*raising, f"{HOST}:{other}")
             assert refused.returncode == 1
             return f"no directory is known of {leader.node_id}, which" in refused.stderr + refused.stdout
@@ -227,7 +225,7 @@ class TestConfiguredVoters:
         eventually(lambda: ask(port, ApiKey.ADD_RAFT_VOTER, addition).error_code == 0, "voted in again")
         assert sorted(each.replica_id for each in quorum(port).current_voters) == [1, 2, 3]
 
-    def test_formatting_takes_the_voters_from_one_place_only(self, make_node: MakeNode) -> None:
+    def test_format_rejects_two_sources_of_voters(self, make_node: MakeNode) -> None:
         ports = free_ports(2)
         named = make_node(both(1, *ports, controller_quorum_voters=f"1@{HOST}:{ports[1]},2@{HOST}:1"))
         refused = named.ottla("format", "--cluster-id", CLUSTER_ID, "--standalone")
@@ -238,7 +236,7 @@ class TestConfiguredVoters:
         assert refused.returncode == 2
         assert "--standalone" in refused.stderr
 
-    def test_a_node_that_names_others_is_not_formatted_by_itself(self, make_node: MakeNode) -> None:
+    def test_node_with_other_voters_is_not_auto_formatted(self, make_node: MakeNode) -> None:
         ports = free_ports(2)
         node = make_node(both(1, *ports, controller_quorum_voters=f"1@{HOST}:{ports[1]},2@{HOST}:1"))
         done = node.ottla("start")
@@ -247,10 +245,10 @@ class TestConfiguredVoters:
 
 
 class TestOneController:
-    """One controller, and brokers that come to it."""
+    """One controller, and brokers that join it."""
 
     @pytest.mark.parametrize("setting", ["controller_quorum_voters", "controller_quorum_bootstrap_servers"])
-    def test_it_starts_unformatted_and_takes_brokers_in(self, make_node: MakeNode, setting: str) -> None:
+    def test_single_controller_formats_itself_and_accepts_brokers(self, make_node: MakeNode, setting: str) -> None:
         ports = free_ports(3)
         address = f"{HOST}:{ports[2]}"
         named = {setting: f"1@{address}" if setting.endswith("voters") else address}
@@ -331,7 +329,7 @@ def controller(node_id: int, port: int, **quorum: str) -> dict[str, str]:
 
 
 def controllers_of(port: int) -> list[tuple[int, str, int]]:
-    """As a controller tells them to administrators (KIP-919)."""
+    """Return the controllers as a controller reports them to administrators (KIP-919)."""
     response: DescribeClusterResponse = ask(port, ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(endpoint_type=2))
     assert response.error_code == 0
     assert response.endpoint_type == 2
@@ -344,7 +342,7 @@ def knows_controllers(port: int, expected: list[tuple[int, str, int]]) -> bool:
 
 
 class TestSeparateRoles:
-    """Three controllers that are nothing else, and two brokers."""
+    """Three dedicated controllers, and two brokers."""
 
     @pytest.mark.parametrize("voters", ["configured", "recorded"])
     def test_they_form_a_cluster_that_outlives_its_active_controller(self, make_node: MakeNode, voters: str) -> None:

@@ -1,5 +1,5 @@
-"""Three nodes that say to each other who they are, by SCRAM to brokers, by PLAIN to controllers, one of them later by a
-token of an issuer; delegation tokens there."""
+"""Three nodes that authenticate to each other: SCRAM to brokers, PLAIN to controllers, and one of them later with an
+OAuth token; also delegation tokens."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SETTINGS = {
 
 
 def of_issuer(issuer: Issuer) -> dict[str, str]:
-    """What nodes have to know of an issuer who gives tokens to them."""
+    """Settings of nodes for an issuer of their tokens."""
     key = rsa.generate_private_key(65537, 2048)
 
     def answer(request: Answer) -> tuple[int, dict[str, str], bytes]:
@@ -92,11 +92,11 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Iterator[
 
 
 def granted(issuer: Issuer) -> int:
-    """How many tokens it gave."""
+    """Return the number of issued tokens."""
     return sum(path == "/token" for path, _, _ in issuer.asked)
 
 
-def test_nodes_say_to_each_other_who_they_are(nodes: Nodes, issuer: Issuer) -> None:
+def test_nodes_authenticate_each_other(nodes: Nodes, issuer: Issuer) -> None:
     client = {
         "bootstrap.servers": nodes.bootstrap_servers,
         "security.protocol": "SASL_PLAINTEXT",
@@ -112,12 +112,12 @@ def test_nodes_say_to_each_other_who_they_are(nodes: Nodes, issuer: Issuer) -> N
     errors: list[object] = []
 
     def produce() -> bool:
-        """All of three replicas have it."""
+        """All three replicas have it."""
         for partition in range(3):
             producer.produce("t", b"v", partition=partition, on_delivery=lambda error, _: errors.append(error))
         return producer.flush(60) == 0
 
-    # Over the end of several sessions, also of the nodes among each other.
+    # Beyond the expiry of several sessions, also between nodes.
     until = time.monotonic() + 2 * REAUTH_MS / 1000
     while time.monotonic() < until:
         assert produce()
@@ -132,7 +132,7 @@ def test_nodes_say_to_each_other_who_they_are(nodes: Nodes, issuer: Issuer) -> N
 
 
 def come_in_by_token(node: Node, issuer: Issuer, produce: Callable[[], bool]) -> None:
-    """At the controllers, which have a listener of their own."""
+    """Authenticate with a token at the controllers, which have a listener of their own."""
     assert granted(issuer) == 0
     with node.config.open("a") as config:
         config.write("sasl.mechanism.controller.protocol=OAUTHBEARER\n")
@@ -145,24 +145,24 @@ def come_in_by_token(node: Node, issuer: Issuer, produce: Callable[[], bool]) ->
 
 
 def entering(name: str, secret: str, *, by_token: bool = False) -> ClientSecurity:
-    """By SCRAM."""
+    """Return the security settings of a SCRAM client."""
     return ClientSecurity(login=lambda _: ScramClient(BY_NAME[MECHANISM], name, secret, SystemRng(), by_token=by_token))
 
 
 def made_on(node: Node) -> Token:
-    """A token that this broker was asked for, whoever is the controller."""
+    """Create a token through this broker, whichever node is the controller."""
     with Cluster(node.address, security=entering("node", PASSWORD)) as cluster:
         return cluster.read(lambda connection: create_token(connection, None, (), LEFT_TO_BROKER))
 
 
 def end_on(node: Node, token: Token) -> None:
-    """By this broker: in a millisecond, so that it stays where it is known and counts no longer."""
+    """Expire it through this broker in a millisecond, so that it remains known but is invalid."""
     with Cluster(node.address, security=entering("node", PASSWORD)) as cluster:
         cluster.read(lambda connection: expire_token(connection, token, 1))
 
 
 def served(cluster: Cluster) -> bool:
-    """Whether who asks is let in."""
+    """Return whether the client is authenticated."""
     try:
         cluster.topics()
     except OperatorError as error:
@@ -173,12 +173,12 @@ def served(cluster: Cluster) -> bool:
 
 
 def lets_in(node: Node, token: Token) -> bool:
-    """Whether this broker does."""
+    """Return whether this broker accepts the token."""
     with Cluster(node.address, security=entering(token.token_id, token.hmac, by_token=True)) as cluster:
         return served(cluster)
 
 
-def test_a_token_counts_with_every_broker_until_it_is_over(nodes: Nodes) -> None:
+def test_token_is_valid_on_all_brokers_until_expiry(nodes: Nodes) -> None:
     tokens = [made_on(node) for node in nodes.nodes]
     over = made_on(nodes[1])
     for node in nodes.nodes:
@@ -200,7 +200,7 @@ def test_a_token_counts_with_every_broker_until_it_is_over(nodes: Nodes) -> None
 
 
 def offered_salt(node: Node, user: str) -> str:
-    """The salt in the first answer of SCRAM to `user`."""
+    """Return the salt in the first SCRAM response to `user`."""
     offered: list[str] = []
 
     class Observed(ScramClient):
@@ -224,8 +224,8 @@ def test_unknown_user_gets_one_salt_from_all_nodes_and_restarts(nodes: Nodes) ->
     assert offered_salt(nodes[2], "unknown") == salt
 
 
-def test_nothing_secret_is_found_anywhere(nodes: Nodes) -> None:
-    """After all that was done above; the module's last test."""
+def test_secrets_are_stored_nowhere(nodes: Nodes) -> None:
+    """After all tests above; the module's last test."""
     for node in nodes.nodes:
         text = node.log_text()
         assert "does not let this node in" not in text

@@ -1,4 +1,4 @@
-"""Sessions of brokers in real processes: who ends them, who must not, and what a broker does that lost its own."""
+"""Broker sessions in real processes: expiry, foreign requests, and recovery after a lost session."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NO_OFFSET = 2**63 - 1
 
 
 def ask_controller(nodes: Nodes, key: ApiKey, message: object) -> object:
-    """The answer of the active controller, whichever that is."""
+    """Return the response of the active controller, whichever node it is."""
     for node in nodes.nodes:
         connection = Connection(HOST, node.controllers_port, client_id="test", timeout_s=10, software_version="1")
         try:
@@ -50,16 +50,16 @@ def ask_controller(nodes: Nodes, key: ApiKey, message: object) -> object:
 
 
 def epochs(node: Node) -> list[int]:
-    """Of its registrations, in their order; they are in the metadata log, or the tree, which anyone may read."""
+    """Return the epochs of its registrations in order; they are in the metadata log, or in ZooKeeper's public tree."""
     found = re.findall(rf"registered as broker {node.node_id} with epoch (\d+)", node.log_text())
     return [int(epoch) for epoch in found]
 
 
-def test_brokers_that_a_stranger_had_let_go_serve_again_by_themselves(steady: Nodes) -> None:
+def test_brokers_recover_from_a_foreign_shutdown_request(steady: Nodes) -> None:
     nodes = steady
     client = admin(*nodes.nodes)
     create(client, "t", min_insync_replicas="2")
-    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
+    eventually(lambda: in_sync(client, "t", 3), "all replicas are in sync")
     produce(nodes, "t", [f"before-{number}" for number in range(50)])
     for node in nodes.nodes:
         request = BrokerHeartbeatRequest(
@@ -72,17 +72,17 @@ def test_brokers_that_a_stranger_had_let_go_serve_again_by_themselves(steady: No
         assert isinstance(answer, BrokerHeartbeatResponse)
         assert answer.error_code == 0
     eventually(lambda: all(len(epochs(node)) > 1 for node in nodes.nodes), "each has registered again")
-    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync again")
+    eventually(lambda: in_sync(client, "t", 3), "all replicas are in sync again")
     produce(nodes, "t", [f"after-{number}" for number in range(50)])
     assert len(consume(nodes, "t", 100)) == 100
     for node in nodes.nodes:
         warnings = [line for line in node.log_text().splitlines() if "WARNING" in line and "somebody asked" in line]
-        assert len(warnings) == 1, "one warning tells it"
+        assert len(warnings) == 1, "one warning reports it"
 
 
 @of_the_quorum(reason="registrations are znodes: BrokerRegistration is not served")
-def test_a_stranger_can_not_register_what_is_no_node(nodes: Nodes) -> None:
-    """Another id would be placed replicas on, and -1 means "no leader"."""
+def test_foreign_registration_of_invalid_id_is_rejected(nodes: Nodes) -> None:
+    """Another id would get replicas, and -1 means "no leader"."""
     client = admin(*nodes.nodes)
     create(client, "t")
     for broker_id in (-1, -(2**31)):
@@ -101,13 +101,13 @@ def test_a_stranger_can_not_register_what_is_no_node(nodes: Nodes) -> None:
 
 
 def ready_or_over(ready: Path, process: subprocess.Popen[bytes]) -> bool:
-    """Whether there is nothing more to wait for."""
+    """Return whether waiting is over."""
     return ready.exists() or process.poll() is not None
 
 
 @of_the_quorum(reason="`ottla start --brokers` makes a quorum")
-def test_a_cluster_that_was_stopped_does_not_wait_for_its_own_sessions(tmp_path: Path) -> None:
-    """All stop at once, and nobody is left who could fence them; the sessions would last for a minute."""
+def test_restarted_cluster_does_not_wait_for_old_sessions(tmp_path: Path) -> None:
+    """All stop at once, so no controller is left to fence them; the sessions would last for a minute."""
     ready, log = tmp_path / "ready.json", tmp_path / "log"
     command = [sys.executable, "-m", "ottla", "start", "--brokers", "3", "--port", "0"]
     command += ["--data-dir", str(tmp_path / "data"), "--ready-file", str(ready)]
@@ -125,10 +125,10 @@ def test_a_cluster_that_was_stopped_does_not_wait_for_its_own_sessions(tmp_path:
     assert REFUSED not in log.read_text()
 
 
-def test_two_that_live_with_one_id_are_told_apart(make_nodes: Callable[..., Nodes]) -> None:
-    """The second runs from a copy of the directory of the first, with all that this one noted of itself.
+def test_second_broker_with_the_same_id_is_rejected(make_nodes: Callable[..., Nodes]) -> None:
+    """The second runs from a copy of the first one's directory, with all of its local state.
 
-    It asks for longer than a session of the first would last that is not renewed.
+    It retries for longer than an unrenewed session of the first would last.
     """
     nodes = make_nodes(broker_session_timeout_ms="4000")
     nodes.start()
@@ -147,7 +147,7 @@ def test_two_that_live_with_one_id_are_told_apart(make_nodes: Callable[..., Node
         assert f"Another process is registered in ZooKeeper as broker {first.node_id}" in second.stderr
     else:
         assert f"another broker with node.id {first.node_id} is alive" in second.stderr
-        assert second.stderr.count(REFUSED) == 1, "told once, however often it asks"
+        assert second.stderr.count(REFUSED) == 1, "reported once, despite all retries"
     assert len(epochs(first)) == 1, "the first did not notice"
     assert first.ready
 
@@ -164,7 +164,7 @@ def credentials(count: int) -> AlterUserScramCredentialsRequest:
 
 
 def request_and_close(port: int, message: AlterUserScramCredentialsRequest) -> int:
-    """The credentials that the broker at `port` had changed by the controller."""
+    """Return how many credentials the broker at `port` had changed by the controller."""
     connection = Connection(HOST, port, client_id="abuser", timeout_s=120, software_version="1")
     try:
         answer = connection.request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, message)
@@ -175,8 +175,8 @@ def request_and_close(port: int, message: AlterUserScramCredentialsRequest) -> i
 
 @of_the_quorum(reason="the session is ZooKeeper's, and a thread of its own keeps it")
 def test_session_lasts_while_clients_forward_expensive_requests(tmp_path: Path) -> None:
-    """The controller answers them one after the other, which takes longer than a session. A heartbeat among them timed
-    out, and with it the connection and all that clients had asked for."""
+    """The controller processes them in order, which takes longer than a session. A heartbeat among them timed out, and
+    with it the connection and all client requests on it."""
     nodes = Nodes(tmp_path, 2, voters=1)
     crowd, changed = 12, 8_000
     try:

@@ -1,4 +1,4 @@
-"""`ottla start --brokers N`: brokers that end are started again, and directories that are missing are missed."""
+"""`ottla start --brokers N`: stopped brokers are restarted, and missing directories are reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIMEOUT_S = 60.0
 
 
 class Supervised:
-    """A supervisor, and what it says."""
+    """A supervisor, and its output."""
 
     def __init__(self, folder: Path, *arguments: str, brokers: int = 1) -> None:
         self._folder, self._log = folder, folder / "log"
@@ -55,21 +55,21 @@ class Supervised:
         return self._log.read_text()
 
     def ready_pid(self, node_id: int = 1) -> int | None:
-        """The process of a broker's present life, once it serves."""
+        """Return the current process id of a broker, once it serves."""
         for path in self._folder.glob(f"ottla-cluster-*/{node_id}.json"):
             with contextlib.suppress(OSError, ValueError):
                 return int(json.loads(path.read_text())["pid"])
         return None
 
     def kill_and_wait(self) -> None:
-        """kill -9 of the broker; until its next life serves."""
+        """kill -9 of the broker; waits until its successor serves."""
         pid = self.ready_pid()
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: self.ready_pid() not in (None, pid), "it is back", TIMEOUT_S)
 
     def stop(self) -> None:
-        """As SIGTERM does."""
+        """Stop it by SIGTERM."""
         try:
             if self.process.poll() is None:
                 self.process.terminate()
@@ -79,7 +79,7 @@ class Supervised:
             self.process.wait()
 
     def pauses(self) -> list[float]:
-        """In seconds, before each life but the first."""
+        """Return the seconds before each restart."""
         return [float(pause) for pause in re.findall(r"is started again in ([0-9.]+) s", self.log())]
 
 
@@ -136,13 +136,13 @@ def in_sync(servers: str, topic: str) -> int:
         return min(len(partition.isr) for partition in cluster.topic(topic).partitions)
 
 
-def test_one_that_served_is_back_after_the_same_short_pause_each_time(supervised: Supervised) -> None:
+def test_served_broker_restarts_after_a_short_pause(supervised: Supervised) -> None:
     for _ in range(4):
         supervised.kill_and_wait()
     assert supervised.pauses() == [FIRST_PAUSE_S] * 4
 
 
-def test_the_pause_grows_while_it_fails_to_start_and_begins_anew_once_it_served(supervised: Supervised) -> None:
+def test_restart_pause_grows_until_the_broker_served(supervised: Supervised) -> None:
     pid = supervised.ready_pid()
     assert pid is not None
     with socket.socket() as taken:
@@ -159,14 +159,14 @@ def test_the_pause_grows_while_it_fails_to_start_and_begins_anew_once_it_served(
     assert supervised.pauses() == [*growing, FIRST_PAUSE_S]
 
 
-def test_what_a_start_of_one_broker_renamed_comes_back(supervise: Callable[..., Supervised]) -> None:
+def test_logs_renamed_by_a_single_broker_start_are_restored(supervise: Callable[..., Supervised]) -> None:
     first = supervise(brokers=3)
     ottla("topic", "create", "t", "-b", first.bootstrap_servers, "--replication-factor", "3")
     produce(first.bootstrap_servers, "t", "a", "b")
     first.stop()
     data = first.data_dir
     assert "--brokers 3" in ottla("start", "--port", "0", "--data-dir", str(data), code=2)
-    for number in (1, 2, 3):  # as an earlier release did, which took them for partitions of a topic
+    for number in (1, 2, 3):  # as an earlier release did, which mistook them for partitions of a topic
         (data / f"broker-{number}").rename(data / f"broker-{number}.{'a' * 32}-stray")
     assert f"ottla log restore {data}" in ottla("start", "--brokers", "3", "--data-dir", str(data), code=2)
     ottla("log", "restore", str(data), "--execute")
@@ -175,7 +175,7 @@ def test_what_a_start_of_one_broker_renamed_comes_back(supervise: Callable[..., 
     assert stored(again.bootstrap_servers, "t") == ["a", "b"]
 
 
-def test_a_lost_disk_comes_back_as_an_observer_under_a_new_id(supervise: Callable[..., Supervised]) -> None:
+def test_replaced_disk_rejoins_under_a_new_id(supervise: Callable[..., Supervised]) -> None:
     first = supervise(brokers=3)
     data = first.data_dir
     survives_a_loss = ("--config", "min.insync.replicas=2")
@@ -196,7 +196,7 @@ def test_a_lost_disk_comes_back_as_an_observer_under_a_new_id(supervise: Callabl
         quorum = cluster.quorum()
     assert lost in {observer.node_id for observer in quorum.observers}
     second.stop()
-    # It goes on like that, and the disk that is found again is not taken for its own.
+    # The replacement is permanent, and the rediscovered disk is not accepted as its own.
     third = supervise(brokers=3)
     produce(third.bootstrap_servers, "t", "c")
     third.stop()
@@ -207,7 +207,7 @@ def test_a_lost_disk_comes_back_as_an_observer_under_a_new_id(supervise: Callabl
 
 @pytest.mark.parametrize("lost", [1, 3])
 def test_stop_within_the_session_of_a_lost_node_keeps_leaders(supervise: Callable[..., Supervised], lost: int) -> None:
-    """The README's `--replace-node`, where the cluster stops while the dead broker still has its session."""
+    """The README's `--replace-node`, if the cluster stops while the dead broker still has its session."""
     first = supervise(brokers=3)
     servers, data = first.bootstrap_servers, first.data_dir
     ottla("topic", "create", "t", "-b", servers, "--replication-factor", "3", "--partitions", "6")

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "three-hosts"
 TIMEOUT_S = 200.0
 PLACES = ("node.id", "broker.id", "controller.quorum.bootstrap.servers", "zookeeper.connect", "listeners", "log.dirs")
-"""What each node has of its own."""
+"""Settings that differ between nodes."""
 
 SHIPPED = """
 process.roles=broker,controller
@@ -47,7 +47,7 @@ log.retention.hours=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 """
-"""The settings of config/server.properties in Apache Kafka 4: what stands there for one node, without its comments."""
+"""Settings of config/server.properties in Apache Kafka 4 for one node, without its comments."""
 SHIPPED_FOR_ZOOKEEPER = """
 broker.id=0
 num.network.threads=3
@@ -67,14 +67,14 @@ zookeeper.connect=localhost:2181
 zookeeper.connection.timeout.ms=18000
 group.initial.rebalance.delay.ms=0
 """
-"""Likewise in 3.9, whose file for one node on ZooKeeper that is."""
+"""Likewise in 3.9, for one node on ZooKeeper."""
 
 
 @of_the_quorum(reason="the example has a quorum")
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 @pytest.mark.skipif(shutil.which("ip") is None, reason="ip (iproute2) is not installed on this machine")
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare (util-linux) is not installed on this machine")
-def test_the_example_loses_a_host_and_nothing_else(tmp_path: Path) -> None:
+def test_example_survives_the_loss_of_a_host(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [str(EXAMPLE / "try.sh")],

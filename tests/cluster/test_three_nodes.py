@@ -1,4 +1,4 @@
-"""A cluster of three processes as its clients see it: it forms, serves, loses a node and goes on."""
+"""A cluster of three processes from its clients' view: it forms, serves, loses a node and continues."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def create(client: AdminClient, name: str, partitions: int = 3, replicas: int = 
 
 
 def partitions(client: AdminClient, name: str) -> dict[int, Any]:
-    """The partitions of the topic; empty while it is not known."""
+    """Return the partitions of the topic; empty while it is unknown."""
     try:
         return dict(client.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions)
     except KafkaException:
@@ -47,7 +47,7 @@ def in_sync(client: AdminClient, name: str, count: int) -> bool:
 
 
 def produce(nodes: Nodes, topic: str, values: list[str]) -> None:
-    """All of them acknowledged by the whole ISR; raises otherwise."""
+    """Produce values with acks=all; raises if one is not acknowledged."""
     producer = Producer(
         {
             "bootstrap.servers": nodes.bootstrap_servers,
@@ -65,7 +65,7 @@ def produce(nodes: Nodes, topic: str, values: list[str]) -> None:
 
 
 def consume(nodes: Nodes, topic: str, count: int, partition_count: int = 3) -> list[str]:
-    """The first `count` values of all partitions, in no order."""
+    """Return the first `count` values of all partitions, unordered."""
     consumer = Consumer(
         {"bootstrap.servers": nodes.bootstrap_servers, "group.id": "reader", "enable.auto.commit": False}
     )
@@ -82,7 +82,7 @@ def consume(nodes: Nodes, topic: str, count: int, partition_count: int = 3) -> l
 
 
 def led_by_others(client: AdminClient, name: str, node: Node) -> bool:
-    """Whether each partition of the topic has a leader that is not this one."""
+    """Return whether each partition of the topic has a leader other than this node."""
     found = partitions(client, name)
     return bool(found) and all(part.leader not in (-1, node.node_id) for part in found.values())
 
@@ -92,7 +92,7 @@ def controller_of(client: AdminClient) -> int:
 
 
 def knows_three(client: AdminClient) -> bool:
-    """Whether a client sees three brokers."""
+    """Return whether a client sees three brokers."""
     return len(client.list_topics(timeout=TIMEOUT_S).brokers) == 3
 
 
@@ -114,10 +114,10 @@ def test_the_cluster_forms_and_any_node_serves_admin_requests(steady: Nodes) -> 
     eventually(lambda: "topic-0" not in clients[2].list_topics(timeout=TIMEOUT_S).topics, "the topic is gone")
 
 
-def test_a_killed_node_costs_retries_only_and_comes_back(nodes: Nodes) -> None:
+def test_killed_node_costs_only_retries_and_rejoins(nodes: Nodes) -> None:
     client = admin(*nodes.nodes)
     create(client, "t", min_insync_replicas="2")
-    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
+    eventually(lambda: in_sync(client, "t", 3), "all replicas are in sync")
     produce(nodes, "t", [f"before-{number}" for number in range(100)])
     victim = nodes[controller_of(client)]
     victim.kill()
@@ -132,13 +132,13 @@ def test_a_killed_node_costs_retries_only_and_comes_back(nodes: Nodes) -> None:
 
 
 def test_a_rolling_restart_by_controlled_shutdown(steady: Nodes) -> None:
-    """Leaderships move because a node that stops asks for it, and not since it was silent."""
+    """Leaderships move because a stopping node requests it, not because of its silence."""
     nodes = steady
     client = admin(*nodes.nodes)
     create(client, "t", min_insync_replicas="2")
     expected: list[str] = []
     for node in nodes.nodes:
-        eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
+        eventually(lambda: in_sync(client, "t", 3), "all replicas are in sync")
         assert node.stop() == 0
         others = admin(*(each for each in nodes.nodes if each is not node))
         eventually(partial(led_by_others, others, "t", node), "it led nothing when it ended")
@@ -149,16 +149,16 @@ def test_a_rolling_restart_by_controlled_shutdown(steady: Nodes) -> None:
     assert sorted(consume(nodes, "t", len(expected))) == sorted(expected)
 
 
-def test_everybody_stops_and_starts_again(nodes: Nodes) -> None:
+def test_all_nodes_restart(nodes: Nodes) -> None:
     client = admin(*nodes.nodes)
     create(client, "t")
-    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync")
+    eventually(lambda: in_sync(client, "t", 3), "all replicas are in sync")
     values = [str(number) for number in range(100)]
     produce(nodes, "t", values)
     for node in nodes.nodes:
         node.kill()
     nodes.start()
-    eventually(lambda: in_sync(client, "t", 3), "everybody is in sync again")
+    eventually(lambda: in_sync(client, "t", 3), "all replicas are in sync again")
     assert sorted(consume(nodes, "t", 100)) == sorted(values)
 
 
@@ -188,7 +188,7 @@ def test_groups_move_with_the_leaders_of_their_topic(nodes: Nodes) -> None:
     consumer.close()
 
 
-def test_a_broker_joins_takes_over_and_another_is_forgotten(nodes: Nodes) -> None:
+def test_broker_joins_and_replaces_another(nodes: Nodes) -> None:
     """Requests go to the new broker, which forwards them all."""
     client = admin(*nodes.nodes)
     create(client, "t", partitions=2)
@@ -205,11 +205,11 @@ def test_a_broker_joins_takes_over_and_another_is_forgotten(nodes: Nodes) -> Non
         found = partitions(client, "t")
         return bool(found) and all(part.replicas == wanted and len(part.isrs) == 3 for part in found.values())
 
-    eventually(moved, "everybody is in sync where it was moved to")
+    eventually(moved, "all moved replicas are in sync")
     elect_leaders(connection, None, PREFERRED, 10_000)
     eventually(lambda: {part.leader for part in partitions(client, "t").values()} == {4}, "the new broker leads")
     assert gone.stop() == 0
-    if not ZOOKEEPER:  # whose registrations go with their brokers
+    if not ZOOKEEPER:  # registrations end with their brokers
         unregister_broker(connection, gone.node_id)
     eventually(lambda: gone.node_id not in {one.node_id for one in describe_brokers(connection)}, "it is forgotten")
     connection.close()

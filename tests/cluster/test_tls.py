@@ -1,4 +1,4 @@
-"""Three nodes that speak TLS alone to each other, brokers and controllers, and know each other by certificates."""
+"""Three nodes, brokers and controllers, that only use TLS and authenticate each other by certificates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.common.config.properties import format_properties
 from ottla.security.authority import Authority
 
 
-def test_a_node_dies_and_nothing_is_lost(make_nodes, tmp_path):
+def test_node_loss_loses_no_records(make_nodes, tmp_path):
     authority, now = (
         Authority.make("authority", datetime.datetime.now(datetime.UTC)),
         datetime.datetime.now(datetime.UTC),

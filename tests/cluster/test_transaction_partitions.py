@@ -1,4 +1,4 @@
-"""Transactions v2 where coordinator and leaders are different brokers: leaders add their partitions over the wire."""
+"""Transactions v2 with coordinator and leaders on different brokers: leaders add their partitions by requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cluster(steady: Nodes) -> Nodes:
 
 
 def committed(nodes: Nodes, count: int) -> list[bytes]:
-    """What a read_committed consumer sees of all partitions, at the end of which it arrives."""
+    """Return all records that a read_committed consumer sees up to the end of all partitions."""
     consumer = Consumer(
         {
             "bootstrap.servers": nodes.bootstrap_servers,
@@ -71,7 +71,7 @@ def committed(nodes: Nodes, count: int) -> list[bytes]:
 
 
 class RawProducer:
-    """A client of transactions v2, in messages."""
+    """A client of transactions v2 that sends raw messages."""
 
     def __init__(self, nodes: Nodes, transactional_id: str) -> None:
         self.transactional_id = transactional_id
@@ -101,7 +101,7 @@ class RawProducer:
         return answer
 
     def produce(self, leader: int, partition: int, value: bytes) -> None:
-        """The first batch of a transaction in this partition, which adds it."""
+        """Produce the first batch of a transaction in this partition, which adds it."""
         producer_id, producer_epoch = self.identity
         batch = build_batch(
             [RecordData(1, None, value)],
@@ -142,7 +142,7 @@ class RawProducer:
             connection.close()
 
 
-def test_leaders_add_partitions_at_another_broker(cluster: Nodes) -> None:
+def test_leaders_add_partitions_at_remote_coordinator(cluster: Nodes) -> None:
     leaders = {index: part.leader for index, part in partitions(admin(*cluster.nodes), "t").items()}
     expected = []
     for number in range(3):

@@ -1,4 +1,5 @@
-"""Transactions over three brokers: coordinator, partitions and offsets led by different ones, which come and go."""
+"""Transactions over three brokers: coordinator, partitions and offsets with different leaders, which stop and
+return."""
 
 from __future__ import annotations
 
@@ -31,17 +32,18 @@ def transactional(nodes: Nodes, transactional_id: str) -> Producer:
 
 
 def coordinator(client: AdminClient, transactional_id: str) -> int:
-    """The broker that coordinates an id."""
+    """Return the broker that coordinates an id."""
     return int(partitions(client, LOG)[partition_for(transactional_id, LOG_PARTITIONS)].leader)
 
 
 def coordinated_by(client: AdminClient, wanted: Callable[[int], bool]) -> str:
-    """An id whose coordinator is as wanted."""
+    """Return an id with a coordinator that `wanted` accepts."""
     return next(name for name in map("t{}".format, range(1000)) if wanted(coordinator(client, name)))
 
 
 def committed(nodes: Nodes, topic: str, partition_count: int = 1) -> list[str]:
-    """What a reader under read_committed sees, up to the end of each partition, with nothing left behind that."""
+    """Return the records that a read_committed consumer sees up to the end of each partition, once no transaction is
+    open."""
     consumer = Consumer(
         {
             "bootstrap.servers": nodes.bootstrap_servers,
@@ -54,7 +56,7 @@ def committed(nodes: Nodes, topic: str, partition_count: int = 1) -> list[str]:
     places = [TopicPartition(topic, index, 0) for index in range(partition_count)]
 
     def is_stable() -> bool:
-        """Whether the last stable offset has reached the end."""
+        """Return whether the last stable offset has reached the end."""
         uncommitted = Consumer({"bootstrap.servers": nodes.bootstrap_servers, "group.id": "ends"} | UNCOMMITTED)
         try:
             stable, ends = (
@@ -91,20 +93,20 @@ def committed(nodes: Nodes, topic: str, partition_count: int = 1) -> list[str]:
 UNCOMMITTED = {"isolation.level": "read_uncommitted"}
 NOT_YET = {
     KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know its offsets at once
-    KafkaError._DESTROY_BROKER,  # librdkafka was still asking the old one
+    KafkaError._DESTROY_BROKER,  # librdkafka still used the old one
     KafkaError._TRANSPORT,
 }
 
 
 def write(producer: Producer, topic: str, *values: str) -> None:
-    """In the open transaction; all of them are acknowledged."""
+    """Write in the open transaction; all records are acknowledged."""
     for value in values:
         producer.produce(topic, value.encode())
     assert producer.flush(TIMEOUT_S) == 0
 
 
 def three(make_nodes: Callable[..., Nodes]) -> tuple[Nodes, AdminClient]:
-    """A cluster with a log of transactions that all replicas have."""
+    """A cluster with a fully replicated transaction log."""
     nodes = make_nodes(**SETTINGS)
     nodes.start()
     client = admin(*nodes.nodes)
@@ -114,7 +116,7 @@ def three(make_nodes: Callable[..., Nodes]) -> tuple[Nodes, AdminClient]:
 
 
 def leader(nodes: Nodes, client: AdminClient, topic: str) -> Node:
-    """Once the broker that is asked knows of one."""
+    """Return the leader, once the broker knows it."""
     known = {node.node_id: node for node in nodes.nodes}
 
     def led() -> Node | None:
@@ -124,7 +126,7 @@ def leader(nodes: Nodes, client: AdminClient, topic: str) -> Node:
     return eventually(led, f"{topic} has a leader")
 
 
-def test_exactly_what_was_committed_is_read(make_nodes: Callable[..., Nodes]) -> None:
+def test_reader_sees_exactly_the_committed_records(make_nodes: Callable[..., Nodes]) -> None:
     nodes, client = three(make_nodes)
     create(client, "t", 6)
     expected = []
@@ -174,7 +176,7 @@ def test_a_decision_reaches_the_next_leader_of_a_partition(make_nodes: Callable[
     assert leader(nodes, client, "t") is not dying
 
 
-def test_who_begins_anew_fences_who_was_there(make_nodes: Callable[..., Nodes]) -> None:
+def test_new_instance_fences_its_predecessor(make_nodes: Callable[..., Nodes]) -> None:
     nodes, client = three(make_nodes)
     create(client, "t", 1)
     zombie = transactional(nodes, "t")

@@ -1,4 +1,4 @@
-"""An image with one registered broker, and a way to apply what a handler returns."""
+"""An image with one registered broker, and a helper that applies a handler's records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MakeContext = Callable[..., ControllerContext]
 def _apply(image: MetadataImage, records: Sequence[ApiMessageAndVersion]) -> MetadataImage:
     delta = MetadataDelta(image)
     for record in records:
-        # What a handler returns has to survive its way through the log.
+        # Records of a handler have to survive the round trip through the log.
         delta.replay(decode_record(encode_record(record)).message)
     return delta.apply(image.offset + len(records), 1)[0]
 

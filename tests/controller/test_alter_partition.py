@@ -1,4 +1,4 @@
-"""What leaders ask of the controller, and what it refuses."""
+"""AlterPartition requests of leaders: accepted and rejected ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_isr_shrinks_and_grows(world: World, version: int) -> None:
     assert world.partition().leader_epoch == 0, "the leader stays, and with it the epoch"
 
 
-def test_what_is_already_so_is_answered_without_a_record(world: World) -> None:
+def test_unchanged_isr_writes_no_record(world: World) -> None:
     before = world.image.offset
     assert world.alter_partition([1, 2, 3]).partition_epoch == 0
     assert world.image.offset == before
@@ -64,17 +64,17 @@ def test_refusals(world: World, overrides: dict[str, Any], code: ErrorCode) -> N
 
 
 @pytest.mark.parametrize("isr", [[], [2, 3], [1, 1], [1, 9]])
-def test_an_isr_that_can_not_be(world: World, isr: list[int]) -> None:
+def test_invalid_isr_is_rejected(world: World, isr: list[int]) -> None:
     members = [(member, -1) for member in isr] or None
     assert world.alter_partition(isr, members=members).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_broker_of_another_life_is_refused_as_a_whole(world: World) -> None:
+def test_other_incarnation_is_rejected(world: World) -> None:
     refused(ErrorCode.STALE_BROKER_EPOCH, lambda: world.alter_partition([1], broker_epoch=0))
     refused(ErrorCode.STALE_BROKER_EPOCH, lambda: world.alter_partition([1], broker_id=9))
 
 
-def test_nobody_joins_who_is_fenced_shuts_down_or_restarted(world: World) -> None:
+def test_fenced_stopping_or_restarted_replica_is_ineligible(world: World) -> None:
     world.silence(3)
     assert world.alter_partition([1, 2, 3]).error_code == ErrorCode.INELIGIBLE_REPLICA
     old = world.epochs[3]

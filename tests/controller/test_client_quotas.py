@@ -1,4 +1,4 @@
-"""Limits of clients as the controller takes them, refuses them and tells them."""
+"""Client quotas in the controller: alter, reject, describe."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_limits_are_set_changed_and_removed(world: World) -> None:
         (ALICE, [("producer_byte_rate", 1.0), ("producer_byte_rate", 2.0)], "Duplicate quota key producer_byte_rate"),
     ],
 )
-def test_what_can_not_be_is_refused_whole(world: World, entity: Any, operations: Any, words: str) -> None:
+def test_invalid_quotas_are_rejected_as_a_whole(world: World, entity: Any, operations: Any, words: str) -> None:
     bad = entry(entity, ("request_percentage" if entity == ALICE else operations[0][0], 5.0), *operations[1:])
     bad.ops = entry({}, *operations).ops
     good = entry({"client-id": None}, ("consumer_byte_rate", 1.0))
@@ -109,7 +109,7 @@ def test_what_can_not_be_is_refused_whole(world: World, entity: Any, operations:
     assert described(world) == [({"client-id": None}, {"consumer_byte_rate": 1.0})]
 
 
-def test_an_entity_that_is_named_twice_is_left_alone(world: World) -> None:
+def test_duplicate_entity_is_rejected(world: World) -> None:
     both: Entity = {"user": "alice", "client-id": "app"}
     turned = dict(reversed(both.items()))
     results = alter(world, entry(both, ("producer_byte_rate", 1.0)), entry(turned, ("producer_byte_rate", 2.0)))
@@ -158,11 +158,11 @@ class TestFilters:
             ([("user", 2, None), ("ip", 2, None)], ErrorCode.INVALID_REQUEST),
         ],
     )
-    def test_filters_that_make_no_sense(self, world: World, filters: Any, code: ErrorCode) -> None:
+    def test_invalid_filters_are_rejected(self, world: World, filters: Any, code: ErrorCode) -> None:
         refused(code, lambda: described(world, *filters))
 
 
-def test_entity_of_many_parts_is_refused_in_linear_time(world: World) -> None:
+def test_large_entity_is_rejected_in_linear_time(world: World) -> None:
     """All of one type: each was compared with each, for seconds."""
     parts: list[tuple[str, str | None]] = [(CountedText("user"), f"u{number}") for number in range(5_000)]
     CountedText.compared = 0

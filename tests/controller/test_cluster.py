@@ -108,7 +108,7 @@ def test_feature_update_refused(
 
 
 @pytest.mark.parametrize("downgrade", [2, 3])
-def test_transactions_go_down_and_up_again(image: MetadataImage, apply: Any, downgrade: int) -> None:
+def test_transaction_version_downgrade_and_upgrade(image: MetadataImage, apply: Any, downgrade: int) -> None:
     levels = []
     for level, upgrade_type in ((1, downgrade), (0, downgrade), (1, 1), (2, 1)):
         result = update(image, "transaction.version", level, upgrade_type=upgrade_type)
@@ -130,7 +130,7 @@ def test_an_older_cluster_stays_without_transactions_of_a_level(image: MetadataI
     ("supported", "message"),
     [({}, "{} 2 does not support this feature."), ({"transaction.version": VersionRange(0, 1)}, "{} 2 only supports")],
 )
-def test_a_level_that_some_node_lacks_is_refused(
+def test_level_unsupported_by_a_node_is_rejected(
     image: MetadataImage, kind: str, supported: dict[str, VersionRange], message: str
 ) -> None:
     image = replace(image, features=dict(image.features) | {"transaction.version": 0})
@@ -151,9 +151,7 @@ def test_a_level_that_some_node_lacks_is_refused(
         (3, "Unsafe metadata downgrade is not supported in this version."),
     ],
 )
-def test_a_level_that_lower_ones_cannot_hold_is_not_left(
-    image: MetadataImage, apply: Any, upgrade_type: int, reason: str
-) -> None:
+def test_lossy_metadata_downgrade_is_rejected(image: MetadataImage, apply: Any, upgrade_type: int, reason: str) -> None:
     result = update(image, "metadata.version", 22, upgrade_type=upgrade_type)
     assert (result.records, result.response.error_code) == ([], ErrorCode.INVALID_UPDATE_VERSION)
     assert f"Unsupported metadata.version downgrade from 4.0-IV3 to 4.0-IV0. {reason}" in result.response.error_message
@@ -171,13 +169,13 @@ def test_every_level_above_can_be_reached(image: MetadataImage, apply: Any) -> N
         assert image.features["metadata.version"] == level
 
 
-def test_eligible_leader_replicas_need_the_level_whose_records_name_them(image: MetadataImage) -> None:
+def test_elr_feature_requires_its_metadata_level(image: MetadataImage) -> None:
     feature = "eligible.leader.replicas.version"
     image = replace(image, features={"metadata.version": 22})
     assert f"{feature} could not be set to 1 because it depends on metadata.version level 23" in (
         update(image, feature, 1).response.error_message
     )
-    # Also where the request names only the feature that is needed.
+    # Also if the request names only the required feature.
     image = replace(image, features={"metadata.version": 18, feature: 1})
     needed = update(image, "metadata.version", 22).response
     assert needed.error_code == ErrorCode.INVALID_UPDATE_VERSION
@@ -196,12 +194,12 @@ def voters_unknown() -> None:
 
 
 def test_the_level_of_the_voters_is_raised_once_all_are_known(image: MetadataImage) -> None:
-    """`kafka-features upgrade --release-version` names it, too: where it is so already, that is no change."""
+    """`kafka-features upgrade --release-version` names it, too: an unchanged level is accepted."""
     kraft = FeatureUpdateKey(feature="kraft.version", max_version_level=1)
     keys = [kraft, FeatureUpdateKey(feature="metadata.version", max_version_level=26)]
     result = update_all(image, *keys, check_voters=voters_unknown)
     assert ([record.message.name for record in result.records], result.names_voters) == (["metadata.version"], False)
-    # The image has one broker, which does not say that it supports the level.
+    # The image has one broker, which does not support the level.
     assert "Broker 1 does not support" in update_all(image, *keys, kraft_version=0).response.error_message
     image = replace(image, brokers={})
     refused = update_all(image, *keys, kraft_version=0, check_voters=voters_unknown)
@@ -218,7 +216,7 @@ def test_the_level_of_the_voters_is_raised_once_all_are_known(image: MetadataIma
 
 
 @pytest.mark.parametrize(("upgrade_type", "problem"), [(1, "without setting"), (2, "feature."), (3, "feature.")])
-def test_the_level_of_the_voters_is_never_left(image: MetadataImage, upgrade_type: int, problem: str) -> None:
+def test_kraft_version_downgrade_is_rejected(image: MetadataImage, upgrade_type: int, problem: str) -> None:
     key = FeatureUpdateKey(feature="kraft.version", max_version_level=0, upgrade_type=upgrade_type)
     response = update_all(image, key).response
     assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
@@ -231,7 +229,7 @@ def settings_of(records: Sequence[ApiMessageAndVersion]) -> list[tuple[str, str,
     return [(message.resource_name, message.name, message.value) for message in messages]
 
 
-def test_a_new_cluster_has_its_minimum_of_in_sync_replicas_from_the_file(apply: Any) -> None:
+def test_new_cluster_stores_min_isr_of_its_config(apply: Any) -> None:
     records = activation_records(EMPTY_IMAGE, 2)
     assert settings_of(records) == [("", "min.insync.replicas", "2")]
     image = apply(EMPTY_IMAGE, records)
@@ -239,7 +237,7 @@ def test_a_new_cluster_has_its_minimum_of_in_sync_replicas_from_the_file(apply: 
     assert activation_records(image, 3) == []
 
 
-def test_an_older_cluster_gets_it_too_and_no_promise_becomes_weaker(image: MetadataImage, apply: Any) -> None:
+def test_older_cluster_stores_the_highest_min_isr(image: MetadataImage, apply: Any) -> None:
     older = [("1", "3"), ("2", "2")]
     image = apply(
         image,
@@ -255,7 +253,7 @@ def test_an_older_cluster_gets_it_too_and_no_promise_becomes_weaker(image: Metad
     assert activation_records(apply(image, records), 1) == []
 
 
-def test_eligible_leader_replicas_bring_the_minimum_for_the_cluster(image: MetadataImage, apply: Any) -> None:
+def test_enabling_elr_stores_the_cluster_min_isr(image: MetadataImage, apply: Any) -> None:
     feature = "eligible.leader.replicas.version"
     off = apply(image, update(image, feature, 0, upgrade_type=2).records)
     assert activation_records(off, 2) == []
@@ -274,7 +272,7 @@ def test_producer_ids_need_a_registered_broker(image: MetadataImage) -> None:
 
 
 class Life:
-    """One life of a broker's controller on a data directory."""
+    """One run of a broker's controller on a data directory."""
 
     def __init__(
         self, data_dir: Path, log_epochs: dict[tuple[bytes, int], int] | None = None, **properties: str
@@ -371,7 +369,7 @@ class Life:
         assert outcome == [None]
 
 
-def test_every_life_is_a_new_incarnation_and_raises_leader_epochs(tmp_path: Path) -> None:
+def test_restart_is_a_new_incarnation_with_new_epochs(tmp_path: Path) -> None:
     life = Life(tmp_path)
     assert [len(changes.created_topics) for _, changes in life.published] == [0]
     life.create("t", partitions=3)
@@ -382,10 +380,10 @@ def test_every_life_is_a_new_incarnation_and_raises_leader_epochs(tmp_path: Path
     broker_epochs = [first.brokers[1].broker_epoch]
     for number in (1, 2, 3):
         if number == 2:
-            life.stop()  # the others end as crashes do
+            life.stop()  # the others end by crashes
         life = Life(tmp_path)
         image, changes = life.published[0]
-        assert len(life.published) == 1, "what is published first has the new epochs already"
+        assert len(life.published) == 1, "the first published image has the new epochs"
         assert [(topic.name, index) for topic, index in changes.changed_partitions] == [("t", i) for i in range(3)]
         assert {part.leader_epoch for part in image.topics["t"].partitions.values()} == {number}
         assert image.topics["t"].topic_id == first.topics["t"].topic_id
@@ -397,7 +395,7 @@ def test_every_life_is_a_new_incarnation_and_raises_leader_epochs(tmp_path: Path
 
 
 def test_leader_epochs_rise_above_those_of_the_logs(tmp_path: Path) -> None:
-    """The metadata log lost its end, and with it what epochs the broker already wrote in."""
+    """The metadata log lost its tail, and with it the epochs in which the broker already wrote."""
     life = Life(tmp_path)
     life.create("t", partitions=3)
     topic = life.image.topics["t"]
@@ -411,7 +409,7 @@ def test_leader_epochs_rise_above_those_of_the_logs(tmp_path: Path) -> None:
     assert Life(tmp_path).image.topics["t"].partitions[0].leader_epoch == 9
 
 
-def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
+def test_producer_ids_are_unique_across_restarts(tmp_path: Path) -> None:
     seen: list[int] = []
     for _ in range(3):
         life = Life(tmp_path)

@@ -252,7 +252,7 @@ def test_description_refused(
 def test_settings_of_a_group_lie_between_bounds(
     image: MetadataImage, context: ControllerContext, changes: dict[str, str], message: str
 ) -> None:
-    """Messages as Apache Kafka 4.3.1 has them."""
+    """Messages of Apache Kafka 4.3.1."""
     result = incremental(image, context, GROUP, "g", *((name, SET, value) for name, value in changes.items()))
     (answer,) = result.response.responses
     assert (answer.error_code, answer.error_message) == (40, message)

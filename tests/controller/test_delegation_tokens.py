@@ -1,4 +1,4 @@
-"""Delegation tokens as the controller decides on them (KIP-48): made, renewed, ended, found to be over, and seen."""
+"""Delegation tokens in the controller (KIP-48): create, renew, expire, describe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Cluster:
-    """An image that grows by what is decided, at a time that the test moves."""
+    """An image that grows by each decision, at a time that the test controls."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.image: MetadataImage = replace(EMPTY_IMAGE, features={"metadata.version": 25})
@@ -103,13 +103,13 @@ def test_a_token_lasts_a_day_and_is_renewed_for_a_week(cluster: Cluster) -> None
     assert not cluster.image.delegation_tokens
 
 
-def test_a_request_may_ask_for_less(cluster: Cluster) -> None:
+def test_request_may_shorten_the_lifetime(cluster: Cluster) -> None:
     made = cluster.create(max_lifetime_ms=1000)
     assert made.expiry_timestamp_ms == made.max_timestamp_ms == NOW_MS + 1000
     assert cluster.create(max_lifetime_ms=8 * DAY_MS).max_timestamp_ms == NOW_MS + 7 * DAY_MS
 
 
-def test_owner_requester_and_renewers_have_a_token_and_nobody_else(cluster: Cluster) -> None:
+def test_only_owner_requester_and_renewers_use_a_token(cluster: Cluster) -> None:
     made = cluster.create(EVE, renewers=(BOB,), owner_principal_type="User", owner_principal_name="ann")
     assert (made.principal_name, made.token_requester_principal_name) == ("ann", "eve")
     for principal in (ANN, BOB, EVE):
@@ -130,7 +130,7 @@ def test_tokens_are_of_users(cluster: Cluster, asked: dict[str, Any]) -> None:
     assert not cluster.image.delegation_tokens
 
 
-def test_there_are_none_without_a_secret_or_at_a_level_that_has_none(cluster: Cluster) -> None:
+def test_tokens_require_secret_and_metadata_level(cluster: Cluster) -> None:
     made = cluster.create()
     cluster.image = replace(cluster.image, features={"metadata.version": 13})
     assert cluster.create().error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -142,7 +142,7 @@ def test_there_are_none_without_a_secret_or_at_a_level_that_has_none(cluster: Cl
     assert refusal(lambda: cluster.expire(made.hmac)) is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
 
-def test_tokens_that_are_over_are_removed_in_slices(cluster: Cluster) -> None:
+def test_expired_tokens_are_removed_in_slices(cluster: Cluster) -> None:
     kept = cluster.create().token_id
     for _ in range(5):
         cluster.create(max_lifetime_ms=1000)
@@ -157,7 +157,7 @@ def test_tokens_that_are_over_are_removed_in_slices(cluster: Cluster) -> None:
     assert list(cluster.image.delegation_tokens) == [kept]
 
 
-def test_tokens_are_seen_by_owner_and_by_who_may(cluster: Cluster) -> None:
+def test_tokens_are_visible_to_owner_and_authorized(cluster: Cluster) -> None:
     made = cluster.create(renewers=(BOB,))
     other = cluster.create(EVE)
 
@@ -169,6 +169,10 @@ def test_tokens_are_seen_by_owner_and_by_who_may(cluster: Cluster) -> None:
     assert seen([BOB]) == [made.token_id]
     assert seen([]) == []
     assert seen(None, all_of=EVE) == [other.token_id]
-    (told,) = describe_delegation_tokens(cluster.image, [ANN], lambda token: True, SECRET).tokens
-    assert (told.hmac, told.principal_name, told.max_timestamp) == (made.hmac, "ann", made.max_timestamp_ms)
-    assert [(each.principal_type, each.principal_name) for each in told.renewers] == [("User", "bob")]
+    (described,) = describe_delegation_tokens(cluster.image, [ANN], lambda token: True, SECRET).tokens
+    assert (described.hmac, described.principal_name, described.max_timestamp) == (
+        made.hmac,
+        "ann",
+        made.max_timestamp_ms,
+    )
+    assert [(each.principal_type, each.principal_name) for each in described.renewers] == [("User", "bob")]

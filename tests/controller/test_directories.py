@@ -46,7 +46,7 @@ def assign(world: World, directory: bytes, *indexes: int, broker_id: int = 1, ep
     return [each.error_code for each in response.directories[0].topics[0].partitions]
 
 
-def test_a_broker_with_several_says_which_one_a_replica_is_in() -> None:
+def test_broker_assigns_replicas_to_its_directories() -> None:
     world = two_directories([1, 2], [2, 1])
     assert world.partition().directories == (ZERO_UUID, b"\x02" * 16)
     leader_epoch = world.partition().leader_epoch
@@ -59,7 +59,7 @@ def test_a_broker_with_several_says_which_one_a_replica_is_in() -> None:
     assert world.image.topics == before.topics, "nothing is new"
 
 
-def test_who_has_no_replica_can_not_say_where_it_is() -> None:
+def test_assignment_without_replica_is_rejected() -> None:
     world = two_directories([2, 3])
     assert assign(world, A, 0, 7) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     refused(ErrorCode.STALE_BROKER_EPOCH, lambda: assign(world, A, 0, epoch=1))
@@ -77,7 +77,7 @@ def test_a_failed_directory_takes_its_replicas_only() -> None:
     assert world.partition(index=2).isr == (2, 1)
     before = world.image
     world.heartbeat(1, offline_log_dirs=[B])
-    assert world.image.topics == before.topics, "it is told once"
+    assert world.image.topics == before.topics, "the second report changes nothing"
 
 
 def test_the_only_replica_waits_for_its_directory() -> None:
@@ -92,13 +92,13 @@ def test_the_only_replica_waits_for_its_directory() -> None:
     assert world.image.brokers[1].log_dirs == (A, B)
 
 
-def test_a_replica_told_in_a_directory_that_just_failed_leaves_the_isr() -> None:
+def test_replica_in_failed_directory_leaves_the_isr() -> None:
     world = two_directories([1, 2])
     assert assign(world, ELSEWHERE, 0) == [0]
     assert (world.partition().leader, world.partition().isr) == (2, (2,))
 
 
-def test_a_broker_that_comes_back_without_a_directory_leads_nothing_by_it() -> None:
+def test_missing_directory_after_restart_leads_nothing() -> None:
     world = two_directories([1, 2])
     assign(world, B, 0)
     world.silence(2)
@@ -123,7 +123,7 @@ class TestCordoned:
     def placed(world: World) -> set[int]:
         return {broker_id for replicas in place_replicas(world.image, 0, 12, 2) for broker_id in replicas}
 
-    def test_a_broker_without_a_directory_for_them_gets_no_new_replicas(self) -> None:
+    def test_broker_with_all_directories_cordoned_gets_nothing(self) -> None:
         world = self.world()
         world.heartbeat(1, cordoned_log_dirs=[A, ELSEWHERE])
         assert world.image.brokers[1].cordoned_log_dirs == (A,)
@@ -138,7 +138,7 @@ class TestCordoned:
         assert world.image.brokers[1].cordoned_log_dirs == ()
         assert self.placed(world) == {1, 2, 3}
 
-    def test_what_is_asked_for_and_can_not_be(self) -> None:
+    def test_explicit_placement_on_cordoned_broker_is_rejected(self) -> None:
         world = self.world()
         world.create("t", [1, 2])
         world.heartbeat(1, cordoned_log_dirs=[A, B])
@@ -154,9 +154,9 @@ class TestCordoned:
             world.heartbeat(broker_id, cordoned_log_dirs=[b"C" * 16])
         message = refused(ErrorCode.INVALID_REPLICATION_FACTOR, lambda: place_replicas(world.image, 0, 1, 1))
         assert message.endswith("All brokers are currently fenced, or have all their log directories cordoned.")
-        assert (world.partition().leader, world.partition().isr) == (1, (1, 2)), "what is there stays"
+        assert (world.partition().leader, world.partition().isr) == (1, (1, 2)), "existing replicas stay"
 
-    def test_a_level_without_a_place_for_it(self) -> None:
+    def test_old_level_ignores_cordoned_directories(self) -> None:
         world = self.world(CORDONED_DIRECTORIES - 1)
         world.heartbeat(1, cordoned_log_dirs=[A, B])
         assert world.image.brokers[1].cordoned_log_dirs == ()
@@ -164,7 +164,7 @@ class TestCordoned:
 
 
 class TestDamage:
-    def test_a_damaged_leader_is_followed_by_another_in_sync(self) -> None:
+    def test_damaged_leader_is_replaced_by_an_in_sync_replica(self) -> None:
         world = two_directories([1, 2, 3])
         assign(world, A, 0)
         assert assign(world, LOST_UUID, 0) == [0]
@@ -191,7 +191,7 @@ class TestDamage:
         assert assign(world, LOST_UUID, 0) == [ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE]
         assert world.image.topics == before.topics
 
-    def test_who_is_whole_again_joins_where_it_says(self) -> None:
+    def test_repaired_replica_rejoins_in_its_directory(self) -> None:
         world = two_directories([1, 2, 3])
         assign(world, LOST_UUID, 0)
         assert assign(world, B, 0) == [0]

@@ -1,4 +1,4 @@
-"""What a level of metadata.version changes in what a controller decides, and what follows when it is raised."""
+"""Effects of metadata.version levels on the controller's decisions, and of raising them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def raise_to(world: World, level: int) -> None:
 
 
 @pytest.mark.parametrize(("level", "leader_epoch"), [(7, 1), (11, 1), (12, 0), (33, 0)])
-def test_a_smaller_isr_raises_the_leader_epoch_for_brokers_that_fence_by_it(level: int, leader_epoch: int) -> None:
+def test_isr_shrink_raises_leader_epoch_at_old_levels(level: int, leader_epoch: int) -> None:
     world = world_at(level)
     shrunk = world.alter_partition([1, 3])
     assert (shrunk.error_code, shrunk.leader_id, shrunk.isr) == (0, 1, [1, 3])
@@ -52,7 +52,7 @@ def test_directories_are_named_from_the_level_on_that_has_them(level: int, named
     assert bool(world.partition().directories) is named
 
 
-def test_a_broker_registers_with_its_directories_once_they_can_be_named() -> None:
+def test_registration_adds_directories_at_their_level() -> None:
     world = world_at(16)
     raise_to(world, 17)
     before = world.image.brokers[1]
@@ -61,17 +61,17 @@ def test_a_broker_registers_with_its_directories_once_they_can_be_named() -> Non
     assert (epoch, after.fenced) == (before.broker_epoch, False)
     assert replace(after, log_dirs=()) == before
     assert after.log_dirs == (bytes([1]) * 16,)
-    # A single node does it in the place of its broker.
+    # A single node does it on behalf of its broker.
     world.apply(name_directories(world.image, 2, [b"D" * 16]))
     assert world.image.brokers[2].log_dirs == (b"D" * 16,)
     assert name_directories(world.image, 2, [b"D" * 16]) == []
-    # Replicas of before are where nobody said; their broker may lead them.
+    # Older replicas have no known directory; their broker may lead them.
     assert world.partition().directory_of(1) == ZERO_UUID
     world.silence(2, 3)
     assert world.partition().leader == 1
 
 
-def test_several_directories_wait_for_the_level_that_tells_them_apart() -> None:
+def test_several_directories_require_their_level() -> None:
     world = World(release_features(16))
     message = refused(ErrorCode.UNSUPPORTED_VERSION, lambda: world.register(1, log_dirs=[b"D" * 16, b"E" * 16]))
     assert "need metadata.version 3.7-IV2, and the cluster is at 3.7-IV1" in message
@@ -90,8 +90,8 @@ def test_assignments_to_directories_wait_for_their_level() -> None:
 
 
 @pytest.mark.parametrize(("directory", "leads"), [(ZERO_UUID, True), (UNASSIGNED_UUID, True), (LOST_UUID, False)])
-def test_the_ids_that_stand_for_no_directory(directory: bytes, leads: bool) -> None:
-    """Apache Kafka's: of before directories were named, not assigned yet, and failed before it was told."""
+def test_reserved_directory_ids(directory: bytes, leads: bool) -> None:
+    """Reserved ids of Apache Kafka: older than directory ids, unassigned, and failed before the first report."""
     world = world_at(25)
     topic_id = world.image.topics["t"].topic_id
     partition = PartitionRecord(
@@ -115,7 +115,7 @@ def test_controllers_register_from_the_level_on_that_knows_them() -> None:
     assert set(world.image.controllers) == {7}
 
 
-def test_a_controller_is_forgotten_from_the_level_on_that_can_say_it() -> None:
+def test_unregister_controller_requires_its_level() -> None:
     world = World(release_features(32), node_id="1")
     endpoints = (Endpoint("CONTROLLER", "PLAINTEXT", "h", 9093),)
     controllers = {node_id: ControllerImage(node_id, b"I" * 16, endpoints, {}) for node_id in (1, 2)}

@@ -37,7 +37,7 @@ def three(**properties: str) -> World:
 
 
 class TestRegistration:
-    def test_a_broker_is_fenced_until_it_has_caught_up_and_wants_to_serve(self) -> None:
+    def test_broker_is_fenced_until_caught_up_and_willing(self) -> None:
         world = World()
         epoch = world.register(1)
         assert world.image.brokers[1].fenced
@@ -55,7 +55,7 @@ class TestRegistration:
         assert world.register(1) == offset + 1
         assert world.register(2) == offset + 2
 
-    def test_a_second_broker_of_that_id_is_refused_while_the_first_lives(self) -> None:
+    def test_duplicate_broker_id_is_rejected(self) -> None:
         world = World()
         world.join(1)
         first = world.epochs[1]
@@ -64,8 +64,8 @@ class TestRegistration:
         assert world.register(1) > first
         refused(ErrorCode.STALE_BROKER_EPOCH, lambda: world.heartbeat(1, epoch=first))
 
-    def test_a_granted_session_ends_when_the_next_incarnation_shows_what_the_last_one_left(self) -> None:
-        """After all were stopped, nobody was there to fence; the new controller has heard of none of them."""
+    def test_clean_restart_ends_a_granted_session(self) -> None:
+        """After a stop of all nodes no controller was left to fence; the new one has no heartbeat from any of them."""
         world = World()
         world.join(1)
         world.heartbeats.reset(world.image, world.now_ms)
@@ -73,8 +73,8 @@ class TestRegistration:
         first = world.epochs[1]
         assert world.register(1, clean=True) > first
 
-    def test_a_broker_that_was_heard_of_is_alive_whatever_another_one_shows(self) -> None:
-        """Of a copied directory, say."""
+    def test_heartbeat_session_survives_a_copied_directory(self) -> None:
+        """E.g. from a copied directory."""
         world = World()
         world.join(1)
         refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION, lambda: world.register(1, clean=True))
@@ -83,7 +83,7 @@ class TestRegistration:
         refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION, lambda: world.register(1, clean=True))
 
     @pytest.mark.parametrize("node_id", [-1, -2, -(2**31)])
-    def test_an_id_that_means_none_is_refused(self, node_id: int) -> None:
+    def test_negative_id_is_rejected(self, node_id: int) -> None:
         world = World()
         refused(ErrorCode.INVALID_REGISTRATION, lambda: world.register(node_id))
         request = ControllerRegistrationRequest(controller_id=node_id, incarnation_id=b"1" * 16)
@@ -92,13 +92,13 @@ class TestRegistration:
             lambda: world.run(lambda image, _: handle_controller_registration(image, request)),
         )
 
-    def test_the_highest_id_is_one_like_any_other(self) -> None:
+    def test_highest_id_is_accepted(self) -> None:
         world = World()
         world.register(2**31 - 1)
         assert not world.heartbeat(2**31 - 1).is_fenced
 
-    def test_a_lost_answer_is_asked_for_again(self) -> None:
-        """The same incarnation registers a second time: it keeps its epoch and its state."""
+    def test_registration_is_idempotent_per_incarnation(self) -> None:
+        """The same incarnation registers a second time: it retains its epoch and its state."""
         world = World()
         epoch = world.register(1, incarnation_id=b"I" * 16)
         assert world.register(1, incarnation_id=b"I" * 16) == epoch
@@ -106,7 +106,7 @@ class TestRegistration:
         assert world.register(1, incarnation_id=b"I" * 16) == epoch
         assert world.image.brokers[1].active
 
-    def test_brokers_of_other_clusters_and_of_old_versions_are_refused(self) -> None:
+    def test_foreign_and_outdated_brokers_are_rejected(self) -> None:
         world = World()
         refused(ErrorCode.INCONSISTENT_CLUSTER_ID, lambda: world.register(1, cluster_id="another"))
         refused(ErrorCode.UNSUPPORTED_VERSION, lambda: world.register(1, features=[]))
@@ -115,7 +115,7 @@ class TestRegistration:
         world = World()
 
         def register(incarnation: bytes, features: dict[str, tuple[int, int]] | None = None) -> int:
-            """How many records that makes."""
+            """Return the number of records."""
             levels = SUPPORTED_FEATURES if features is None else features
             request = ControllerRegistrationRequest(
                 controller_id=7,
@@ -136,13 +136,13 @@ class TestRegistration:
         assert world.image.controllers[7].incarnation_id == b"2" * 16
         refused(ErrorCode.UNSUPPORTED_VERSION, lambda: register(b"3" * 16, {}))
 
-    def test_an_unclean_return_costs_the_place_in_the_isr(self) -> None:
+    def test_unclean_return_leaves_the_isr(self) -> None:
         world = three()
         world.create("t", [1, 2, 3])
         world.now_ms += SESSION_MS
         world.heartbeat(2)
         world.heartbeat(3)
-        # Nobody noticed yet that broker 1 died: its registration is what tells.
+        # The failure of broker 1 is not noticed yet: its registration reveals it.
         world.register(1)
         assert world.partition().leader == 2
         assert world.partition().isr == (2, 3)
@@ -160,9 +160,9 @@ class TestSilence:
         assert world.partition(index=1).leader_epoch == 0, "its leader stays"
         world.register(1)
         world.heartbeat(1)
-        assert world.partition().leader == 2, "who comes back leads when it is in sync and asked"
+        assert world.partition().leader == 2, "a returning broker leads once it is in sync and elected"
 
-    def test_heartbeats_keep_a_session(self) -> None:
+    def test_heartbeats_extend_a_session(self) -> None:
         world = three()
         for _ in range(5):
             world.now_ms += SESSION_MS - 1
@@ -171,7 +171,7 @@ class TestSilence:
             world.fence_silent()
         assert len(world.image.active_brokers()) == 3
 
-    def test_a_new_controller_gives_everybody_a_whole_session(self) -> None:
+    def test_new_controller_grants_full_sessions(self) -> None:
         world = three()
         world.now_ms += 10 * SESSION_MS
         world.heartbeats.reset(world.image, world.now_ms)
@@ -179,7 +179,7 @@ class TestSilence:
         world.now_ms += SESSION_MS
         assert [broker.broker_id for broker in world.heartbeats.stale(world.image, world.now_ms)] == [1, 2, 3]
 
-    def test_a_fenced_broker_that_was_only_slow_is_unfenced_by_its_next_heartbeat(self) -> None:
+    def test_slow_broker_is_unfenced_by_its_next_heartbeat(self) -> None:
         world = three()
         world.create("t", [1, 2])
         world.silence(1)
@@ -187,7 +187,7 @@ class TestSilence:
         assert world.partition().isr == (2,)
         assert world.alter_partition([2, 1]).error_code == 0
 
-    def test_many_partitions_go_in_slices(self) -> None:
+    def test_many_partitions_move_in_slices(self) -> None:
         world = three(min_insync_replicas="1")
         for topic in range(3):
             world.create(f"t{topic}", *[[1, 2, 3]] * 4000)
@@ -196,7 +196,7 @@ class TestSilence:
 
 
 class TestControlledShutdown:
-    def test_leaders_move_before_the_broker_may_go(self) -> None:
+    def test_leaders_move_before_the_broker_may_stop(self) -> None:
         world = three()
         world.create("t", [1, 2, 3])
         first = world.heartbeat(1, want_shut_down=True)
@@ -211,7 +211,7 @@ class TestControlledShutdown:
         assert world.heartbeat(1, want_shut_down=True).should_shut_down
         assert world.image.brokers[1].fenced
 
-    def test_after_a_clean_stop_the_last_replica_leads_again_without_loss(self) -> None:
+    def test_last_replica_leads_again_after_clean_stop(self) -> None:
         world = three()
         world.create("t", [1])
         world.shut_down(1)
@@ -223,7 +223,7 @@ class TestControlledShutdown:
         assert (back.leader, back.isr, back.leader_recovery_state) == (1, (1,), RECOVERED)
         assert back.leader_epoch == gone.leader_epoch + 1
 
-    def test_who_was_let_go_without_wanting_it_hears_so_and_comes_back_as_a_new_incarnation(self) -> None:
+    def test_unwanted_shutdown_is_reported_to_the_broker(self) -> None:
         world = three()
         world.create("t", [1, 2, 3])
         world.shut_down(1)
@@ -245,7 +245,7 @@ class TestControlledShutdown:
         world.shut_down(1)
         assert (world.partition().isr, world.partition().eligible_leader_replicas) == ((), (1,))
 
-    def test_leadership_moves_once_the_replica_is_heard(self) -> None:
+    def test_leadership_moves_after_the_replicas_heartbeat(self) -> None:
         world = three(min_insync_replicas="1")
         world.create("t", [1, 3])
         world.now_ms += 1
@@ -266,7 +266,7 @@ class TestControlledShutdown:
         world.heartbeat(1, want_shut_down=True)
         assert (world.partition().leader, world.partition().isr) == (2, (2, 3))
 
-    def test_granted_session_of_a_new_controller_is_no_proof(self) -> None:
+    def test_granted_session_does_not_prove_liveness(self) -> None:
         world = three(min_insync_replicas="1")
         world.create("t", [1, 3])
         world.heartbeats.reset(world.image, world.now_ms)
@@ -303,7 +303,7 @@ class TestControlledShutdown:
             assert (part.eligible_leader_replicas != ()) == (min_isr == "2"), "one alone may commit from here on"
 
     @pytest.mark.parametrize("back", [(1, 2, 3), (2, 1, 3), (3, 1, 2), (1, 3, 2)])
-    def test_restarted_cluster_elects_no_broker_it_has_not_heard(self, back: tuple[int, ...]) -> None:
+    def test_restarted_cluster_elects_only_live_brokers(self, back: tuple[int, ...]) -> None:
         """All stopped together, so that no controller moved leaderships; the disk of broker 3 is replaced."""
         world = three(min_insync_replicas="1")
         world.create("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
@@ -332,14 +332,14 @@ class TestControlledShutdown:
         world.heartbeat(3)
         assert (world.partition().leader, world.partition().isr) == (3, (3, 2))
 
-    def test_a_fenced_broker_may_go_at_once(self) -> None:
+    def test_fenced_broker_may_stop_at_once(self) -> None:
         world = three()
         world.silence(1)
         assert world.heartbeat(1, want_shut_down=True).should_shut_down
 
 
 class TestEligibleLeaderReplicas:
-    def test_who_leaves_below_the_minimum_stays_eligible(self) -> None:
+    def test_replica_leaving_below_min_isr_stays_eligible(self) -> None:
         world = three(min_insync_replicas="2")
         world.create("t", [1, 2, 3])
         world.silence(1)
@@ -355,7 +355,7 @@ class TestEligibleLeaderReplicas:
         assert (after.leader, after.isr, after.eligible_leader_replicas) == (2, (2,), (3,))
         assert after.leader_recovery_state == RECOVERED
 
-    def test_an_unclean_return_is_not_eligible_and_the_last_leader_is_the_last_resort(self) -> None:
+    def test_last_known_leader_leads_after_unclean_returns(self) -> None:
         world = three(min_insync_replicas="2")
         world.create("t", [1, 2, 3])
         for broker_id in (1, 2, 3):
@@ -374,8 +374,8 @@ class TestEligibleLeaderReplicas:
         assert world.alter_partition([3]).error_code == 0, "the leader has recovered"
         assert world.partition().leader_recovery_state == RECOVERED
 
-    def test_the_last_leader_is_no_resort_on_a_disk_that_is_empty(self) -> None:
-        """It led, and the others cut their logs to nothing."""
+    def test_last_leader_with_empty_disk_is_not_elected(self) -> None:
+        """It led, and the others truncated their logs to zero."""
         world = three(min_insync_replicas="1")
         world.create("t", [3, 1, 2])
         for broker_id in (1, 2, 3):
@@ -388,13 +388,13 @@ class TestEligibleLeaderReplicas:
         assert world.partition().leader == NO_LEADER
         request = ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=None)
         world.run(lambda image, context: handle_elect_leaders(image, request, context))
-        assert world.partition().leader == 1, "somebody who has it, though another replica comes first"
+        assert world.partition().leader == 1, "the replica that has the records, not the first one"
         assert world.alter_partition([1, 3]).error_code == 0
         assert world.partition().directories[0] == new, "it has caught up there"
         world.silence(1)
         assert world.partition().leader == 3
 
-    def test_another_minimum_forgets_who_was_eligible(self) -> None:
+    def test_new_min_isr_clears_eligible_replicas(self) -> None:
         world = three(min_insync_replicas="2")
         world.create("t", [1, 2, 3])
         world.silence(1, 2)
@@ -421,7 +421,7 @@ class TestEligibleLeaderReplicas:
 
 
 class TestUnregister:
-    def test_a_broker_is_forgotten_with_its_leaderships(self) -> None:
+    def test_unregistered_broker_loses_its_leaderships(self) -> None:
         world = three()
         world.create("t", [1, 2, 3])
         world.unregister(1)
@@ -430,7 +430,7 @@ class TestUnregister:
         refused(ErrorCode.BROKER_ID_NOT_REGISTERED, lambda: world.unregister(1))
         refused(ErrorCode.STALE_BROKER_EPOCH, lambda: world.heartbeat(1))
 
-    def test_the_last_one_that_serves_is_not_forgotten(self) -> None:
+    def test_last_active_broker_is_not_unregistered(self) -> None:
         world = three()
         world.unregister(1)
         world.unregister(2)
@@ -438,7 +438,7 @@ class TestUnregister:
         assert 3 in world.image.brokers
 
 
-def test_a_broker_on_zookeeper_registers_only_while_the_quorum_migrates() -> None:
+def test_zookeeper_broker_registers_only_during_migration() -> None:
     world = World()
 
     def state(number: int) -> None:

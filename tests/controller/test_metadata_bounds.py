@@ -1,4 +1,4 @@
-"""Bounds on what requests put into the metadata: an attacker is refused, and an honest client beside is served."""
+"""Limits on requests' metadata: an attacker is rejected, and an honest client beside it is served."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Any order of what brokers, operators and time do: the invariants of `world.check_image` and `check_step` hold.
+"""Any order of events from brokers, operators and time: the invariants of `world.check_image` and `check_step` hold.
 
-Besides: once everybody is back, and leaders let everybody in, every partition has a leader and all its replicas.
+In addition, once all brokers are back and leaders admit all replicas, every partition has a leader and a complete ISR.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class ControllerModel(RuleBasedStateMachine):
         self.world.heartbeats.reset(self.world.image, self.world.now_ms)
 
     def expected(self, call: object) -> None:
-        """Run it; a refusal is fine."""
+        """Run it; a rejection is accepted."""
         try:
             call()  # type: ignore[operator]
         except KafkaError as error:
@@ -128,7 +128,7 @@ class ControllerModel(RuleBasedStateMachine):
         self.check()
 
     def teardown(self) -> None:
-        """Everybody comes back after a clean stop or a crash, and whoever leads lets all replicas in."""
+        """All brokers return after a clean or unclean stop, and leaders admit all replicas to the ISR."""
         world = getattr(self, "world", None)
         if world is None:
             return

@@ -1,4 +1,4 @@
-"""Moves of replicas and elections, as Apache Kafka's tools ask for them."""
+"""Reassignments and elections, as requested by Apache Kafka's tools."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reassign(world: World, replicas: Sequence[int] | None, name: str = "t", inde
 
 
 def without_broker_1() -> World:
-    """Three replicas of which two have to be in sync, and are."""
+    """Three replicas, of which two have to be in sync, and are."""
     world = World(min_insync_replicas="2")
     world.join(1, 2, 3)
     world.create("t", [1, 2, 3])
@@ -75,7 +75,7 @@ def elect(world: World, kind: int, name: str | None = "t", *partitions: int) -> 
 
 
 class TestReassignment:
-    def test_new_replicas_come_before_old_ones_go(self, world: World) -> None:
+    def test_new_replicas_join_before_old_ones_leave(self, world: World) -> None:
         assert reassign(world, [4, 2, 3]).error_code == 0
         moving = world.partition()
         assert (moving.replicas, moving.isr, moving.leader) == ((4, 2, 3, 1), (1, 2, 3), 1)
@@ -94,7 +94,7 @@ class TestReassignment:
         assert reassign(world, [2]).error_code == 0
         assert (world.partition().replicas, world.partition().isr, world.partition().leader) == ((2,), (2,), 2)
 
-    def test_who_is_needed_goes_later(self) -> None:
+    def test_required_replica_is_removed_later(self) -> None:
         world = without_broker_1()
         assert reassign(world, [1, 2]).error_code == 0
         assert (world.partition().replicas, world.partition().isr) == ((1, 2, 3), (2, 3))
@@ -104,7 +104,7 @@ class TestReassignment:
         assert (world.partition().replicas, world.partition().isr) == ((1, 2), (1, 2))
         assert listed(world) == []
 
-    def test_who_is_eligible_counts(self) -> None:
+    def test_eligible_replicas_count_for_durability(self) -> None:
         world = without_broker_1()
         world.silence(2)
         assert (world.partition().isr, world.partition().eligible_leader_replicas) == ((3,), (2,))
@@ -113,7 +113,7 @@ class TestReassignment:
         assert reassign(world, [3, 2]).error_code == 0
         assert (world.partition().replicas, listed(world)) == ((3, 2), [])
 
-    def test_fewer_than_the_minimum_are_no_fewer_for_a_move(self) -> None:
+    def test_reassignment_keeps_count_below_min_isr(self) -> None:
         world = without_broker_1()
         world.silence(2)
         world.join(2)  # back from an unclean stop: not eligible any more
@@ -121,7 +121,7 @@ class TestReassignment:
         assert reassign(world, [3, 1]).error_code == 0
         assert (world.partition().replicas, listed(world)) == ((3, 1), [])
 
-    def test_a_cancelled_newcomer_that_is_needed_goes_later(self) -> None:
+    def test_required_replica_of_a_cancelled_move_stays(self) -> None:
         world = World(min_insync_replicas="2")
         world.join(1, 2, 3, 4)
         world.create("t", [1, 2])
@@ -141,7 +141,7 @@ class TestReassignment:
         assert world.partition("u").adding_replicas == (2,)
         assert world.alter_partition([1, 2], "u").error_code == 0
         assert (world.partition("u").replicas, world.partition("u").isr) == ((1, 2), (1, 2))
-        assert world.partition("u").leader_epoch == 0, "nobody left, the leader's epoch stays"
+        assert world.partition("u").leader_epoch == 0, "no replica left, so the leader epoch is unchanged"
 
     def test_a_move_is_replaced_by_another(self, world: World) -> None:
         reassign(world, [4, 2, 3])
@@ -159,7 +159,7 @@ class TestReassignment:
         assert (sorted(world.partition().replicas), world.partition().isr) == ([1, 2, 3], (1, 2, 3))
         assert listed(world) == []
 
-    def test_what_is_refused(self, world: World) -> None:
+    def test_invalid_reassignments_are_rejected(self, world: World) -> None:
         assert reassign(world, [1, 1]).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert reassign(world, [9]).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert reassign(world, []).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -212,11 +212,11 @@ class TestElections:
         world.silence(2, 3)
         assert elect(world, UNCLEAN, "t", 0) == [(0, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)]
 
-    def test_what_is_not_there(self, world: World) -> None:
+    def test_missing_partitions_are_rejected(self, world: World) -> None:
         assert elect(world, PREFERRED, "nope", 0) == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
         assert elect(world, PREFERRED, "t", 9) == [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
 
-    def test_balance_gives_back_what_is_beyond_the_allowed_share(self) -> None:
+    def test_balance_respects_the_imbalance_percentage(self) -> None:
         world = World(leader_imbalance_per_broker_percentage="30")
         world.join(1, 2)
         world.create("t", *[[1, 2]] * 4, *[[2, 1]] * 4)

@@ -1,4 +1,4 @@
-"""Passwords for SCRAM as the controller takes them, refuses them and tells of them."""
+"""SCRAM credentials in the controller: alter, reject, describe."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_credentials_are_added_changed_and_removed(world: World) -> None:
     assert described(world) == {"ann": [(2, 8192)]}
 
 
-def test_what_is_sent_is_not_what_is_stored(world: World) -> None:
+def test_stored_credential_differs_from_the_password(world: World) -> None:
     alter(world, put("ann"))
     assert b"salted" not in b"".join(map(bytes, world.image.scram_credentials["ann", 1][:3]))
 
@@ -93,7 +93,7 @@ def test_what_is_sent_is_not_what_is_stored(world: World) -> None:
         ([put("ann"), put("ann"), put("ann")], TWICE),
     ],
 )
-def test_a_change_that_is_refused_changes_nothing(world: World, changes: list[Any], outcome: Any) -> None:
+def test_rejected_change_has_no_effect(world: World, changes: list[Any], outcome: Any) -> None:
     alter(world, put("ann"))
     before = world.image.scram_credentials
     assert alter(world, *changes, put("bob")) == {"ann": outcome, "bob": FINE}
@@ -104,7 +104,7 @@ def test_a_name_has_to_be_there(world: World) -> None:
     assert alter(world, put("")) == {"": (ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")}
 
 
-def test_an_old_level_has_no_place_for_them() -> None:
+def test_old_metadata_level_is_rejected() -> None:
     world = World({METADATA_VERSION: 10})
     refused = (ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
     assert alter(world, put("ann")) == {"ann": refused}

@@ -1,4 +1,4 @@
-"""What dashboards are told of partitions and elections: counted from images and from decisions."""
+"""Metrics of partitions and elections, counted from images and decisions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def elected(world: World, kind: int) -> tuple[int, int]:
-    """(elections, unclean ones) that are counted for a request to elect wherever it is needed."""
+    """Return (elections, unclean ones) for a request to elect all partitions that need it."""
     statistics = ControllerStatistics(MetricsRegistry())
     request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
     statistics.decided(handle_elect_leaders(world.image, request, world.context()).records)
@@ -33,7 +33,7 @@ def test_partitions_are_counted_again_when_they_changed() -> None:
     assert (tally.of(world.image).offline, tally.of(world.image).unpreferred) == (1, 2)
 
 
-def test_leaders_that_follow_a_broker_that_fell_silent_are_counted() -> None:
+def test_elections_after_a_silent_broker_are_counted() -> None:
     world = World()
     world.join(1, 2)
     world.create("t", [1, 2], [2, 1], [2, 1])

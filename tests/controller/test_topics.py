@@ -1,4 +1,4 @@
-"""Creating, deleting and growing topics: what Apache Kafka answers, and what ends up in the image."""
+"""Creating, deleting and growing topics: Apache Kafka's responses, and the resulting image."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_deletion_by_name_and_id(image: MetadataImage, context: ControllerContex
     assert image.configs == {}
 
 
-def test_deletion_refuses_what_is_ambiguous(image: MetadataImage, context: ControllerContext, apply: Any) -> None:
+def test_ambiguous_deletion_is_rejected(image: MetadataImage, context: ControllerContext, apply: Any) -> None:
     image = apply(image, create(image, context, topic("a"), topic("b")).records)
     a, b = (image.topics[name].topic_id for name in ("a", "b"))
     request = DeleteTopicsRequest(

@@ -1,6 +1,6 @@
-"""A controller without a log: brokers talk to its pure handlers, and what those return is applied at once.
+"""A controller without a log: brokers call its pure handlers, and returned records are applied at once.
 
-Every step ends with `check`, which holds what must be true of any image after any request.
+Every step ends with `check`, which verifies the invariants of any image after any request.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SESSION_MS = 9000
 
 
 class World:
-    """The controller's image and soft state, with brokers that do as the test says."""
+    """The controller's image and soft state, with brokers that the test controls."""
 
     def __init__(self, levels: Mapping[str, int] = NEW_CLUSTER_LEVELS, /, **properties: str) -> None:
         self.config, _ = BrokerConfig.parse({name.replace("_", "."): text for name, text in properties.items()})
@@ -89,7 +89,7 @@ class World:
             self.check_departures(before)
 
     def check_departures(self, before: MetadataImage) -> None:
-        """Nobody who has everything committed is dropped from a partition where too few others have it."""
+        """No replica with all committed records is dropped from a partition when too few others have them."""
         for topic_id, topic in self.image.topics_by_id.items():
             old_topic = before.topics_by_id.get(topic_id)
             for index, new in topic.partitions.items():
@@ -99,7 +99,7 @@ class World:
                 dropped = {
                     broker_id
                     for broker_id in {*old.isr, *old.eligible_leader_replicas} - set(new.replicas)
-                    # One that came back from an unclean stop may have nothing.
+                    # A replica that returned from an unclean stop may be empty.
                     if self.image.brokers.get(broker_id) == before.brokers.get(broker_id)
                 }
                 kept = {*new.isr, *new.eligible_leader_replicas}
@@ -134,7 +134,7 @@ class World:
         raise AssertionError("an operation does not end")
 
     def upkeep(self) -> None:
-        """What the controller does after brokers came and went."""
+        """The controller's work after broker changes."""
         for _ in range(100):
             records, complete = led_by_anyone(self.image, self.context(), 10_000)
             self.apply(records)
@@ -145,7 +145,7 @@ class World:
     # -- brokers -----------------------------------------------------------------------------------------------------
 
     def register(self, broker_id: int, *, clean: bool = False, rack: str | None = None, **overrides: Any) -> int:
-        """A new incarnation; `clean`: after a clean stop of the one that is registered. Returns the broker epoch."""
+        """Register a new incarnation; `clean`: after a clean stop of the registered one. Returns the broker epoch."""
         existing = self.image.brokers.get(broker_id)
         fields: dict[str, Any] = {
             "broker_id": broker_id,
@@ -183,7 +183,7 @@ class World:
             assert not self.heartbeat(broker_id).is_fenced
 
     def silence(self, *broker_ids: int) -> None:
-        """These brokers are not heard of until their sessions end; all others are."""
+        """These brokers are silent until their sessions end; all others send heartbeats."""
         self.now_ms += SESSION_MS - 1
         for broker_id, broker in self.image.brokers.items():
             if broker_id not in broker_ids and not broker.fenced:
@@ -200,7 +200,7 @@ class World:
         self.upkeep()
 
     def shut_down(self, broker_id: int) -> None:
-        """A controlled shutdown, with the heartbeats of everybody that it needs."""
+        """Run a controlled shutdown, with the required heartbeats of all brokers."""
         for _ in range(20):
             if self.heartbeat(broker_id, want_shut_down=True).should_shut_down:
                 return
@@ -237,7 +237,7 @@ class World:
     def alter_partition(
         self, isr: Sequence[int], name: str = "t", index: int = 0, *, version: int = 3, **overrides: Any
     ) -> Any:
-        """The leader asks for this ISR; the answer for the partition."""
+        """Request this ISR as the leader; return the result of the partition."""
         topic = self.image.topics[name]
         partition = topic.partitions[index]
         leader = overrides.pop("broker_id", partition.leader)
@@ -270,11 +270,11 @@ def refused(code: ErrorCode, call: Callable[[], Any]) -> str:
     return caught.value.message
 
 
-# -- what always holds -------------------------------------------------------------------------------------------------
+# -- invariants --------------------------------------------------------------------------------------------------------
 
 
 def check_image(image: MetadataImage) -> None:
-    """Of every image between two operations."""
+    """Check any image between two operations."""
     for topic in image.topics.values():
         for index, partition in topic.partitions.items():
             where = f"{topic.name}-{index}: {partition}"
@@ -298,7 +298,7 @@ def check_image(image: MetadataImage) -> None:
 
 
 def check_step(before: MetadataImage, after: MetadataImage) -> None:
-    """Between two images: epochs rise, and never without one of the changes they stand for."""
+    """Check two consecutive images: epochs rise, and only with a change that requires it."""
     for topic_id, topic in after.topics_by_id.items():
         old_topic = before.topics_by_id.get(topic_id)
         for index, partition in topic.partitions.items():
@@ -314,10 +314,10 @@ def check_step(before: MetadataImage, after: MetadataImage) -> None:
 
 
 def check_election(old: PartitionImage, new: PartitionImage, where: str) -> None:
-    """A new leader has all that is committed, or says that it may not."""
+    """A new leader has all committed records, or is marked as RECOVERING."""
     if new.leader in (old.leader, NO_LEADER):
         return
-    # The leader brought it into the ISR, and a move was complete with that, which took the leader itself away.
+    # The leader added it to the ISR, which completed a reassignment that removed the leader itself.
     brought_in = is_reassigning(old) and not is_reassigning(new) and old.leader not in new.replicas
     clean = (
         brought_in
@@ -330,7 +330,7 @@ def check_election(old: PartitionImage, new: PartitionImage, where: str) -> None
 
 
 class CountedText(str):
-    """Text that counts with how many others it was compared."""
+    """Text that counts its comparisons."""
 
     __slots__ = ()
     compared: ClassVar[int] = 0

@@ -1,4 +1,4 @@
-"""What a coordinator answered."""
+"""Collector for a coordinator's responses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ R = TypeVar("R")
 
 
 class Answer(Generic[R]):
-    """Collects what `done` is called with: at most once."""
+    """Records the arguments of `done`, which may be called at most once."""
 
     def __init__(self) -> None:
         self.responses: list[R] = []
@@ -34,6 +34,6 @@ class Answer(Generic[R]):
 
     @property
     def producer(self) -> tuple[int, int]:
-        """Producer id and epoch of an answer without error."""
+        """Return producer id and epoch of a successful response."""
         assert self.error is ErrorCode.NONE
         return self.response.producer_id, self.response.producer_epoch  # type: ignore[attr-defined]

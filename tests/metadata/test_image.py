@@ -1,4 +1,4 @@
-"""Replaying records makes images; an image written as records makes itself again."""
+"""Replaying records creates images; an image written as records recreates itself."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def a_topic(name: str = "t", topic_id: bytes = TOPIC_ID, partitions: int = 1) ->
     ]
 
 
-def test_topic_is_made_changed_and_removed() -> None:
+def test_topic_is_created_changed_and_removed() -> None:
     image = replay(EMPTY_IMAGE, *a_topic(partitions=2))
     assert image.topic("t") is image.topic_by_id(TOPIC_ID)
     assert image.partition_count() == 2
@@ -86,7 +86,7 @@ def test_topic_is_made_changed_and_removed() -> None:
     assert image.topics_by_id == {}
 
 
-def test_removing_a_topic_removes_its_configs_and_a_new_one_of_that_name_starts_clean() -> None:
+def test_recreated_topic_has_no_old_configs() -> None:
     resource = ConfigResource(ConfigResourceType.TOPIC, "t")
     config = ConfigRecord(resource_type=TOPIC, resource_name="t", name="retention.ms", value="1")
     image = replay(EMPTY_IMAGE, *a_topic(), config)
@@ -116,7 +116,7 @@ def test_changes_name_what_changed_and_nothing_else() -> None:
     assert new.partition("t", 0) is image.partition("t", 0)
 
 
-def test_topic_made_and_removed_in_one_delta_leaves_no_trace() -> None:
+def test_topic_created_and_removed_in_one_delta_is_absent() -> None:
     delta = MetadataDelta(EMPTY_IMAGE)
     for record in (*a_topic(), RemoveTopicRecord(topic_id=TOPIC_ID)):
         delta.replay(record)
@@ -140,7 +140,7 @@ def registration(broker_epoch: int = 0) -> RegisterBrokerRecord:
     )
 
 
-def test_a_replica_is_offline_with_its_broker_and_with_its_directory() -> None:
+def test_replica_is_offline_with_its_broker_or_directory() -> None:
     image = replay(EMPTY_IMAGE, registration(), *a_topic())
     partition = image.partition("t", 0)
     assert partition is not None
@@ -149,7 +149,7 @@ def test_a_replica_is_offline_with_its_broker_and_with_its_directory() -> None:
     assert image.offline_replicas(partition) == []
     image = replay(image, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=0, log_dirs=[b"e" * 16]))
     assert image.offline_replicas(partition) == [1]
-    assert image.offline_replicas(replace(partition, directories=())) == []  # it is not known where it lies
+    assert image.offline_replicas(replace(partition, directories=())) == []  # its directory is unknown
     assert image.offline_replicas(replace(partition, replicas=(1, 2), directories=(b"e" * 16, ZERO_UUID))) == [2]
 
 
@@ -206,12 +206,12 @@ def test_a_controller_is_its_newest_incarnation() -> None:
 
 
 def quota(key: str, value: float | None, *entity: tuple[str, str | None]) -> ClientQuotaRecord:
-    """A limit; without a value its removal."""
+    """A quota; without a value its removal."""
     parts = [QuotaEntityData(entity_type=kind, entity_name=name) for kind, name in entity]
     return ClientQuotaRecord(entity=parts, key=key, value=value or 0.0, remove=value is None)
 
 
-def test_quotas_come_and_go_whatever_the_order_of_an_entity() -> None:
+def test_quota_entities_are_order_independent() -> None:
     user, client = ("user", "alice"), ("client-id", "app")
     image = replay(EMPTY_IMAGE, quota("a", 1.0, user, client), quota("b", 2.0, client, user), quota("a", 3.0, user))
     assert image.client_quotas == {(client, user): {"a": 1.0, "b": 2.0}, (user,): {"a": 3.0}}
@@ -241,7 +241,7 @@ def full_image() -> MetadataImage:
     )
 
 
-def test_image_as_records_makes_itself() -> None:
+def test_image_round_trip_through_records() -> None:
     image = full_image()
     records = [decode_record(encode_record(record)) for record in image_records(image)]
     assert isinstance(records[0].message, FeatureLevelRecord)
@@ -265,7 +265,7 @@ def test_framing() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"\x01", b"\x01\x02", b"\x02\x14\x00\x00", b"\x01\x13\x00\x00", b"\x01\x14\x09\x00"]
 )
-def test_framing_refuses(value: bytes) -> None:
+def test_invalid_framing_is_rejected(value: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_record(value)
 

@@ -1,4 +1,4 @@
-"""Records at the levels of metadata.version, and what a snapshot gives back at each."""
+"""Records at the levels of metadata.version, and their round trip through snapshots."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_level_counts_from_its_record_on() -> None:
 
 
 @pytest.mark.parametrize("level", METADATA_LEVELS)
-def test_a_snapshot_gives_back_the_state_of_a_migration(level: int) -> None:
+def test_snapshot_restores_the_migration_state(level: int) -> None:
     image = replayed(EMPTY_IMAGE, FeatureLevelRecord(name=METADATA_VERSION, feature_level=level))
     for state in (1, 2, 3):
         image = replayed(image, ZkMigrationStateRecord(zk_migration_state=state))
@@ -155,7 +155,7 @@ def test_a_snapshot_gives_back_the_state_of_a_migration(level: int) -> None:
 
 
 @pytest.mark.parametrize("level", METADATA_LEVELS)
-def test_a_snapshot_gives_back_credentials(level: int) -> None:
+def test_snapshot_restores_credentials(level: int) -> None:
     other = UserScramCredentialRecord(name="ann", mechanism=2, salt=b"t", iterations=8192)
     image = replayed(EMPTY_IMAGE, FeatureLevelRecord(name=METADATA_VERSION, feature_level=level), CREDENTIAL, other)
     assert image.scram_credential("ann", ScramMechanism.SHA_256) == (b"s", b"k", b"v", 4096)
@@ -168,13 +168,13 @@ def test_a_snapshot_gives_back_credentials(level: int) -> None:
     assert from_snapshot(image) == image
 
 
-def test_an_unknown_state_of_a_migration_is_refused() -> None:
+def test_unknown_migration_state_is_rejected() -> None:
     assert replayed(EMPTY_IMAGE, ZkMigrationStateRecord(zk_migration_state=0)).zk_migration_state == 0
-    with pytest.raises(InvariantError, match="no state 4"):
+    with pytest.raises(InvariantError, match="migration state 4"):
         replayed(EMPTY_IMAGE, ZkMigrationStateRecord(zk_migration_state=4))
 
 
-def test_a_migrating_broker_and_a_ready_controller_stay_what_they_are() -> None:
+def test_migration_flags_survive_a_snapshot() -> None:
     image = replayed(
         EMPTY_IMAGE,
         FeatureLevelRecord(name=METADATA_VERSION, feature_level=25),
@@ -187,7 +187,7 @@ def test_a_migrating_broker_and_a_ready_controller_stay_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("level", METADATA_LEVELS)
-def test_a_snapshot_gives_back_tokens(level: int) -> None:
+def test_snapshot_restores_tokens(level: int) -> None:
     image = replayed(EMPTY_IMAGE, FeatureLevelRecord(name=METADATA_VERSION, feature_level=level), TOKEN)
     assert image.delegation_tokens["t1"] == ("t1", "User:ann", "User:eve", ("User:bob",), 1, 3, 2)
     newer = DelegationTokenRecord(owner="User:ann", requester="User:ann", token_id="t1", expiration_timestamp=9)
@@ -201,14 +201,14 @@ def test_a_snapshot_gives_back_tokens(level: int) -> None:
     assert from_snapshot(image) == image
 
 
-def test_acls_come_and_go_by_their_ids() -> None:
+def test_acls_are_added_and_removed_by_id() -> None:
     image = replayed(EMPTY_IMAGE, ACL, AccessControlEntryRecord(id=b"B" * 16, host="10.0.0.1"))
     assert [acl.host for acl in image.acls.values()] == ["*", "10.0.0.1"]
     assert from_snapshot(image) == image
     assert replayed(image, ZkMigrationStateRecord(zk_migration_state=3)).acls is image.acls
     image = replayed(image, RemoveAccessControlEntryRecord(id=b"A" * 16))
     assert list(image.acls) == [b"B" * 16]
-    with pytest.raises(InvariantError, match="not there"):
+    with pytest.raises(InvariantError, match="does not exist"):
         replayed(image, RemoveAccessControlEntryRecord(id=b"A" * 16))
 
 
@@ -228,12 +228,12 @@ def test_eligible_leaders_are_cleared(name: str) -> None:
     assert within == cleared
 
 
-def test_a_controller_is_taken_out() -> None:
+def test_controller_is_unregistered() -> None:
     image = replayed(EMPTY_IMAGE, RegisterControllerRecord(controller_id=3, incarnation_id=b"I" * 16))
     assert replayed(image, UnregisterControllerRecord(controller_id=3)).controllers == {}
 
 
-def test_settings_of_groups_that_are_not_served_are_kept() -> None:
+def test_settings_of_unsupported_group_types_are_retained() -> None:
     image = replayed(
         EMPTY_IMAGE,
         ConfigRecord(resource_type=32, resource_name="g", name="share.session.timeout.ms", value="45000"),

@@ -18,11 +18,11 @@ KIO_CODES = frozenset(code.value for code in KioErrorCode)
 """Codes that kio reads; it doesn't know those of Apache Kafka 4.4."""
 
 _TOKEN_TIMES = {f"{which}_timestamp{unit}" for which in ("issue", "expiry", "max") for unit in ("", "_ms")}
-"""Times of delegation tokens, which kio keeps as such, and reads none before 1970."""
+"""Times of delegation tokens, which kio stores as datetimes, and none before 1970."""
 _DURATIONS = frozenset(
     {"expiry_time_period_ms", "max_lifetime_ms", "renew_period_ms", "retention_time_ms", "session_lifetime_ms"}
 )
-"""Which kio keeps as a timedelta, which loses milliseconds in very long times."""
+"""Fields that kio stores as a timedelta, which loses milliseconds in very long times."""
 _INTEGERS = {"int8": (8, True), "int16": (16, True), "uint16": (16, False), "int32": (32, True), "int64": (64, True)}
 
 
@@ -69,5 +69,5 @@ def _struct(cls: type, version: int) -> st.SearchStrategy[Any]:
 
 @pytest.fixture(scope="session")
 def message_of() -> MessageStrategy:
-    """`message_of(cls, version)`: messages that this version can carry, with any subset of fields set."""
+    """`message_of(cls, version)`: messages that this version can represent, with any subset of fields set."""
     return _struct

@@ -1,4 +1,4 @@
-"""The rules of the declaration compiler that parity with kio can't show."""
+"""Rules of the declaration compiler that parity with kio can't show."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_value_that_the_version_cannot_carry():
     assert not old.topics[0].is_internal
 
 
-def test_versions_outside_the_declaration_are_refused():
+def test_undeclared_versions_are_rejected():
     for version in (-1, 14, 99):
         with pytest.raises(KafkaError):
             written(MetadataRequest(), version)
@@ -149,7 +149,7 @@ def test_versions_outside_the_declaration_are_refused():
             read_message(MetadataRequest, version, b"\0" * 10, 0, 10)
 
 
-def test_strings_end_where_kafka_ends_them():
+def test_string_length_limit_equals_kafkas():
     request = CreateTopicsRequest(topics=[CreatableTopic(name="x" * 32767)])
     for version in (2, 7):
         assert read(CreateTopicsRequest, version, written(request, version)) == request
@@ -157,7 +157,7 @@ def test_strings_end_where_kafka_ends_them():
             written(CreateTopicsRequest(topics=[CreatableTopic(name="x" * 32768)]), version)
 
 
-def test_unknown_tagged_fields_are_skipped_and_known_ones_must_fit():
+def test_unknown_tags_are_skipped_and_known_ones_checked():
     body = b"\0\0\1\0\0\0\0"
     assert read(ApiVersionsResponse, 3, body + b"\1\x64\3abc") == ApiVersionsResponse()
     epoch = b"\1\x08\0\0\0\0\0\0\0\7"
@@ -167,7 +167,7 @@ def test_unknown_tagged_fields_are_skipped_and_known_ones_must_fit():
             read_message(ApiVersionsResponse, 3, body + bad, 0, len(body + bad))
 
 
-def test_reading_keeps_to_its_range():
+def test_reader_stays_in_its_range():
     data = written(CreateTopicsRequest(topics=[CreatableTopic(name="topic")]), 7)
     around = bytearray(b"\x11" * 5 + data + b"\x11" * 5)
     value, position = read_message(CreateTopicsRequest, 7, around, 5, 5 + len(data))
@@ -175,7 +175,7 @@ def test_reading_keeps_to_its_range():
     for end in range(5, 5 + len(data)):
         with pytest.raises(ProtocolError):
             read_message(CreateTopicsRequest, 7, around, 5, end)
-    around.clear()  # no view on it is left behind, also not by the errors above
+    around.clear()  # no view on it remains, not even in the errors above
 
 
 def test_messages_compare_print_and_share_nothing():
@@ -219,8 +219,8 @@ def test_declarations_are_checked():
 
 
 @pytest.mark.parametrize("spec", API.values(), ids=lambda spec: spec.name)
-def test_an_empty_message_makes_the_round_trip(spec):
-    """What a handler leaves out has a default that every version can carry."""
+def test_empty_message_round_trip(spec):
+    """Fields that a handler does not set have a default that every version can represent."""
     for version in range(spec.min_version, spec.max_version + 1):
         for cls in (spec.request, spec.response):
             data = written(cls(), version)

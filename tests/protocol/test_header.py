@@ -35,7 +35,7 @@ def test_request_header_reads_as_kio_reads_it(version, client_id, correlation_id
     assert header.body_start == 4 + size
 
 
-def test_response_of_api_versions_has_no_tag_section_in_its_header():
+def test_api_versions_response_header_has_no_tags():
     """A tagged-field byte there made a client allocate 34 GB."""
     for version in range(5):
         frame = encode_response(ApiKey.API_VERSIONS, version, 1, ApiVersionsResponse(error_code=35))
@@ -71,7 +71,7 @@ def test_versions_beyond_those_served_still_have_a_header():
         HEADER.pack(-1, 0, 1, -1),
     ],
 )
-def test_headers_that_end_early_or_name_no_api(data):
+def test_truncated_or_unknown_headers_are_rejected(data):
     buffer = bytearray(data + b"\0" * 64)
     with pytest.raises(ProtocolError):
         parse_request_header(buffer, 0, len(data))
@@ -183,7 +183,7 @@ def test_registry_follows_apache_kafka():
             assert spec.response_header_version(version) == (flexible and spec.key is not ApiKey.API_VERSIONS)
 
 
-def test_requests_of_all_apis_take_the_same_way():
+def test_request_framing_is_the_same_for_all_apis():
     frame = encode_request(ApiKey.API_VERSIONS, 3, 1, "c", ApiVersionsRequest(client_software_name="n"))
     assert frame[4:] == HEADER.pack(18, 3, 1, 1) + b"c\0\2n\1\0"
 
@@ -194,7 +194,7 @@ def test_an_api_without_messages_is_not_in_the_registry():
         assert key not in API
 
 
-def test_a_request_knows_its_api_and_nothing_else_is_one():
+def test_spec_of_request_accepts_only_requests():
     assert spec_of_request(ApiVersionsRequest()) is API[ApiKey.API_VERSIONS]
     for message in (MetadataResponse(), "text"):
         with pytest.raises(InvariantError):

@@ -1,4 +1,4 @@
-"""Hostile bytes: whatever comes, the readers return or raise ProtocolError, soon and without large allocations."""
+"""Hostile bytes: for any input, the readers return or raise ProtocolError, quickly and without large allocations."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
 
 
 def test_random_and_mutated_bytes(seeds):
-    """The fuzzer's short form; every reader gets the same share. Peak memory stays near nothing."""
+    """Short form of the fuzzer; every reader gets the same share. Peak memory stays small."""
     rng = random.Random(20260101)
     every = list(readers())
     tracemalloc.start()
@@ -115,7 +115,7 @@ def test_random_and_mutated_bytes(seeds):
 
 
 def test_every_prefix_of_a_request_is_refused(seeds):
-    """No reader takes a message that was cut, and none reads into the frame behind it."""
+    """No reader accepts a truncated message, and none reads into the next frame."""
     for spec in API.values():
         for version in range(spec.min_version, spec.max_version + 1):
             (data,) = seeds[f"{spec.request.__name__}-{version}"]
@@ -132,7 +132,7 @@ def test_every_prefix_of_a_request_is_refused(seeds):
 
 
 def bounded(read, *, peak_bytes: int, seconds: float = 2.0) -> None:
-    """`read` is refused within `seconds` of CPU and, in a second run that is traced, within `peak_bytes`."""
+    """`read` is rejected within `seconds` of CPU and, in a second traced run, within `peak_bytes`."""
     begin = time.process_time()
     with pytest.raises(ProtocolError):
         read()
@@ -158,7 +158,7 @@ def bounded(read, *, peak_bytes: int, seconds: float = 2.0) -> None:
     ],
 )
 def test_classic_counts_and_lengths_beyond_the_bytes(body):
-    """CVE-2026-111108: a count is compared with the bytes left before a list is made for it."""
+    """CVE-2026-111108: a count is compared with the remaining bytes before a list is allocated."""
     bounded(lambda: read_message(MetadataRequest, 1, body, 0, len(body)), peak_bytes=100_000)
     fetch = bytearray(struct.pack(">iiiibii", -1, 0, 0, 0, 0, 0, -1) + body)
     bounded(lambda: parse_fetch(7, fetch, 0, len(fetch)), peak_bytes=100_000)
@@ -214,7 +214,7 @@ def test_tagged_field_floods():
     bounded(lambda: parse_fetch(12, fetch, 0, len(fetch)), peak_bytes=100_000)
 
 
-def test_one_section_has_as_many_tagged_fields_as_apache_kafka_takes():
+def test_tagged_field_limit_equals_apache_kafkas():
     for count in (10_000, 10_001):
         body = b"\1\0\0\0" + compact(count) + b"\x63\0" * count
         if count == 10_000:
@@ -224,7 +224,7 @@ def test_one_section_has_as_many_tagged_fields_as_apache_kafka_takes():
                 read_message(MetadataRequest, 9, body, 0, len(body))
 
 
-def test_strings_that_are_no_utf8():
+def test_strings_with_invalid_utf8_are_rejected():
     for version, body in ((1, b"\0\0\0\1\0\2\xff\xfe"), (9, b"\2\3\xff\xfe\0\0\0\0\0")):
         with pytest.raises(ProtocolError):
             read_message(MetadataRequest, version, body, 0, len(body))
@@ -241,8 +241,8 @@ def test_nulls_where_the_version_has_none():
     assert request.topics == [MetadataRequestTopic(name=None)]
 
 
-def test_a_compact_string_is_no_longer_than_any_other_may_be() -> None:
-    """Whoever hashes a name in a loop of its own relies on that: the id of a coordinator's group or transaction."""
+def test_compact_string_length_is_limited() -> None:
+    """Code that hashes names in a loop relies on it: the id of a group or transaction."""
     for length, refused in ((0x7FFF, False), (0x8000, True), (1 << 20, True)):
         size = bytearray()
         write_unsigned_varint(size, length + 1)

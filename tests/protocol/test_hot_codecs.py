@@ -96,7 +96,7 @@ def test_produce_requests(version, message_of):
 @pytest.mark.parametrize("version", range(9, 14))
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), index=ids, records=st.sampled_from([b"", b"r", b"r" * 126, b"r" * 127, b"r" * 20000]))
-def test_a_produce_request_of_one_partition_is_parsed_as_any_other(version, data, index, records):
+def test_single_partition_produce_parser_equals_general(version, data, index, records):
     topic = data.draw(topic_ids if version >= 13 else names)
     partitions = [produce_messages.PartitionProduceData(index=index, records=records)]
     named = {"topic_id" if version >= 13 else "name": topic}

@@ -1,7 +1,7 @@
-"""Every API and version that `kio` knows too, byte for byte in both directions.
+"""Every API and version that `kio` also supports, byte for byte in both directions.
 
-kio is built from Apache Kafka's schemas by other people: what we write it must read and write again unchanged, and what
-it writes we must read as the same message.
+kio is generated independently from Apache Kafka's schemas: it must read our bytes and write them again unchanged, and
+we must read its bytes as the same message.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ EMBEDDED = {
     "default_principal_data": DefaultPrincipalData,
 }
 OLDER = {"produce": 3, "fetch": 4, "list_offsets": 1, "offset_commit": 2, "offset_fetch": 1}
-"""The first version that Apache Kafka 4 serves, and kio with it; those before, here alone (`test_old_wire`)."""
+"""First version that Apache Kafka 4 and kio support; older ones exist only here (`test_old_wire`)."""
 NEWER = frozenset({("api_versions", 5), ("delete_groups", 3), ("txn_offset_commit", 6), ("unregister_controller", 0)})
-"""Versions of Apache Kafka 4.4 that kio doesn't know yet; its own bytes for them are in `test_codec`."""
+"""Versions of Apache Kafka 4.4 that kio doesn't support yet; their bytes are in `test_codec`."""
 
 
 def _kio_class(package: str, version: int, module: str, name: str) -> type:
@@ -88,7 +88,7 @@ def test_both_directions(cls, version, kio_class, message_of):
 
 
 def test_kio_knows_no_version_that_is_missing_here():
-    """A new version in kio is a reason to look: either it is served, or it stands in the registry why not."""
+    """A new version in kio requires a decision: serve it, or document in the registry why not."""
     for spec in API.values():
         package = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", spec.name).lower()
         high = schema_of(spec.request).versions.high
@@ -99,8 +99,8 @@ def test_kio_knows_no_version_that_is_missing_here():
             importlib.import_module(f"kio.schema.{package}.v{version}.request")
 
 
-def test_a_leader_that_is_left_out_of_a_snapshots_answer_is_node_0():
-    """Most structs that may be left out stand for -1; in FetchSnapshot node 0 in epoch 0 is what is not written."""
+def test_missing_leader_in_fetch_snapshot_is_node_0():
+    """Most optional structs default to -1; in FetchSnapshot the omitted default is node 0 in epoch 0."""
     kio_write = entity_writer(_kio_class("fetch_snapshot", 1, "response", "FetchSnapshotResponse"))
     kio_read = entity_reader(_kio_class("fetch_snapshot", 1, "response", "FetchSnapshotResponse"))
     partition = fetch_snapshot.FetchSnapshotPartitionResponse(

@@ -1,4 +1,4 @@
-"""Records of the metadata log: bytes as Apache Kafka lays them out, and every version back and forth."""
+"""Records of the metadata log: bytes as in Apache Kafka, round trips of every version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in znodes: as Apache Kafka 3.9 writes it, read back, and strict with what nobody should have written."""
+"""Znode contents: as Apache Kafka 3.9 writes them, round trips, and strict rejection of invalid data."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ WRITTEN: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_what_is_written_is_what_apache_kafka_writes_and_is_read_back(name: str) -> None:
+def test_znodes_match_apache_kafka_and_round_trip(name: str) -> None:
     encode, decode, value, data = WRITTEN[name]
     assert encode(value) == data
     assert decode(PATH, data) == value
@@ -177,13 +177,13 @@ def test_older_versions_are_read() -> None:
     assert tokens.decode_token(PATH, OLD_TOKEN) == TOKEN._replace(requester="User:ann b", renewers=())
 
 
-def test_a_broker_without_a_plain_listener_gives_old_clients_no_address() -> None:
+def test_broker_without_plain_listener_has_no_legacy_address() -> None:
     data = brokers.encode_broker(BROKER._replace(endpoints=BROKER.endpoints[:1], rack=None))
     assert b'"port":-1,"host":null' in data
     assert b"rack" not in data
 
 
-def test_ten_thousand_partitions_come_in_the_order_of_their_numbers() -> None:
+def test_ten_thousand_partitions_are_sorted() -> None:
     assigned = topics.TopicAssignment(bytes(16), {n: topics.Assignment((n % 3, n % 3 + 1)) for n in range(10_000)})
     data = topics.encode_topic(assigned)
     assert len(data) < 512 * 1024
@@ -255,7 +255,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("decode", "data"), REFUSED, ids=[f"{each[0].__name__}-{n}" for n, each in enumerate(REFUSED)])
-def test_what_nobody_should_have_written_is_refused(decode: Callable[[str, bytes], Any], data: bytes) -> None:
+def test_invalid_znodes_are_rejected(decode: Callable[[str, bytes], Any], data: bytes) -> None:
     with pytest.raises(ProtocolError, match=r"^znode /some/znode") as refused:
         decode(PATH, data)
     assert len(str(refused.value)) < 200
@@ -263,7 +263,7 @@ def test_what_nobody_should_have_written_is_refused(decode: Callable[[str, bytes
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_no_mutation_does_anything_but_decode_or_be_refused(data: st.DataObject) -> None:
+def test_mutated_znodes_decode_or_are_rejected(data: st.DataObject) -> None:
     _, decode, _, written = WRITTEN[data.draw(st.sampled_from(sorted(WRITTEN)))]
     start = data.draw(st.integers(0, len(written)))
     end = data.draw(st.integers(start, min(len(written), start + 12)))
@@ -274,7 +274,7 @@ def test_no_mutation_does_anything_but_decode_or_be_refused(data: st.DataObject)
         decode(PATH, written[:start] + middle + written[end:])
 
 
-def test_errors_hold_nothing_of_what_lies_in_a_znode() -> None:
+def test_errors_contain_no_znode_data() -> None:
     secret = b'{"version":1,"config":{"sasl.jaas.config":["secret"]}}'
     with pytest.raises(ProtocolError) as refused:
         configs.decode_config("/config/brokers/1", secret)
@@ -295,14 +295,14 @@ class TestAcls:
         assert paths.acl(ResourceType.TRANSACTIONAL_ID.shown, ACL.pattern_type, "x") == self.PATH
 
     @pytest.mark.parametrize("operation", [each for each in AclOperation if each != AclOperation.ANY])
-    def test_every_operation_comes_back(self, operation: AclOperation) -> None:
+    def test_every_operation_round_trips(self, operation: AclOperation) -> None:
         acl = ACL._replace(operation=operation, permission=Permission.ALLOW)
         assert acls.decode_acls(self.PATH, acls.encode_acls([acl]), acl.resource_type, acl.pattern_type, "x") == [acl]
 
     @pytest.mark.parametrize(
         "data", [DATA.replace(b"Deny", b"deny"), DATA.replace(b"User:ann", b"ann"), b'{"version":2,"acls":[]}']
     )
-    def test_what_is_no_acl_is_refused(self, data: bytes) -> None:
+    def test_invalid_acls_are_rejected(self, data: bytes) -> None:
         with pytest.raises(ProtocolError, match="TransactionalId/x"):
             acls.decode_acls(self.PATH, data, ACL.resource_type, ACL.pattern_type, "x")
 
@@ -323,7 +323,7 @@ class TestAcls:
 
 class TestPaths:
     @pytest.mark.parametrize("name", ["ann", "a b", "a/b", "*", "~", "+", "%2F", "\u00e9", "CN=x, O=y", "."])
-    def test_a_name_is_one_step_and_comes_back(self, name: str) -> None:
+    def test_sanitized_names_round_trip(self, name: str) -> None:
         step = paths.sanitized(name)
         assert "/" not in step
         assert paths.desanitized(PATH, step) == name
@@ -335,13 +335,13 @@ class TestPaths:
         assert paths.desanitized(PATH, "<default>") is None
 
     @pytest.mark.parametrize("step", ["a b", "%2f", "%zz", "%ff", "", "<other>"])
-    def test_a_step_that_is_no_sanitized_name_is_refused(self, step: str) -> None:
+    def test_unsanitized_path_component_is_rejected(self, step: str) -> None:
         with pytest.raises(ProtocolError):
             paths.desanitized(PATH, step)
 
     @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "\0", "\x1f", "\x85", "\ue000", "\uffff"])
-    def test_a_name_that_zookeeper_refuses_is_refused_before(self, name: str) -> None:
-        with pytest.raises(KafkaError, match="ZooKeeper can't hold"):
+    def test_names_invalid_in_zookeeper_are_rejected(self, name: str) -> None:
+        with pytest.raises(KafkaError, match="ZooKeeper can't store"):
             paths.acl("Group", PatternType.LITERAL, name)
 
     def test_documented_paths(self) -> None:
@@ -355,5 +355,5 @@ class TestPaths:
         assert paths.consumer_owner("g", "t", 3) == "/consumers/g/owners/t/3"
 
 
-def test_unknown_fields_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert Fields.parsed(PATH, b'{"version":1,"x":[1.5,{"y":1e999}]}', range(1, 2)).names() == ["version", "x"]

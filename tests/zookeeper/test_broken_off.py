@@ -168,7 +168,7 @@ def test_a_name_that_zookeeper_can_not_hold_is_refused() -> None:
     server = SimZooKeeper()
     controller = Controller(server)
     controller.change(*a_topic("t"))
-    with pytest.raises(KafkaError, match="ZooKeeper can't hold 'a/b'"):
+    with pytest.raises(KafkaError, match="ZooKeeper can't store 'a/b'"):
         controller.planned(RemoveTopicRecord(topic_id=id_of("t")), an_acl(1), an_acl(2, "a/b"))
     controller.change(RemoveTopicRecord(topic_id=id_of("t")), an_acl(1))
     assert content(seen(server)) == content(controller.image)

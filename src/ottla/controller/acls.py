@@ -1,7 +1,7 @@
-"""CreateAcls, DescribeAcls and DeleteAcls: what the metadata log says who may do what (KIP-140, KIP-290, KIP-801).
+"""CreateAcls, DescribeAcls and DeleteAcls: access control lists in the metadata log (KIP-140, KIP-290, KIP-801).
 
-Checks, codes and messages are those of Apache Kafka 4.4. Each ACL and each filter is answered for itself, and all that
-are valid take effect together. What ACLs mean is `security.acl_index`'s.
+Checks, codes and messages are those of Apache Kafka 4.4. Each ACL and each filter has its own result, and all valid
+ones take effect together. `security.acl_index` evaluates ACLs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from ottla.protocol.messages.metadata_records import RemoveAccessControlEntryRec
 def handle_create_acls(
     image: MetadataImage, request: CreateAclsRequest, context: ControllerContext
 ) -> ControllerResult[CreateAclsResponse]:
-    """Add ACLs; one that is there already is fine. Raises KafkaError POLICY_VIOLATION for too many at once."""
+    """Add ACLs; existing ones are ignored. Raises KafkaError POLICY_VIOLATION for too many at once."""
     response = CreateAclsResponse()
     existing, limit = set(image.acls.values()), context.config.get_int(MAX_ACLS)
     records: list[ApiMessageAndVersion] = []
@@ -68,7 +68,7 @@ def handle_create_acls(
 
 
 def _checked(creation: AclCreation, *, cidr: bool) -> Acl:
-    """The ACL that is to be added. Raises KafkaError INVALID_REQUEST, UNSUPPORTED_VERSION."""
+    """Return the ACL to add. Raises KafkaError INVALID_REQUEST, UNSUPPORTED_VERSION."""
     name, principal = creation.resource_name, creation.principal
     problem = None
     if creation.resource_type == ResourceType.CLUSTER and name != CLUSTER_NAME:
@@ -107,7 +107,7 @@ def _checked(creation: AclCreation, *, cidr: bool) -> Acl:
 
 
 def _check_host(host: str, *, cidr: bool) -> None:
-    """Anything without a slash is taken for a host."""
+    """Validate a host or CIDR range; anything without a slash counts as a host."""
     if is_too_long(host, MAX_HOST_BYTES):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The host is longer than {MAX_HOST_BYTES} bytes.")
     if "/" not in host:
@@ -126,7 +126,7 @@ def _check_host(host: str, *, cidr: bool) -> None:
 
 
 def _is_one_of(kind: type[IntEnum], number: int, first: IntEnum) -> bool:
-    """Whether a number has a meaning, and one that is not for filters alone: those come before `first`."""
+    """Return whether a number is defined and not reserved for filters, which come before `first`."""
     return first <= number <= max(kind)
 
 
@@ -138,7 +138,7 @@ def _shown(kind: type[IntEnum], number: int) -> str:
 
 
 def handle_delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> ControllerResult[DeleteAclsResponse]:
-    """Remove what matches any of the filters, each of which is told all that it matches.
+    """Remove all ACLs that match any of the filters; each filter's result lists its own matches.
 
     Raises KafkaError POLICY_VIOLATION for too many at once.
     """
@@ -177,12 +177,12 @@ ACLS_PER_STEP = 256
 
 
 def describe_acls(image: MetadataImage, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """What matches the filter, at once."""
+    """Return the matching ACLs without pauses."""
     return finish(matching_acls(image, request))
 
 
 def matching_acls(image: MetadataImage, request: DescribeAclsRequest) -> Generator[None, None, DescribeAclsResponse]:
-    """What matches the filter, resource by resource, in short steps. Raises KafkaError INVALID_REQUEST."""
+    """Return the matching ACLs by resource, in short steps. Raises KafkaError INVALID_REQUEST."""
     matches = acl_filter(request)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
     for count, acl in enumerate(image.acls.values()):
@@ -204,7 +204,7 @@ def matching_acls(image: MetadataImage, request: DescribeAclsRequest) -> Generat
 
 
 def acl_filter(asked: Any) -> Callable[[Acl], bool]:
-    """Whether an ACL is what a filter of DescribeAcls or DeleteAcls asks for. Raises KafkaError INVALID_REQUEST."""
+    """Return the predicate of a filter of DescribeAcls or DeleteAcls. Raises KafkaError INVALID_REQUEST."""
     resource_type, pattern_type = asked.resource_type_filter, asked.pattern_type_filter
     operation, permission = asked.operation, asked.permission_type
     if not _is_one_of(ResourceType, resource_type, ResourceType.ANY) or not _is_one_of(

@@ -1,10 +1,9 @@
-"""AlterClientQuotas and DescribeClientQuotas: limits of users, client ids and IP addresses (KIP-546, KIP-599, KIP-612).
+"""AlterClientQuotas and DescribeClientQuotas: quotas of users, client ids and IP addresses (KIP-546, KIP-599, KIP-612).
 
-An entity is a user, a client id, both, or an IP address; a name of None is the default for all that have no limit of
+An entity is a user, a client id, both, or an IP address; the name None is the default for entities without a quota of
 their own. Checks, codes and messages are those of Apache Kafka 4.x. An entity changes as a whole or not at all.
 
-Left out: that clients are held to these limits (`quota`); host names in place of IP addresses, since a state machine
-resolves no names.
+Left out: enforcement (`quota`); host names instead of IP addresses, since a state machine can't resolve names.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ from ottla.quota.limits import (
 
 ENTITY_TYPES = (USER, CLIENT_ID, IP)
 _FRACTION = 1e-6
-"""A value that should be whole may be off by so much: it came through a floating-point number."""
+"""Tolerance for integer values, which are transferred as floating-point numbers."""
 
 
 class MatchType(IntEnum):
-    """How a filter compares one part of an entity."""
+    """How a filter compares one component of an entity."""
 
     EXACT = 0
     DEFAULT = 1
@@ -65,9 +64,9 @@ class MatchType(IntEnum):
 def handle_alter_client_quotas(
     image: MetadataImage, request: AlterClientQuotasRequest, limit: int = 100_000
 ) -> ControllerResult[AlterClientQuotasResponse]:
-    """Change limits, each entity for itself; `validate_only` answers the same without records.
+    """Change quotas per entity; `validate_only` returns the same results without records.
 
-    `limit` is the most entities that a cluster has.
+    `limit` is the maximum number of entities of a cluster.
     """
     added = 0
     response = AlterClientQuotasResponse()
@@ -92,7 +91,7 @@ def handle_alter_client_quotas(
 
 
 def entity_of(entry: AlterQuotasEntry) -> QuotaEntity:
-    """What an entry changes; of an entity with too many parts, which is refused, only the first parts."""
+    """Return the entity of an entry. An entity with too many components, which is rejected, is cut off."""
     return quota_entity((part.entity_type, part.entity_name) for part in entry.entity[: len(ENTITY_TYPES) + 1])
 
 
@@ -101,7 +100,7 @@ def _shown(entity: QuotaEntity) -> str:
 
 
 def _changes(image: MetadataImage, entity: QuotaEntity, entry: AlterQuotasEntry) -> list[ApiMessageAndVersion]:
-    """The records that make the change; none for what is so already. Raises KafkaError INVALID_REQUEST."""
+    """Return the records for the changed quotas only. Raises KafkaError INVALID_REQUEST."""
     checks = _checks_of(entity)
     current = image.client_quotas.get(entity, {})
     wanted: dict[str, float | None] = {}
@@ -135,7 +134,7 @@ def _check_whole(largest: int, kind: str) -> Callable[[str, float], None]:
 
 
 def _check_nothing(_key: str, _value: float) -> None:
-    """Any number above zero will do."""
+    """Accept any positive number."""
 
 
 _RATES: Mapping[str, Callable[[str, float], None]] = {
@@ -159,7 +158,8 @@ def _check_value(checks: Mapping[str, Callable[[str, float], None]], key: str, v
 
 
 def _checks_of(entity: QuotaEntity) -> Mapping[str, Callable[[str, float], None]]:
-    """What may be limited for such an entity. Raises KafkaError INVALID_REQUEST for one that can't be."""
+    """Return the valid quota keys of the entity with their checks. Raises KafkaError INVALID_REQUEST for an invalid
+    entity."""
     kinds = [kind for kind, _ in entity]
     problem = None
     if not kinds:
@@ -196,7 +196,7 @@ def _is_address(name: str | None) -> bool:
 
 
 def describe_client_quotas(image: MetadataImage, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-    """The entities that have every part that is asked for, and with `strict` no other part.
+    """Return the entities that match every component, and with `strict` have no other component.
 
     Raises KafkaError INVALID_REQUEST, UNSUPPORTED_VERSION.
     """

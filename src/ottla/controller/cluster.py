@@ -1,9 +1,9 @@
-"""The start of a broker as the metadata log sees it.
+"""Records of a broker start on a single node.
 
-Each start is a new incarnation with a new broker epoch (the offset of its registration), and every partition that the
-broker leads gets a new leader epoch before the first append: after a crash that lost an unflushed
-tail, no offset is ever written twice in one leader epoch, so a client that remembers (epoch, offset) can see the loss.
-The new epoch is also above those in the broker's own logs, since the metadata log may have lost its end.
+Each start is a new incarnation with a new broker epoch (the offset of its registration). Every partition that the
+broker leads gets a new leader epoch before the first append. So after a crash that lost an unflushed tail, no offset is
+written twice in one leader epoch, and a client that remembers (epoch, offset) can detect the loss. The new epoch is
+also above those in the broker's own logs, since the metadata log may have lost its end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def register_broker(
     rack: str | None,
     log_dirs: Sequence[Uuid],
 ) -> ApiMessageAndVersion:
-    """The registration of a broker that serves from now on; `broker_epoch` is the offset it will get."""
+    """Return the registration of a broker that is unfenced at once; `broker_epoch` is the offset of the record."""
     broker = BrokerImage(
         broker_id=broker_id,
         broker_epoch=broker_epoch,
@@ -44,7 +44,7 @@ def register_broker(
 
 
 def name_directories(image: MetadataImage, broker_id: int, log_dirs: Sequence[Uuid]) -> list[ApiMessageAndVersion]:
-    """Add the data directories to a registration that was made at a level that names none, once the level does."""
+    """Return records that add the data directories to an older registration, once the metadata level supports them."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.log_dirs or metadata_level(image) < DIRECTORY_ASSIGNMENT:
         return []
@@ -57,7 +57,8 @@ def name_directories(image: MetadataImage, broker_id: int, log_dirs: Sequence[Uu
 def raise_leader_epochs(
     image: MetadataImage, broker_id: int, log_epochs: Mapping[tuple[Uuid, int], int]
 ) -> list[ApiMessageAndVersion]:
-    """Make `broker_id` leader, in a new epoch, of what it led and of what has no leader but has it in the ISR.
+    """Return records that make `broker_id` leader, in a new epoch, of its partitions and of leaderless ones with it in
+    the ISR.
 
     `log_epochs` are the newest leader epochs in the broker's logs, by topic id and partition.
     """
@@ -72,7 +73,7 @@ def raise_leader_epochs(
                 change = PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=broker_id)
                 records.append(versioned(change))
             else:
-                # A change raises the epoch by one; this says it in full.
+                # A change record raises the epoch by one; a larger step needs a complete partition record.
                 ahead = replace(
                     partition,
                     leader=broker_id,

@@ -1,10 +1,10 @@
 """IncrementalAlterConfigs, AlterConfigs and DescribeConfigs, for topics, brokers and groups.
 
-Checks, codes and messages are those of Apache Kafka 4.x in KRaft mode; what Kafka splits between broker (dynamic
-settings of this broker) and controller (the rest) is one step here. A resource changes as a whole or not at all; one
-bad resource never hinders the others.
+Checks, codes and messages are those of Apache Kafka 4.x in KRaft mode. Kafka splits them between broker (dynamic
+settings of this broker) and controller (the rest); here they are one step. A resource changes as a whole or not at all;
+an invalid resource does not affect the others.
 
-Left out: loggers and client metrics as resources; they are refused by name.
+Left out: loggers and client metrics as resources; they are rejected by name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ R = TypeVar("R", IncrementalAlterConfigsResponse, AlterConfigsResponse)
 
 
 class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs does to one setting (KIP-339)."""
+    """Operations of IncrementalAlterConfigs on one setting (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -64,7 +64,7 @@ class ConfigOperation(IntEnum):
 def handle_incremental_alter_configs(
     image: MetadataImage, request: IncrementalAlterConfigsRequest, context: ControllerContext
 ) -> ControllerResult[IncrementalAlterConfigsResponse]:
-    """Change single settings; `validate_only` answers the same without records."""
+    """Change single settings; `validate_only` returns the same results without records."""
 
     def change(
         item: incremental_alter_configs.AlterConfigsResource, resource: ConfigResource, old: Mapping[str, str]
@@ -79,7 +79,7 @@ def handle_incremental_alter_configs(
 def handle_alter_configs(
     image: MetadataImage, request: AlterConfigsRequest, context: ControllerContext
 ) -> ControllerResult[AlterConfigsResponse]:
-    """Replace all settings of the resources: one that is not named goes back to its default."""
+    """Replace all settings of the resources; settings that are not named return to their defaults."""
 
     def change(
         item: alter_configs.AlterConfigsResource, resource: ConfigResource, old: Mapping[str, str]
@@ -101,7 +101,7 @@ def _alter_each(
     new_result: Callable[..., Any],
     change: Callable[[Any, ConfigResource, Mapping[str, str]], tuple[Mapping[str, str], Sequence[str]]],
 ) -> ControllerResult[R]:
-    """Each resource for itself; `change` says what its settings become, and which of them are looked at."""
+    """Alter each resource; `change` returns its new settings and the names of those to compare."""
     records: list[ApiMessageAndVersion] = []
     results: list[Any] = response.responses
     counts = Counter((item.resource_type, item.resource_name) for item in request.resources)
@@ -128,7 +128,7 @@ def _alter_each(
 
 
 def _check_group_count(image: MetadataImage, added: int, context: ControllerContext) -> None:
-    """Raise KafkaError POLICY_VIOLATION for one more group than may have settings."""
+    """Raise KafkaError POLICY_VIOLATION when one more group with settings exceeds the limit."""
     count = sum(resource.type is ConfigResourceType.GROUP for resource in image.configs)
     check_count(count + added, context.config.get_int(MAX_GROUP_CONFIGS), "groups with settings", MAX_GROUP_CONFIGS)
 
@@ -155,8 +155,8 @@ def _alterable_resource(
 
 def _check_broker_name(name: str, node_id: int, *, allow_default: bool) -> None:
     if not re.fullmatch("[+-]?[0-9]{1,10}", name):
-        what = "Broker" if allow_default else "Node"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} id must be an integer, but it is: {name}")
+        role = "Broker" if allow_default else "Node"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{role} id must be an integer, but it is: {name}")
     if int(name) != node_id:
         expected = f"{node_id} or empty string" if allow_default else str(node_id)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected}, but received {name}")
@@ -198,7 +198,7 @@ _TABLES: Mapping[ConfigResourceType, Mapping[str, ConfigKey]] = {
 def altered(
     old: Mapping[str, str], configs: Iterable[AlterableConfig], resource: ConfigResource, broker: BrokerConfig
 ) -> dict[str, str]:
-    """What the settings of a resource become, which were `old`. Raises KafkaError."""
+    """Return the settings of a resource after `configs` are applied to `old`. Raises KafkaError."""
     new = dict(old)
     for config in configs:
         _apply_operation(new, config, resource, broker)
@@ -235,7 +235,7 @@ def _appended(parts: list[str], named: list[str]) -> list[str]:
 
 
 def _subtracted(parts: list[str], named: list[str]) -> list[str]:
-    """Each name takes away one part that is equal to it."""
+    """Each name removes one equal part."""
     left = Counter(named)
     kept = []
     for part in parts:
@@ -260,9 +260,9 @@ def _change_records(
     named: Sequence[str],
     context: ControllerContext,
 ) -> list[ApiMessageAndVersion]:
-    """Records for the settings of `named` that differ, after the new settings were checked as a whole.
+    """Return records for the settings of `named` that differ, after validating the new settings as a whole.
 
-    What is set for a broker is told in every case: a keystore of the same name is read again (KAFKA-14136).
+    Broker settings are always written: a keystore of the same name is read again (KAFKA-14136).
     """
     if resource.type is ConfigResourceType.TOPIC:
         validate_topic_configs(new, context.config.topic_defaults)
@@ -271,7 +271,7 @@ def _change_records(
     elif resource.type is ConfigResourceType.GROUP:
         context.config.validate_group(new)
     else:
-        # What is there was valid when it was written; a setting that has lost its meaning must stay removable.
+        # Existing values were valid when they were written; obsolete settings must stay removable.
         changes = {name: text for name, text in new.items() if old.get(name) != text}
         validate_dynamic(changes, cluster_default=not resource.name)
         check_reachable([name for name in {**old, **new} if old.get(name) != new.get(name)], new)
@@ -292,7 +292,7 @@ def _change_records(
 
 
 def _check_min_isr(resource: ConfigResource, new: Mapping[str, str]) -> None:
-    """Eligible leader replicas are kept by one minimum for the whole cluster; see `features.elr_safety_records`."""
+    """Eligible leader replicas require one minimum for the whole cluster; see `features.elr_safety_records`."""
     if resource.name:
         text = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
     elif MIN_ISR not in new:
@@ -308,7 +308,7 @@ def _check_min_isr(resource: ConfigResource, new: Mapping[str, str]) -> None:
 def handle_describe_configs(
     image: MetadataImage, request: DescribeConfigsRequest, config: BrokerConfig
 ) -> DescribeConfigsResponse:
-    """Describe settings of topics and of the broker whose `config` it is, with their sources (KIP-226, KIP-569)."""
+    """Describe settings, with their sources, of topics and of the broker with this `config` (KIP-226, KIP-569)."""
     response = DescribeConfigsResponse()
     for resource in request.resources:
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
@@ -318,7 +318,7 @@ def handle_describe_configs(
             result.error_code, result.error_message = error.code, error.message
         else:
             wanted = resource.configuration_keys
-            # An empty list asks for all, as null does: old clients send it.
+            # An empty list selects all, like null: old clients send it.
             names = frozenset(wanted) if wanted else None
             result.error_message = ""
             result.configs = [_described(entry, request) for entry in entries if names is None or entry.name in names]

@@ -1,9 +1,9 @@
 """Create-, Renew-, Expire- and DescribeDelegationToken (KIP-48, KIP-373, KIP-900).
 
-Checks, codes and their order are those of Apache Kafka 4.x. A token belongs to its owner, to whoever requested it and
-to its renewers. Stricter than there: an owner is a user, as renewers are, since a token lets in as one; and tokens and
-the names in them are bounded (`metadata.bounds`, `common.config.config_keys_bounds`), since a user without rights makes
-them.
+Checks, codes and their order are those of Apache Kafka 4.x. A token belongs to its owner, its requester and its
+renewers. Stricter than Kafka: an owner is a user, as renewers are, since clients authenticate as the owner. Tokens and
+the names in them are bounded (`metadata.bounds`, `common.config.config_keys_bounds`), since users without permissions
+may create them.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ MAX_LIFETIME, RENEW_TIME = "delegation.token.max.lifetime.ms", "delegation.token
 
 
 def owner_of(request: CreateDelegationTokenRequest, requester: str) -> str:
-    """Whose token is asked for: the requester's, unless the request names another."""
+    """Return the owner of the new token: the requester, unless the request names another user."""
     if not request.owner_principal_name:
         return requester
     return principal_of(request.owner_principal_type or "", request.owner_principal_name)
 
 
 def refused(code: ErrorCode, owner: str, requester: str) -> CreateDelegationTokenResponse:
-    """The answer to a CreateDelegationToken that makes nothing."""
+    """Return the response to a CreateDelegationToken that failed."""
     response = _created(owner, requester)
     response.error_code = code
     return response
@@ -55,7 +55,7 @@ def refused(code: ErrorCode, owner: str, requester: str) -> CreateDelegationToke
 def handle_create_delegation_token(
     image: MetadataImage, request: CreateDelegationTokenRequest, requester: str, context: ControllerContext
 ) -> ControllerResult[CreateDelegationTokenResponse]:
-    """Make a token for `requester`, or for the owner that he names."""
+    """Create a token for `requester`, or for the owner that the request names."""
     owner = owner_of(request, requester)
     renewers = tuple(principal_of(each.principal_type, each.principal_name) for each in request.renewers)
     if any(parted(principal)[0] != USER for principal in (owner, *renewers)):
@@ -105,14 +105,14 @@ def _created(
 
 
 def _problem(image: MetadataImage, context: ControllerContext) -> ErrorCode:
-    """Why there are no tokens here."""
+    """Return the error code if delegation tokens are not available, or NONE."""
     if not context.tokens.enabled:
         return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     return ErrorCode.NONE if metadata_level(image) >= DELEGATION_TOKENS else ErrorCode.UNSUPPORTED_VERSION
 
 
 def _own_token(image: MetadataImage, token_hmac: bytes, principal: str, context: ControllerContext) -> DelegationToken:
-    """The token that a request names; raises KafkaError."""
+    """Return the token of a request; raises KafkaError."""
     problem = _problem(image, context)
     if problem is not ErrorCode.NONE:
         raise KafkaError(problem)
@@ -127,7 +127,7 @@ def _own_token(image: MetadataImage, token_hmac: bytes, principal: str, context:
 def handle_renew_delegation_token(
     image: MetadataImage, request: RenewDelegationTokenRequest, principal: str, context: ControllerContext
 ) -> ControllerResult[RenewDelegationTokenResponse]:
-    """Let a token end later, though never after its last time. Raises KafkaError."""
+    """Extend a token, at most until its maximum timestamp. Raises KafkaError."""
     token = _own_token(image, request.hmac, principal, context)
     if token.is_over(context.time_ms):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
@@ -142,7 +142,7 @@ def handle_renew_delegation_token(
 def handle_expire_delegation_token(
     image: MetadataImage, request: ExpireDelegationTokenRequest, principal: str, context: ControllerContext
 ) -> ControllerResult[ExpireDelegationTokenResponse]:
-    """Let a token end at another time, now where that is negative. Raises KafkaError."""
+    """Set a token's expiry; a negative period expires it now. Raises KafkaError."""
     token = _own_token(image, request.hmac, principal, context)
     now_ms, period_ms = context.time_ms, request.expiry_time_period_ms
     if period_ms < 0:
@@ -156,7 +156,7 @@ def handle_expire_delegation_token(
 
 
 def remove_expired_tokens(image: MetadataImage, context: ControllerContext, limit: int) -> ControllerResult[None]:
-    """Remove tokens that are over, at most `limit` of them in one slice."""
+    """Remove expired tokens, at most `limit` of them in one slice."""
     over = [token.token_id for token in image.delegation_tokens.values() if token.is_over(context.time_ms)]
     records = [versioned(RemoveDelegationTokenRecord(token_id=token_id)) for token_id in over[:limit]]
     return ControllerResult(records, None, again=len(over) > limit)
@@ -165,7 +165,7 @@ def remove_expired_tokens(image: MetadataImage, context: ControllerContext, limi
 def describe_delegation_tokens(
     image: MetadataImage, owners: Sequence[str] | None, visible: Callable[[DelegationToken], bool], secret: str
 ) -> DescribeDelegationTokenResponse:
-    """The tokens of `owners`, of everybody where that is None, as far as they are `visible` to who asks."""
+    """Describe the tokens of `owners` (None: all users) that are `visible` to the requester."""
     return DescribeDelegationTokenResponse(
         tokens=[
             _described(token, secret)

@@ -1,13 +1,12 @@
-"""Which data directory of a broker has which replica: AssignReplicasToDirs, and what a failed one takes (KIP-858).
+"""Data directories of replicas: AssignReplicasToDirs, failed directories (KIP-858), cordoned directories (KIP-1066).
 
-A broker that finds damage in a replica says that it lies in `LOST_UUID`: another leads then, and it is in no ISR
-until it has the replica whole again and says where it is. The last one in sync is refused that, since a damaged leader
-has more to give than none. (Apache Kafka's brokers say so of a directory that failed before it was known.)
+A broker that finds damage in a replica assigns it to `LOST_UUID`. Another broker then leads, and the damaged replica is
+in no ISR until the broker has repaired it and reports its directory. The assignment is rejected for the last in-sync
+replica, since a damaged leader has more data than none. (Apache Kafka's brokers use it for a directory that failed
+before it was known.) Brokers report cordoned directories, which take no new replicas, with their heartbeats.
 
-Also which of them take no new replicas (KIP-1066), which the broker says with its heartbeats.
-
-Invariant: a broker leads nothing, and is in no ISR, by a directory that it does not have; where it comes back with the
-directory it has to catch up first.
+Invariant: a broker leads no partition, and is in no ISR, with a replica in a directory that it does not have; if the
+directory returns, the replica has to catch up first.
 """
 
 from __future__ import annotations
@@ -34,9 +33,10 @@ from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRec
 def handle_assign_replicas_to_dirs(
     image: MetadataImage, request: AssignReplicasToDirsRequest, context: ControllerContext
 ) -> ControllerResult[AssignReplicasToDirsResponse]:
-    """Write down where replicas are. Raises KafkaError STALE_BROKER_EPOCH, UNSUPPORTED_VERSION for all of the request.
+    """Store the directories of replicas. Raises KafkaError STALE_BROKER_EPOCH, UNSUPPORTED_VERSION for the whole
+    request.
 
-    A replica in a directory that is not registered, since it failed meanwhile, leaves the ISR.
+    A replica in an unregistered directory, e.g. one that failed meanwhile, leaves the ISR.
     """
     if metadata_level(image) < DIRECTORY_ASSIGNMENT:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
@@ -45,11 +45,11 @@ def handle_assign_replicas_to_dirs(
     records: list[ApiMessageAndVersion] = []
     done: set[tuple[Uuid, int]] = set()
     for directory in request.directories:
-        told = DirectoryAssignmentResult(id=directory.id)
-        response.directories.append(told)
+        assignment = DirectoryAssignmentResult(id=directory.id)
+        response.directories.append(assignment)
         for topic in directory.topics:
             result = TopicAssignmentResult(topic_id=topic.topic_id)
-            told.topics.append(result)
+            assignment.topics.append(result)
             for item in topic.partitions:
                 key = (bytes(topic.topic_id), item.partition_index)
                 code = ErrorCode.NONE if key not in done else ErrorCode.INVALID_REQUEST
@@ -77,9 +77,9 @@ def _assign(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if broker.broker_id not in partition.replicas:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    # One that names no directories (ZooKeeper) says `ZERO_UUID` of what it has whole, wherever that is.
+    # A broker without registered directories (ZooKeeper) reports `ZERO_UUID` for intact replicas.
     lost = directory not in (broker.log_dirs or (ZERO_UUID,))
-    acceptable = active(image, but=broker.broker_id if lost else None)
+    acceptable = active(image, excluding=broker.broker_id if lost else None)
     if directory == LOST_UUID and broker.broker_id in partition.isr and not any(map(acceptable, partition.isr)):
         raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
     change = change_of(image, topic, index, acceptable, context)
@@ -94,9 +94,9 @@ def _assign(
 def cordoned_directories(
     image: MetadataImage, broker: BrokerImage, cordoned: Sequence[Uuid] | None
 ) -> list[ApiMessageAndVersion]:
-    """Write down that just these directories of the broker take no new replicas, where the level has a place for it.
+    """Return records that cordon exactly these directories of the broker, if the metadata level supports it.
 
-    None says nothing of them; ids that it has not registered are passed over.
+    None means no report; ids that the broker has not registered are ignored.
     """
     if cordoned is None or metadata_level(image) < CORDONED_DIRECTORIES:
         return []
@@ -112,9 +112,9 @@ def cordoned_directories(
 def without_directories(
     image: MetadataImage, broker: BrokerImage, lost: Sequence[Uuid], context: ControllerContext, limit: int
 ) -> Slice:
-    """Take from the broker what lies in `lost`, and with the last slice the directories themselves.
+    """Return records that take the replicas in `lost` from the broker; the last slice removes the directories.
 
-    What was not replicated from there may be lost, so its replicas are not eligible to lead either.
+    Unreplicated records in them may be lost, so these replicas are not eligible leaders either.
     """
     moved = isr_without(image, broker.broker_id, context, limit, unclean=True, directories=lost)
     if moved.complete:

@@ -1,15 +1,13 @@
-"""The controller of this node: while it is active, runs handlers one after the other and commits what they return.
+"""The controller of this node: while active, it runs handlers one after the other and commits their records.
 
-Purpose: the one place where decision (pure handlers) meets the metadata log (`metadata.log`). Order is by call: a
-handler sees every change that an earlier one returned, committed or not, and no response leaves before all it was
-decided on is committed.
+It connects the pure handlers with the metadata log (`metadata.log`). Operations run in call order: a handler sees every
+change of earlier ones, committed or not. A response is sent only after all changes that it is based on are committed.
 
-One node of a cluster is active: the leader of the metadata log. It keeps what no record says (heartbeats), begins
-anew with that when it becomes active, and forgets it when it resigns; what was under way then fails with
-NOT_CONTROLLER, and its caller finds out by asking again.
+One node of a cluster is active: the leader of the metadata log. It has soft state beside the log (heartbeats), which it
+resets when it becomes active. Pending operations fail with NOT_CONTROLLER when it resigns; their callers have to retry.
 
-By itself the active controller fences brokers that are silent, gives leaderships back to preferred replicas, elects
-leaders where there is none and could be one, and raises the replication of internal topics.
+The active controller also acts on its own: it fences silent brokers, moves leaderships back to preferred replicas,
+elects leaders for leaderless partitions, and raises the replication factor of internal topics.
 """
 
 from __future__ import annotations
@@ -51,15 +49,15 @@ Operation = Callable[[MetadataImage, ControllerContext], ControllerResult[Respon
 Done = Callable[[Response | None, BaseException | None], None]
 
 _MAX_RECORDS_PER_BATCH = 10_000
-"""Of the start's records, which need no atomicity; bounds the size of a batch."""
+"""Maximum batch size for the records of the start, which need no atomicity."""
 _READ_FIRST_S = 0.02
-"""How long after the end of a session heartbeats that wait in sockets are read, before their sender is fenced."""
+"""Delay between the end of a session and the fencing, in which heartbeats that wait in sockets are read."""
 _CAUSES_OF_UPKEEP = (BrokerRegistrationChangeRecord, ConfigRecord, FeatureLevelRecord)
-"""Records after which a partition may find a leader, an internal topic replicas, a registration its directories."""
+"""Records that may enable an election, more replicas of an internal topic, or directories of a registration."""
 
 
 class Controller:
-    """Runs on the loop of the broker in whose process it lives."""
+    """Runs on the loop of its process."""
 
     __slots__ = (
         "_active",
@@ -98,10 +96,10 @@ class Controller:
         scheduler: Scheduler,
         registry: MetricsRegistry,
     ) -> None:
-        """`config` as parsed at the start; dynamic settings are laid over it from the image.
+        """`config` is the parsed static configuration; dynamic settings from the image override it.
 
-        `log_dirs` are the data directories of the broker of a single node that can be used, `cordoned` those of them
-        that take no new replicas.
+        `log_dirs` returns the usable data directories of the broker of a single node, `cordoned` those of them that
+        take no new replicas.
         """
         self._metadata_log = metadata_log
         self._static_config = self._config = config
@@ -127,16 +125,16 @@ class Controller:
                 config.get_int("controller.quota.window.num"), config.get_int("controller.quota.window.size.seconds")
             )
         )
-        """How many partitions clients have made and deleted, while this controller is active."""
+        """Partitions that clients created and deleted since this controller became active."""
 
     @property
     def image(self) -> MetadataImage:
-        """The newest image, which may not be committed yet: for decisions only, while this controller is active."""
+        """The newest image, which may be uncommitted: for decisions only, while this controller is active."""
         return self._metadata_log.latest
 
     @property
     def active(self) -> bool:
-        """Whether this node decides."""
+        """Whether this node is the active controller."""
         return self._active
 
     def _missing_records(self) -> list[ApiMessageAndVersion]:
@@ -151,13 +149,13 @@ class Controller:
         done: Callable[[BaseException | None], None],
         open_logs: Callable[[MetadataImage], Mapping[tuple[Uuid, int], int]],
     ) -> None:
-        """Open the metadata log of a single node and bring its broker in as a new incarnation; blocks while reading.
+        """Open the metadata log of a single node and register its broker as a new incarnation; blocks while reading.
 
-        `endpoints` as advertised. `open_logs` opens what the image names and returns the newest leader epoch of each
-        log, by topic id and partition; nothing of this incarnation is in the metadata log yet when it fails. Once
-        `done(None)` is called the first image is published, the broker is registered and unfenced, and every partition
-        it leads has a new leader epoch. Such a broker needs no heartbeats: it lives as long as its controller does.
-        Raises OperatorError, and KafkaError when the disk refuses.
+        `endpoints` are the advertised ones. `open_logs` opens the logs in the image and returns the newest leader epoch
+        of each, by topic id and partition; if it fails, the metadata log contains nothing of this incarnation yet. When
+        `done(None)` is called, the first image is published, the broker is registered and unfenced, and every partition
+        that it leads has a new leader epoch. This broker needs no heartbeats: its lifetime is its controller's. Raises
+        OperatorError, and KafkaError for disk errors.
         """
         self._metadata_log.start(endpoints)
         records = self._missing_records()
@@ -182,7 +180,7 @@ class Controller:
         self._metadata_log.submit_start([records[start : start + _MAX_RECORDS_PER_BATCH] for start in starts], done)
 
     def _refuse_directories(self, missing: Sequence[ApiMessageAndVersion]) -> None:
-        """Raise OperatorError for more of them than the level can tell apart."""
+        """Raise OperatorError for more directories than the metadata level supports."""
         image = self.image
         try:
             check_directories(replace(image, features={**image.features, **levels_in(missing)}), self._log_dirs())
@@ -192,7 +190,7 @@ class Controller:
     # -- leadership of the metadata log ------------------------------------------------------------------------------
 
     def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
-        """See `LeadershipListener`; a leader that leads on in the same epoch does not come here."""
+        """Start or stop; see `LeadershipListener`. Not called for a leader that continues in the same epoch."""
         self._active = active
         self._cancel_timers()
         if not active:
@@ -202,7 +200,7 @@ class Controller:
         self._leaderless.reset()
         missing = self._missing_records()
         if missing:
-            self.submit(lambda _image, _context: ControllerResult(missing, None), _forgotten)
+            self.submit(lambda _image, _context: ControllerResult(missing, None), _ignore_outcome)
         self._arm_fencing()
         self._arm_balance()
         self._arm_tokens()
@@ -215,14 +213,14 @@ class Controller:
         self._fencing_timer = self._balance_timer = self._tokens_timer = None
 
     def heard_from(self, broker_id: int) -> None:
-        """On ZooKeeper, a broker fetched metadata from this node, so it is alive."""
+        """Note on ZooKeeper that a broker is alive, because it fetched metadata from this node."""
         if broker_id in self.image.brokers:
             self._heartbeats.heard_from(broker_id, self._now_ms())
 
     # -- operations --------------------------------------------------------------------------------------------------
 
     def context(self) -> ControllerContext:
-        """What handlers get beside the image."""
+        """Return the handlers' context."""
         image = self._metadata_log.latest
         dynamic = (image.default_broker_configs(), image.broker_configs(self._static_config.node_id))
         if dynamic != self._dynamic:
@@ -242,11 +240,11 @@ class Controller:
         )
 
     def submit(self, operation: Operation[Response], done: Done[Response]) -> None:
-        """Run `operation` now, and `done(response, None)` once what it decided is committed and published.
+        """Run `operation` now; calls `done(response, None)` once its records are committed and published.
 
-        `done(None, error)` with a KafkaError when the handler refused or the disk did, and NOT_CONTROLLER when this
-        controller is not active, or not any more: then nobody knows yet what becomes of the records. `done` may be
-        called before this returns.
+        Calls `done(None, error)` with a KafkaError when the handler rejected the request or the disk failed, and
+        NOT_CONTROLLER when this controller is not active, or resigned meanwhile: then the outcome of the records is
+        unknown. `done` may be called before this returns.
         """
         if not self._active:
             done(None, KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller."))
@@ -286,7 +284,7 @@ class Controller:
 
         self._metadata_log.stop(left)
 
-    # -- by itself ---------------------------------------------------------------------------------------------------
+    # -- periodic and triggered work -----------------------------------------------------------------------------------
 
     def _arm_fencing(self) -> None:
         if self._metadata_log.brokers_have_sessions:
@@ -298,7 +296,7 @@ class Controller:
         self._fencing_timer = self._scheduler.call_later(delay_ms / 1000, self._session_ended)
 
     def _session_ended(self) -> None:
-        """Where this process itself stood still, heartbeats wait in its sockets: they come first."""
+        """If this process itself was suspended, heartbeats wait in its sockets: process them first."""
         self._fencing_timer = self._scheduler.call_later(_READ_FIRST_S, self._fence_silent)
 
     def _fence_silent(self) -> None:
@@ -309,7 +307,7 @@ class Controller:
         self._arm_fencing()
 
     def _submit_fencing(self, broker_id: int) -> None:
-        self.submit(lambda image, context: fence_silent(image, broker_id, context), _forgotten)
+        self.submit(lambda image, context: fence_silent(image, broker_id, context), _ignore_outcome)
 
     def _arm_balance(self) -> None:
         if self._static_config.get_bool("auto.leader.rebalance.enable"):
@@ -321,7 +319,7 @@ class Controller:
             records, complete = balance_leaders(image, context, SLICE)
             return ControllerResult(records, None, again=not complete)
 
-        self.submit(balance, _forgotten)
+        self.submit(balance, _ignore_outcome)
         self._arm_balance()
 
     def _arm_tokens(self) -> None:
@@ -330,7 +328,7 @@ class Controller:
             self._tokens_timer = self._scheduler.call_later(interval_s, self._remove_tokens)
 
     def _remove_tokens(self) -> None:
-        self.submit(lambda image, context: remove_expired_tokens(image, context, SLICE), _forgotten)
+        self.submit(lambda image, context: remove_expired_tokens(image, context, SLICE), _ignore_outcome)
         self._arm_tokens()
 
     def _note_causes(self, records: Sequence[ApiMessageAndVersion]) -> None:
@@ -338,11 +336,11 @@ class Controller:
             self._schedule_upkeep()
 
     def brokers_changed(self) -> None:
-        """A broker has come that serves from the start: no later record says that it does."""
+        """A broker that needs no later record to serve has joined."""
         self._schedule_upkeep()
 
     def directories_changed(self) -> None:
-        """Of the broker of a single node others take new replicas now."""
+        """Other directories of a single node's broker take new replicas now."""
         if self.broker_epoch >= 0:
             self._schedule_upkeep()
 
@@ -352,7 +350,8 @@ class Controller:
             self._scheduler.call_soon(self._upkeep)
 
     def _upkeep(self) -> None:
-        """Elections that became possible, replicas of internal topics, directories; once for all changes of a turn."""
+        """Run elections that became possible, replicate internal topics, name directories; once for all changes of a
+        tick."""
         self._upkeep_due = False
         if not self._active:
             return
@@ -372,23 +371,23 @@ class Controller:
                 records += cordoned_directories(image, broker, self._cordoned())
             return ControllerResult(records, None)
 
-        self.submit(elect, _forgotten)
-        self.submit(replicate, _forgotten)
-        if self.broker_epoch >= 0:  # of a cluster each broker registers again by itself
-            self.submit(name, _forgotten)
+        self.submit(elect, _ignore_outcome)
+        self.submit(replicate, _ignore_outcome)
+        if self.broker_epoch >= 0:  # only for a single node: in a cluster each broker registers again
+            self.submit(name, _ignore_outcome)
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
     def _new_uuid(self) -> Uuid:
-        """A random id that is not reserved and does not look like an option on a command line."""
+        """Return a random id that is not reserved and does not look like a command-line option."""
         for _ in range(100):
             uuid = new_uuid(self._rng.random_bytes(16))
-            # The first character in base64 is made of the first six bits: 62 is a dash.
+            # The first six bits are the first character in base64: 62 is a dash.
             if uuid not in RESERVED_UUIDS and uuid[0] >> 2 != 62:
                 return uuid
-        raise InvariantError("the source of randomness repeats itself")
+        raise InvariantError("the random source returned 100 unusable ids in a row")
 
 
-def _forgotten(_response: object, _error: BaseException | None) -> None:
-    """Nobody waits: what failed is due again, be it at the next controller."""
+def _ignore_outcome(_response: object, _error: BaseException | None) -> None:
+    """Ignore the outcome: failed work is retried at the next occasion, possibly by the next controller."""

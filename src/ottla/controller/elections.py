@@ -19,7 +19,7 @@ from ottla.protocol.messages.elect_leaders import (
 )
 
 PREFERRED, UNCLEAN = 0, 1
-"""Kinds of election on the wire."""
+"""Election types on the wire."""
 
 _KINDS = {PREFERRED: Election.PREFERRED, UNCLEAN: Election.UNCLEAN}
 
@@ -27,14 +27,15 @@ _KINDS = {PREFERRED: Election.PREFERRED, UNCLEAN: Election.UNCLEAN}
 def handle_elect_leaders(
     image: MetadataImage, request: ElectLeadersRequest, context: ControllerContext
 ) -> ControllerResult[ElectLeadersResponse]:
-    """Elect for the partitions that are named, or for all that need it: those are the only ones answered then."""
+    """Elect leaders for the named partitions. Without names: for all that need it, and only those are in the
+    response."""
     kind = _KINDS.get(request.election_type)
     if kind is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     records: list[ApiMessageAndVersion] = []
     response = ElectLeadersResponse()
     everything = request.topic_partitions is None
-    for topic, indexes in _asked(image, request):
+    for topic, indexes in _requested(image, request):
         result = ReplicaElectionResult(topic=topic)
         for index in indexes:
             outcome = ElectLeadersPartitionResult(partition_id=index, error_message=None)
@@ -51,7 +52,7 @@ def handle_elect_leaders(
     return ControllerResult(records, response)
 
 
-def _asked(image: MetadataImage, request: ElectLeadersRequest) -> Iterator[tuple[str, list[int]]]:
+def _requested(image: MetadataImage, request: ElectLeadersRequest) -> Iterator[tuple[str, list[int]]]:
     if request.topic_partitions is None:
         for name, topic in image.topics.items():
             yield name, list(topic.partitions)
@@ -84,7 +85,7 @@ def _elect(
 
 
 def cause_without_leader(name: str, index: int, partition: PartitionImage, is_live: Acceptable) -> str:
-    """Why the partition has no leader, and what the operator can do, as one sentence."""
+    """Return one sentence with the reason why the partition has no leader, and the operator's options."""
     complete = partition.isr or partition.eligible_leader_replicas or partition.last_known_elr
     waits_for = [broker_id for broker_id in complete if not is_live(broker_id)]
     if waits_for:
@@ -109,7 +110,7 @@ def _ids(broker_ids: Sequence[int]) -> str:
 
 
 def balance_leaders(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:
-    """Give leaderships back to the preferred replicas of brokers that lack more than the allowed share of theirs."""
+    """Return leaderships to the preferred replicas of brokers that lack more than the allowed share of theirs."""
     percentage = context.config.get_int("leader.imbalance.per.broker.percentage")
     preferred: Counter[int] = Counter()
     missing: Counter[int] = Counter()

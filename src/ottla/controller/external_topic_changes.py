@@ -1,14 +1,14 @@
-"""Topics and partitions that others write into ZooKeeper's tree beside a running controller.
+"""Topics and partitions that tools write into ZooKeeper's tree beside a running controller.
 
-Apache Kafka's tools did it so before 3.0: `kafka-topics --zookeeper` writes settings, then `/brokers/topics/TOPIC`, and
-adds partitions by writing that znode again. Each znode of a topic is watched, and read while nothing of this controller
-is under way: where it is not what the image says, somebody else wrote it.
+Apache Kafka's tools worked like that before 3.0: `kafka-topics --zookeeper` writes settings, then
+`/brokers/topics/TOPIC`, and adds partitions by writing that znode again. Each topic's znode is watched, and read while
+this controller has no pending writes: if it then differs from the image, the change is external.
 
-- A topic that is not known is made, partitions that are not known are added, as they are assigned.
-- The rest is written back, unlike in Apache Kafka, where the next controller believes it: replicas are moved by
-  `/admin/reassign_partitions`, and old tools leave out the topic's id, by which brokers know their data.
+- An unknown topic is created, and unknown partitions are added, with their assignments.
+- Other changes are overwritten. (In Apache Kafka the next controller adopts them.) Replicas are moved by
+  `/admin/reassign_partitions`, and old tools drop the topic's id, by which brokers know their data.
 
-Left out: settings that tools change, and deletions, which have a znode of their own (`tree_intake`).
+Left out: settings that tools change, and deletions, which have a znode of their own (`znode_requests`).
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ logger = logging.getLogger(__name__)
 
 
 TOPICS_AT_ONCE = 256
-"""Read at the same time, when a controller begins."""
+"""Maximum number of concurrent reads when a controller starts."""
 
 
 class ExternalTopicChanges:
-    """Follows the topics while its node's controller is active; a `LeadershipListener`, told after the controller."""
+    """Watches topics while this node's controller is active; a `LeadershipListener`, notified after the controller."""
 
-    __slots__ = ("_asked", "_controller", "_due", "_log", "_round", "_session", "_waits", "_watches")
+    __slots__ = ("_asked", "_controller", "_due", "_generation", "_log", "_session", "_waits", "_watches")
 
     def __init__(self, session: ZooKeeperSession, log: ZooKeeperLog, controller: Controller) -> None:
         self._session = session
         self._log = log
         self._controller = controller
-        self._round = Generation()
+        self._generation = Generation()
         self._watches: dict[str, object] = {}
-        """By topic, which of its watches counts: that of the last time it was read."""
+        """The valid watch of each topic: the one of its last read."""
         self._due: dict[str, None] = {}
-        """Topics to be read, in this order."""
+        """Topics to read, in this order."""
         self._asked = 0
         self._waits = False
 
     def on_leader_change(self, _leader: LeaderAndEpoch, active: bool) -> None:
         """See `LeadershipListener`."""
-        self._round.renew()
+        self._generation.renew()
         self._watches.clear()
         self._due.clear()
         self._asked = 0
@@ -72,7 +72,9 @@ class ExternalTopicChanges:
             self._look()
 
     def _look(self) -> None:
-        self._session.children(paths.BROKER_TOPICS, self._round.during(self._listed), self._round.during(self._look))
+        self._session.children(
+            paths.BROKER_TOPICS, self._generation.during(self._listed), self._generation.during(self._look)
+        )
 
     def _listed(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if names is None:
@@ -98,13 +100,13 @@ class ExternalTopicChanges:
             watch = self._watches[name] = object()
             self._asked += 1
             seen, changed = partial(self._seen, name), partial(self._changed, name, watch)
-            self._session.get(paths.topic(name), self._round.during(seen), self._round.during(changed))
+            self._session.get(paths.topic(name), self._generation.during(seen), self._generation.during(changed))
 
     def _wait(self) -> None:
-        """Until what is under way was written."""
+        """Wait until pending writes are complete."""
         if not self._waits:
             self._waits = True
-            self._log.write((), self._round.during(self._written))
+            self._log.write((), self._generation.during(self._written))
 
     def _written(self, error: BaseException | None) -> None:
         self._waits = False
@@ -117,9 +119,9 @@ class ExternalTopicChanges:
             self._log.begin_anew(error)
             return
         if node is None:
-            self._watches.pop(name, None)  # it is listed when it comes again
+            self._watches.pop(name, None)  # it is listed when it is created again
         elif not self._log.settled:
-            # Answers come in the order of calls: only where nothing was under way before and after it is all there is.
+            # Responses arrive in call order: the data is complete only if no write was pending before and after it.
             self._due[name] = None
         else:
             self._compare(name, node)
@@ -129,12 +131,12 @@ class ExternalTopicChanges:
         try:
             found = assigned_topic(name, node)
         except ProtocolError as failure:
-            logger.error("what was written of a topic is left out: %s", failure)
+            logger.error("ignoring an external change of a topic znode: %s", failure)
             return
         topic = self._log.latest.topics.get(name)
         if topic is None:
             path = paths.entity(paths.CONFIG_TOPICS, name)
-            self._session.get(path, self._round.during(partial(self._settings, name, found, path)))
+            self._session.get(path, self._generation.during(partial(self._settings, name, found, path)))
             return
         known = {number: assignment_of(each) for number, each in topic.partitions.items()}
         held = TopicAssignment(topic.topic_id, known)
@@ -142,13 +144,13 @@ class ExternalTopicChanges:
         if more:
             self._run(partial(_grown, name=name, topic_id=topic.topic_id, more=more))
         elif found != held:
-            logger.warning("what somebody wrote of topic %s is put right", name)
+            logger.warning("overwriting an external change of the znode of topic %s", name)
             self._log.write([[SetData(paths.topic(name), encode_topic(held))]], lambda _error: None)
 
     def _settings(
         self, name: str, found: TopicAssignment, path: str, node: Znode | None, error: ZooKeeperError | None
     ) -> None:
-        """Of a topic that is not known; they were written before it."""
+        """Read the settings of an unknown topic; tools write them before the topic."""
         if error is not None:
             self._log.begin_anew(error)
         elif not self._log.settled:
@@ -158,14 +160,14 @@ class ExternalTopicChanges:
             try:
                 values = {} if node is None else decode_config(path, node.data)
             except ProtocolError as failure:
-                logger.error("what was written of a topic is left out: %s", failure)
+                logger.error("ignoring an external change of a topic znode: %s", failure)
                 return
             self._log.learn(paths.topic(name))
             if node is not None:
                 self._log.learn(path)
             self._run(partial(_created, name=name, found=found, values=values))
 
-    # -- how -------------------------------------------------------------------------------------------------------
+    # -- operations ----------------------------------------------------------------------------------------------------
 
     def _run(self, operation: Callable[[MetadataImage, ControllerContext], ControllerResult[None]]) -> None:
         self._controller.submit(operation, note_refusal)
@@ -179,7 +181,7 @@ def _created(
     topic_id = found.topic_id
     if topic_id is None or topic_id in image.topics_by_id:
         topic_id = context.new_uuid()
-    logger.info("topic %s was written by somebody, and is made", name)
+    logger.info("creating topic %s, which was written to ZooKeeper outside the controller", name)
     records = [versioned(TopicRecord(name=name, topic_id=topic_id))]
     records += (
         versioned(ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=name, name=key, value=value))
@@ -193,13 +195,14 @@ def _grown(
 ) -> ControllerResult[None]:
     topic = image.topics_by_id.get(topic_id)
     if topic is None or topic.partitions.keys() & more.keys():
-        return ControllerResult([], None)  # it was deleted meanwhile, or has got them
-    logger.info("topic %s was given %d partitions by somebody", name, len(more))
+        return ControllerResult([], None)  # the topic was deleted meanwhile, or has the partitions
+    logger.info("adding %d partitions to topic %s, written to ZooKeeper outside the controller", len(more), name)
     return ControllerResult(list(_partitions(image, topic_id, more)), None)
 
 
 def _partitions(image: MetadataImage, topic_id: Uuid, assigned: Mapping[int, Assignment]) -> list[ApiMessageAndVersion]:
-    """Led by the first replica that is there, as Apache Kafka does it; where there is none, once one comes."""
+    """Return records with the first live replica as leader, as in Apache Kafka; without one, the first that
+    registers."""
     records = []
     for number, each in assigned.items():
         partition = never_led(each)

@@ -1,9 +1,9 @@
 """UpdateFeatures: finalized levels of features (KIP-584, KIP-778, KIP-1022).
 
-All updates of a request take effect or none. Only features whose behaviour is complete can be finalized, so the range
-of levels that this broker supports decides; see `ottla.metadata.records.SUPPORTED_FEATURES`. All other nodes must
-support the level too, or they could not go on: a level is raised after the last of them was upgraded. A level of
-metadata.version is left for a lower one only where the lower one can hold all that was written.
+All updates of a request take effect or none. The range of levels that this broker supports decides, and only completely
+implemented features are in it; see `ottla.metadata.records.SUPPORTED_FEATURES`. All other nodes must support the level
+too, because they could not continue otherwise: raise a level after the last of them was upgraded. metadata.version can
+be lowered only if the lower level can represent all existing records.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 def bootstrap_records(levels: Mapping[str, int] = NEW_CLUSTER_LEVELS) -> list[ApiMessageAndVersion]:
-    """The first records of a new cluster: every feature at its level, metadata.version first, as readers need it."""
+    """Return the first records of a new cluster: every feature's level, metadata.version first, as readers need it."""
     names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
     return [versioned(FeatureLevelRecord(name=name, feature_level=levels[name])) for name in names]
 
 
 def elr_safety_records(image: MetadataImage, static_min_isr: int) -> list[ApiMessageAndVersion]:
-    """What makes `min.insync.replicas` a setting of the whole cluster, as eligible leader replicas need it (KIP-966).
+    """Return records that make `min.insync.replicas` a cluster-wide setting, as eligible leader replicas need
+    (KIP-966).
 
-    They are kept by one number that every controller sees. So brokers lose values of their own, and what the file of
-    this controller says (`static_min_isr`) is written down, unless the cluster has a value already; where a broker
-    asked for more, that, so that no promise becomes weaker. Nothing, where it is so already.
+    All controllers have to use the same number for them. So values of single brokers are removed, and the static value
+    of this controller (`static_min_isr`) is stored, unless the cluster already has a value. If a broker had a larger
+    value, that one is stored, so that no durability guarantee weakens. Returns no records if nothing changes.
     """
     own = {
         resource.name: settings[MIN_ISR]
@@ -72,10 +73,11 @@ def activation_records(
     *,
     migrates: bool = False,
 ) -> list[ApiMessageAndVersion]:
-    """What an active controller finds missing: all of it in a new cluster, `elr_safety_records` in an older one.
+    """Return the records a new active controller has to write: all in a new cluster, `elr_safety_records` in an older
+    one.
 
-    `formatted` are the first records of a cluster whose formatting said which (KIP-1170). One that `migrates` from
-    ZooKeeper has no eligible leader replicas, for which there is no place in its tree.
+    `formatted` are the first records of a cluster that was formatted with them (KIP-1170). A controller that `migrates`
+    from ZooKeeper disables eligible leader replicas, which ZooKeeper's tree can't represent.
     """
     new = [] if image.features else [*formatted] or bootstrap_records()
     if migrates:
@@ -85,7 +87,7 @@ def activation_records(
 
 
 def levels_in(records: Iterable[ApiMessageAndVersion]) -> dict[str, int]:
-    """The levels that `records` finalize, by feature."""
+    """Return the levels that `records` finalize, by feature."""
     return {
         record.message.name: record.message.feature_level
         for record in records
@@ -96,11 +98,11 @@ def levels_in(records: Iterable[ApiMessageAndVersion]) -> dict[str, int]:
 def handle_update_features(
     image: MetadataImage, request: UpdateFeaturesRequest, version: int, context: ControllerContext
 ) -> ControllerResult[UpdateFeaturesResponse]:
-    """Check all updates; the first that fails is told for the request as a whole, as by Apache Kafka 4.
+    """Check all updates; the first error fails the request as a whole, as in Apache Kafka 4.
 
-    A feature that is named twice gets the last mention. What any finalized feature needs of another one has to hold
-    after the request, also where it names only one of them. `validate_only` gives no records; `version` of the request
-    decides how an update asks for a downgrade and whether a success lists its features.
+    The last update of a feature counts. Dependencies between finalized features have to hold after the request, also if
+    it names only one of them. `validate_only` returns no records. The request's `version` decides how a downgrade is
+    marked, and whether a successful response lists the features.
     """
     records: list[ApiMessageAndVersion] = []
     names_voters = False
@@ -138,10 +140,10 @@ def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
 def _check_kraft_version(
     image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int, context: ControllerContext
 ) -> bool:
-    """Whether the metadata log shall name the voters now; raises KafkaError INVALID_UPDATE_VERSION when it can't be.
+    """Return whether the metadata log has to name the voters now. Raises KafkaError INVALID_UPDATE_VERSION.
 
-    That is no record of a feature: who leads the metadata log writes it (KIP-853), once each voter that the
-    configuration names has told its directory. Nothing takes it back.
+    kraft.version is not a feature record: the leader of the metadata log writes it (KIP-853), once each configured
+    voter has reported its directory. It can't be downgraded.
     """
     new, current = update.max_version_level, context.kraft_version
     supported = REGISTERED_FEATURES[KRAFT_VERSION]
@@ -160,7 +162,7 @@ def _check_kraft_version(
 
 
 def _type_problem(new: int, current: int, upgrade_type: int) -> str | None:
-    """What is wrong with how the update says that it goes up or down."""
+    """Return the problem with the update's upgrade type, or None."""
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."
     if new < current and upgrade_type == UPGRADE:
@@ -179,7 +181,7 @@ def _invalid(update: FeatureUpdateKey, problem: str) -> KafkaError:
 
 
 def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int) -> bool:
-    """Whether the update changes something; raises KafkaError INVALID_UPDATE_VERSION when it can't be."""
+    """Return whether the update changes the level. Raises KafkaError INVALID_UPDATE_VERSION."""
     new, current = update.max_version_level, image.features.get(update.feature, 0)
     supported = SUPPORTED_FEATURES.get(update.feature)
     problem = None
@@ -192,7 +194,7 @@ def _check_update(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: 
     elif not supported.low <= new <= supported.high:
         problem = f"Local controller only supports versions {supported.low}-{supported.high}"
     elif new and update.feature == ELIGIBLE_LEADER_REPLICAS_VERSION and _may_go_back(image):
-        problem = "Eligible leader replicas can't be kept in ZooKeeper, from which this cluster migrates."
+        problem = "Eligible leader replicas can't be stored in ZooKeeper, from which this cluster migrates."
     elif (unable := _node_without(image, update.feature, new)) is not None:
         problem = unable
     else:
@@ -207,7 +209,7 @@ def _may_go_back(image: MetadataImage) -> bool:
 
 
 def _check_metadata_version(image: MetadataImage, update: FeatureUpdateKey, upgrade_type: int) -> None:
-    """Raise KafkaError INVALID_UPDATE_VERSION for a level that can't hold what was written."""
+    """Raise KafkaError INVALID_UPDATE_VERSION for a level that can't represent existing records."""
     new, current = update.max_version_level, image.features.get(update.feature, 0)
     if update.feature == METADATA_VERSION and new < current and metadata_changed(new, current):
         reason = (
@@ -223,9 +225,9 @@ def _check_metadata_version(image: MetadataImage, update: FeatureUpdateKey, upgr
 
 
 def _check_needs(update: FeatureUpdateKey, proposed: Mapping[str, int]) -> None:
-    """Raise KafkaError INVALID_UPDATE_VERSION where the update, or what it leaves as it is, lacks what it needs.
+    """Raise KafkaError INVALID_UPDATE_VERSION for unmet dependencies of the updated or of another feature.
 
-    `proposed` are the levels as they would be after the whole request.
+    `proposed` are the levels after the whole request.
     """
     unmet = unmet_need(proposed)
     if unmet is not None and update.feature in (unmet[0], unmet[2]):
@@ -234,7 +236,7 @@ def _check_needs(update: FeatureUpdateKey, proposed: Mapping[str, int]) -> None:
 
 
 def _node_without(image: MetadataImage, feature: str, level: int) -> str | None:
-    """The first registered node that does not support the level of the feature, and what it supports."""
+    """Return the problem of the first registered node that does not support the level of the feature, or None."""
     nodes = [(f"Broker {broker_id}", broker.features) for broker_id, broker in image.brokers.items()]
     nodes += [(f"Controller {node_id}", controller.features) for node_id, controller in image.controllers.items()]
     for name, features in nodes:

@@ -1,7 +1,7 @@
-"""What the active controller knows of the brokers beside the metadata log: who was heard of when.
+"""Broker sessions of the active controller: times of the last heartbeats, beside the metadata log.
 
-Soft state: a new controller begins with every broker as heard of just now, and a controller that resigned forgets it
-all. Times are those of the monotonic clock, in milliseconds, always as arguments.
+Soft state: a new controller starts a full session for every broker, and a controller that resigns drops the state.
+Times are those of the monotonic clock, in milliseconds, always passed as arguments.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ottla.metadata.image import BrokerImage, MetadataImage
 
 
 class _Contact:
-    """The last heartbeat of one incarnation, or what stands for it until there is one."""
+    """The last heartbeat of one incarnation, or a granted session before its first heartbeat."""
 
     __slots__ = ("broker_epoch", "heard", "metadata_offset", "time_ms")
 
@@ -22,14 +22,14 @@ class _Contact:
 
 
 class _Shutdown:
-    """The controlled shutdown of one incarnation, as far as this controller knows of it."""
+    """Controlled shutdown of one incarnation, as known to this controller."""
 
     __slots__ = ("offset", "requested_ms")
 
     def __init__(self, requested_ms: int) -> None:
         self.requested_ms = requested_ms
         self.offset: int | None = None
-        """The leaderships were moved by records below this offset; None before the first move."""
+        """Leaderships were moved by records below this offset; None before the first move."""
 
 
 class BrokerHeartbeats:
@@ -44,7 +44,7 @@ class BrokerHeartbeats:
         self._heard_ms: dict[int, int] = {}
 
     def reset(self, image: MetadataImage, now_ms: int) -> None:
-        """Begin anew: brokers that are not fenced get a whole session to be heard of."""
+        """Reset: brokers that are not fenced get a full session."""
         self._shutdowns.clear()
         self._heard_ms.clear()
         self._contacts = {
@@ -56,18 +56,18 @@ class BrokerHeartbeats:
     def touch(
         self, broker_id: int, broker_epoch: int, now_ms: int, metadata_offset: int, *, heard: bool = True
     ) -> None:
-        """A heartbeat came; `heard`: what follows from the first one to this controller is decided."""
+        """Register a heartbeat; `heard` means that the actions on the first heartbeat to this controller are done."""
         self._contacts[broker_id] = _Contact(broker_epoch, now_ms, metadata_offset, heard=heard)
 
     def forget(self, broker_id: int) -> None:
-        """The broker was fenced, or is gone: its session is over."""
+        """End the session of a broker that was fenced or removed."""
         self._contacts.pop(broker_id, None)
         self._heard_ms.pop(broker_id, None)
         for key in [key for key in self._shutdowns if key[0] == broker_id]:
             del self._shutdowns[key]
 
     def has_session(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
-        """Whether this incarnation was heard of within the session timeout."""
+        """Return whether this incarnation sent a heartbeat within the session timeout."""
         contact = self._contacts.get(broker_id)
         return (
             contact is not None
@@ -76,17 +76,17 @@ class BrokerHeartbeats:
         )
 
     def was_heard(self, broker_id: int) -> bool:
-        """Whether its session is by a heartbeat to this controller, and not only granted by `reset`."""
+        """Return whether its session is based on a heartbeat to this controller, not only granted by `reset`."""
         contact = self._contacts.get(broker_id)
         return contact is not None and contact.heard
 
     def is_granted(self, broker_id: int) -> bool:
-        """Whether its session is only granted by `reset`: the broker may have been gone for any time."""
+        """Return whether its session is only granted by `reset`: the broker may have been offline for any time."""
         contact = self._contacts.get(broker_id)
         return contact is not None and not contact.heard
 
     def stale(self, image: MetadataImage, now_ms: int) -> list[BrokerImage]:
-        """Brokers that are not fenced and were silent for too long."""
+        """Return the unfenced brokers without a valid session."""
         return [
             broker
             for broker in image.brokers.values()
@@ -94,7 +94,7 @@ class BrokerHeartbeats:
         ]
 
     def next_expiry_ms(self, image: MetadataImage) -> int | None:
-        """When the first session ends, unless it is heard of again; None without sessions."""
+        """Return the time at which the first session expires without another heartbeat; None without sessions."""
         ends = [
             contact.time_ms + self.session_timeout_ms
             for broker in image.brokers.values()
@@ -105,15 +105,16 @@ class BrokerHeartbeats:
     # -- controlled shutdown -----------------------------------------------------------------------------------------
 
     def request_shutdown(self, broker: BrokerImage, now_ms: int) -> None:
-        """The broker requests its shutdown; only the first request to this controller counts."""
+        """Register a shutdown request of the broker; only the first one to this controller counts."""
         self._shutdowns.setdefault((broker.broker_id, broker.broker_epoch), _Shutdown(now_ms))
 
     def heard_from(self, broker_id: int, now_ms: int) -> None:
-        """A broker on ZooKeeper, which sends no heartbeats, is alive: it sent this controller another request."""
+        """Register that a broker on ZooKeeper, which sends no heartbeats, is alive: it sent this controller another
+        request."""
         self._heard_ms[broker_id] = now_ms
 
     def is_alive_since_request(self, broker_id: int, stopping: BrokerImage) -> bool:
-        """Whether this controller has heard from `broker_id` since `stopping` requested its shutdown.
+        """Return whether this controller has heard from `broker_id` since `stopping` requested its shutdown.
 
         A heartbeat counts, or, on ZooKeeper, a fetch of metadata.
         """
@@ -123,14 +124,14 @@ class BrokerHeartbeats:
         return max(heartbeat_ms, self._heard_ms.get(broker_id, -1)) >= shutdown.requested_ms
 
     def move_leaderships(self, broker: BrokerImage, offset: int) -> None:
-        """Records up to `offset`, exclusive, move leaderships away from `broker`, which requested its shutdown."""
+        """Register that records below `offset` move leaderships away from `broker`, which requested its shutdown."""
         self._shutdowns[broker.broker_id, broker.broker_epoch].offset = offset
 
-    def everyone_knows(self, broker: BrokerImage, image: MetadataImage) -> bool:
-        """Whether all live brokers have seen that `broker` leads nothing any more."""
+    def all_brokers_applied(self, broker: BrokerImage, image: MetadataImage) -> bool:
+        """Return whether all live brokers have applied the metadata in which `broker` leads nothing."""
         shutdown = self._shutdowns[broker.broker_id, broker.broker_epoch]
         if shutdown.offset is None:
-            # A controller before this one moved the leaderships; the next heartbeats report the offsets.
+            # A previous controller moved the leaderships; the next heartbeats report the offsets.
             shutdown.offset = image.offset + 1
         return all(
             contact.metadata_offset >= shutdown.offset - 1

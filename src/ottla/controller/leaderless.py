@@ -1,4 +1,4 @@
-"""Partitions that stay without a leader although a replica is live: logged once each, with cause and remedy."""
+"""Logs leaderless partitions with a live replica, once each, with cause and remedy."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage
 logger = logging.getLogger(__name__)
 
 MAX_NAMED = 20
-"""Partitions that one look logs by name; it logs the number of the others."""
+"""Maximum number of partitions that one check logs by name; the rest is logged as a count."""
 
 Place = tuple[str, int]
 
 
 class LeaderlessPartitions:
-    """What was without a leader at the last look, and what of it was logged."""
+    """Leaderless partitions of the last check, and those that were logged."""
 
     __slots__ = ("_image", "_leaderless", "_logged")
 
@@ -25,13 +25,13 @@ class LeaderlessPartitions:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, at the beginning of a controller's term."""
+        """Drop the state; called when this controller becomes active."""
         self._image = EMPTY_IMAGE
         self._leaderless: set[Place] = set()
         self._logged: set[Place] = set()
 
     def look(self, image: MetadataImage) -> None:
-        """Log partitions that were without a leader at the last look too: an election takes less than a session."""
+        """Log partitions that were also leaderless at the previous check: an election takes less than a session."""
         before = self._leaderless
         if image is not self._image:
             self._image, self._leaderless = image, _leaderless(image)

@@ -1,17 +1,17 @@
-"""The active controller's part in a migration from ZooKeeper (KIP-866): wait, claim, copy, and write to both.
+"""Migration from ZooKeeper by the active controller (KIP-866): wait, claim, copy, write to both.
 
-A controller with `zookeeper.metadata.migration.enable` has one of these, idle as long as another is active. The
-metadata log says how far the cluster has come (`ZkMigrationState`), so whichever is active next goes on from there:
+A controller with `zookeeper.metadata.migration.enable` has one Migration, idle while another controller is active. The
+metadata log records the progress of the cluster (`ZkMigrationState`), so the next active controller resumes from there:
 
-- PRE_MIGRATION: ZooKeeper keeps the cluster. Once all brokers are registered with the quorum too, this node claims
+- PRE_MIGRATION: ZooKeeper is authoritative. Once all brokers are registered with the quorum too, this node claims
   `/controller` in ZooKeeper, reads the tree, and commits all of it, with MIGRATION as the last record. From the claim
-  on nobody decides anything until that is done, so whoever is active next waits for no broker any more.
-- MIGRATION: the quorum keeps the cluster. This node claims, reads the tree, brings it to what is committed, and then
-  writes every change that is committed. Where somebody took the claim from the quorum the cluster goes back: nothing is
-  written to the tree then, which others rule.
+  until then no controller makes decisions, so a later active controller does not wait for brokers any more.
+- MIGRATION: the quorum is authoritative. This node claims, reads the tree, updates it to the committed metadata, and
+  then writes every committed change. If another controller took the claim from the quorum, the cluster is being
+  rolled back: nothing is written to the tree then, which that controller owns.
 
-Invariants: nothing is written to the tree but by who has claimed in its own epoch of the quorum; nothing of the quorum
-is written there that is not committed; after whatever fails, claim and reading come anew; a topic keeps its id.
+Invariants: only a node that has claimed in its own quorum epoch writes to the tree; only committed metadata is written
+there; after any failure, claim and reading start again; a topic retains its id.
 """
 
 from __future__ import annotations
@@ -58,16 +58,18 @@ logger = logging.getLogger(__name__)
 
 
 RETRY_S = 1.0
-"""Between looks at who is there, and after whatever failed."""
+"""Interval of checks for brokers and controllers, and retry delay after a failure."""
 REFUSED_S = 30.0
-"""Before what ZooKeeper can't hold is compared with the tree again: somebody has to undo it in the quorum."""
+"""Delay before metadata that ZooKeeper can't represent is compared with the tree again: an operator has to revert it in
+the quorum."""
 CAUGHT_UP_S = 5.0
-"""How long a controller that stops waits for the tree to have what is committed."""
+"""Maximum time that a stopping controller waits for the tree to contain the committed metadata."""
 _POLL_S = 0.05
 
 
 class Migration:
-    """One controller's. All methods belong to the loop. Implements `LeadershipListener` and `SessionListener`."""
+    """Migration of one controller. All methods run on the loop. Implements `LeadershipListener` and
+    `SessionListener`."""
 
     __slots__ = (
         "_active",
@@ -75,15 +77,15 @@ class Migration:
         "_connected",
         "_controller",
         "_following",
+        "_generation",
         "_ids",
+        "_last_logged",
         "_leader",
         "_leaving",
         "_machine",
         "_publisher",
         "_reached",
-        "_round",
         "_session",
-        "_told",
         "_voters",
         "_writer",
     )
@@ -98,7 +100,7 @@ class Migration:
         cluster_id: str,
         voters: Callable[[], Iterable[int]],
     ) -> None:
-        """`session` is not started yet. `voters` are the controllers that the quorum has by now."""
+        """`session` is not started yet. `voters` returns the current controllers of the quorum."""
         self._session = session
         self._controller = controller
         self._publisher = publisher
@@ -108,26 +110,26 @@ class Migration:
         self._leader = LeaderAndEpoch(NO_NODE, 0)
         self._active = False
         self._connected = False
-        self._round = Generation()
-        """Renewed by whatever makes older answers meaningless."""
+        self._generation = Generation()
+        """Renewed when outstanding responses become invalid."""
         self._writer: DualWriter | None = None
         self._following = False
-        """Whether each image goes to the writer."""
+        """Whether each new image is passed to the writer."""
         self._leaving = False
         self._reached = 0
-        """Up to where the tree had everything when it was written to last, as far as this node knows."""
+        """Offset up to which the tree was complete at its last write, as far as this node knows."""
         self._ids: dict[str, Uuid] = {}
-        """Of the topics that were there at the last look before the claim: tools of before topic ids leave them out."""
-        self._told = ""
+        """Ids of the topics that existed at the last check before the claim: tools that predate topic ids drop them."""
+        self._last_logged = ""
 
     def start(self) -> None:
-        """Connect to ZooKeeper; from now on whoever is active here acts."""
+        """Connect to ZooKeeper; from now on an active controller on this node migrates."""
         self._publisher.register(self._published)
         self._session.start(self)
 
     def leave(self, done: Callable[[], None]) -> None:
-        """This node is about to leave the quorum: bring the tree to what is committed, if that is possible and soon
-        done. What is committed until this node has left is written on, until `stop`."""
+        """Update the tree to the committed metadata before this node leaves the quorum, if possible within CAUGHT_UP_S.
+        Metadata that is committed until this node has left is still written, until `stop`."""
 
         def leaving() -> None:
             self._leaving = True
@@ -136,11 +138,11 @@ class Migration:
         self._wait_while(lambda: self.behind > 0, leaving, self._machine.clock.monotonic() + CAUGHT_UP_S)
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Write the rest, and end the session. The claim stays: it is the quorum's."""
+        """Write the rest, and end the session. The claim stays: it belongs to the quorum."""
 
         def end() -> None:
             if self.behind:
-                logger.warning("ZooKeeper's tree lacks %d records that are committed", self.behind)
+                logger.warning("ZooKeeper's tree lacks %d committed records", self.behind)
             self._active = False
             self._cease()
             self._session.close(done)
@@ -157,7 +159,7 @@ class Migration:
 
     @property
     def behind(self) -> int:
-        """How many committed records the tree lacks, as far as this node knows; 0 where it is another's to write."""
+        """Number of committed records that the tree lacks, as far as this node knows; 0 if another node writes it."""
         if self._writer is not None and self._following:
             return self._writer.behind
         image = self._publisher.image
@@ -165,10 +167,10 @@ class Migration:
             return image.offset - self._reached
         return 0
 
-    # -- who acts, and whether ZooKeeper can be reached ---------------------------------------------------------------
+    # -- leadership and connection to ZooKeeper ------------------------------------------------------------------------
 
     def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
-        """See `LeadershipListener`; told after the controller, whose first records say whether there is a migration."""
+        """See `LeadershipListener`; notified after the controller, which writes the migration state first."""
         if not self._leaving:
             self._leader = leader
             self._active = active
@@ -190,13 +192,13 @@ class Migration:
     def _begin(self) -> None:
         self._cease()
         if self._active and self._connected:
-            # What is not committed yet may be the copy: only afterwards the image that is published says how far it is.
+            # Uncommitted records may be the copy: only after them the published image shows the progress.
             nothing = ControllerResult[None]([], None)
             self._controller.submit(
-                lambda _image, _context: nothing, self._round.during(lambda _response, error: self._go_on(error))
+                lambda _image, _context: nothing, self._generation.during(lambda _response, error: self._resume(error))
             )
 
-    def _go_on(self, error: BaseException | None) -> None:
+    def _resume(self, error: BaseException | None) -> None:
         state = self._publisher.image.zk_migration_state
         if error is not None:
             self._again(error)
@@ -205,15 +207,15 @@ class Migration:
         elif state is ZkMigrationState.MIGRATION:
             self._claim()
         elif state is ZkMigrationState.POST_MIGRATION:
-            self._tell("zookeeper.metadata.migration.enable has no effect: the migration has been completed")
+            self._log_change("zookeeper.metadata.migration.enable has no effect: the migration has been completed")
         else:
-            self._tell(
-                "zookeeper.metadata.migration.enable has no effect: this quorum was begun without it; to migrate, "
-                "format the controllers anew"
+            self._log_change(
+                "zookeeper.metadata.migration.enable has no effect: this quorum was created without it; to migrate, "
+                "format the controllers again"
             )
 
     def _cease(self) -> None:
-        self._round.renew()
+        self._generation.renew()
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.stop()
@@ -222,20 +224,20 @@ class Migration:
         self._following = False
 
     def _again(self, error: BaseException | None) -> None:
-        """Nobody knows how the tree is now, or it can't be read."""
+        """The state of the tree is unknown, or it can't be read: claim it and read it again."""
         if not (isinstance(error, ZooKeeperError) and error.code in (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED)):
-            logger.warning("ZooKeeper's tree is claimed and read again: %s", error)
+            logger.warning("claiming and reading ZooKeeper's tree again: %s", error)
         self._cease()
-        self._machine.scheduler.call_later(RETRY_S, self._round.during(self._begin))
+        self._machine.scheduler.call_later(RETRY_S, self._generation.during(self._begin))
 
-    def _tell(self, text: str) -> None:
-        if text != self._told:
-            self._told = text
+    def _log_change(self, text: str) -> None:
+        if text != self._last_logged:
+            self._last_logged = text
             logger.info("%s", text)
 
     def _wait(self, why: str) -> None:
-        self._tell(why)
-        self._machine.scheduler.call_later(RETRY_S, self._round.during(self._begin))
+        self._log_change(why)
+        self._machine.scheduler.call_later(RETRY_S, self._generation.during(self._begin))
 
     # -- before the claim ------------------------------------------------------------------------------------------
 
@@ -244,7 +246,7 @@ class Migration:
         if awaited is not None:
             self._wait(f"the quorum is not ready for the migration from ZooKeeper: {awaited}")
         else:
-            self._session.get(paths.CLUSTER_ID, self._round.during(self._cluster_seen))
+            self._session.get(paths.CLUSTER_ID, self._generation.during(self._cluster_seen))
 
     def _cluster_seen(self, node: Znode | None, error: ZooKeeperError | None) -> None:
         if error is not None:
@@ -257,14 +259,14 @@ class Migration:
             return
         if cluster_id != self._cluster_id:
             self._wait(
-                f"zookeeper.connect leads to cluster {cluster_id}, and the controllers are formatted for "
-                f"{self._cluster_id}: format them with that id, or name the servers of the other one"
+                f"zookeeper.connect leads to cluster {cluster_id}, but the controllers are formatted for "
+                f"{self._cluster_id}: format them with the id of that cluster, or correct zookeeper.connect"
             )
             return
-        self._session.get(paths.CONTROLLER, self._round.during(self._claim_seen))
+        self._session.get(paths.CONTROLLER, self._generation.during(self._claim_seen))
 
     def _claim_seen(self, node: Znode | None, error: ZooKeeperError | None) -> None:
-        """Where a controller before this one had the claim already, and did not come to copy, nobody rules."""
+        """If an earlier controller already had the claim and did not complete the copy, no controller is in charge."""
         if error is not None:
             self._again(error)
             return
@@ -276,7 +278,7 @@ class Migration:
         if is_taken:
             self._look(is_taken=True)
         else:
-            self._session.children(paths.BROKER_IDS, self._round.during(self._brokers_seen))
+            self._session.children(paths.BROKER_IDS, self._generation.during(self._brokers_seen))
 
     def _brokers_seen(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if error is not None:
@@ -294,7 +296,7 @@ class Migration:
             self._look(is_taken=False)
 
     def _look(self, *, is_taken: bool) -> None:
-        """The claim fences the controller that the brokers have, so it comes only when the copy will follow."""
+        """The claim fences the brokers' controller, so it is made only when the copy can follow."""
 
         def found(_tree: Tree, found: TreeSnapshot) -> None:
             awaited = tree_awaited(self._publisher.image, found)
@@ -309,7 +311,7 @@ class Migration:
         self._scan(found, claimed=is_taken)
 
     def _scan(self, then: Callable[[Tree, TreeSnapshot], None], *, claimed: bool) -> None:
-        """Read the whole tree; a large one is taken apart off the loop."""
+        """Read the whole tree; a large one is parsed off the loop."""
 
         def scanned(tree: Tree | None, error: Exception | None) -> None:
             if tree is None:
@@ -323,15 +325,15 @@ class Migration:
                 else:
                     then(tree, found)
 
-            self._machine.pool.submit(lambda: found_in(tree, id_of), self._round.during(read))
+            self._machine.pool.submit(lambda: found_in(tree, id_of), self._generation.during(read))
 
-        TreeScan(self._session, self._round.during(scanned))
+        TreeScan(self._session, self._generation.during(scanned))
 
     def _new_id(self, _topic: str) -> Uuid:
         return new_uuid(self._machine.rng.random_bytes(16))
 
     def _ids_of(self, tree: Tree) -> Callable[[str], Uuid]:
-        """What names a topic that lies in the tree without its id: brokers that have its data know it by that."""
+        """Return the function that assigns ids to topics without id in the tree; brokers identify their data by id."""
         known = {**self._ids, **{name: each.topic_id for name, each in self._publisher.image.topics.items()}}
 
         def id_of(topic: str) -> Uuid:
@@ -339,8 +341,8 @@ class Migration:
                 return known[topic]
             if paths.partitions(topic) in tree:
                 raise ProtocolError(
-                    f"topic {topic} lies in ZooKeeper without the id by which brokers know its data: delete "
-                    f"{paths.CONTROLLER} there, so that one of them rules and names it"
+                    f"topic {topic} is in ZooKeeper without the id by which brokers know its data: delete "
+                    f"{paths.CONTROLLER} there, so that a broker becomes controller and assigns the id"
                 )
             return self._new_id(topic)
 
@@ -358,22 +360,22 @@ class Migration:
                 return
             found.append(node)
             if len(found) < len(names):
-                self._session.get(names[len(found)], self._round.during(read))
+                self._session.get(names[len(found)], self._generation.during(read))
             else:
                 self._take_over(*found)
 
-        self._session.get(names[0], self._round.during(read))
+        self._session.get(names[0], self._generation.during(read))
 
     def _take_over(self, claim: Znode | None, epoch: Znode | None, migration: Znode | None) -> None:
         if epoch is None:
-            self._session.multi([FIRST_EPOCH], self._round.during(lambda _paths, error: self._again(error)))
+            self._session.multi([FIRST_EPOCH], self._generation.during(lambda _paths, error: self._again(error)))
             return
         try:
             zk_migration_complete = self._publisher.image.zk_migration_state is ZkMigrationState.MIGRATION
             if zk_migration_complete and (migration is None or not _is_of_quorum(claim)):
                 self._wait(
-                    f"{paths.CONTROLLER} or {paths.MIGRATION} in ZooKeeper is not this quorum's any more: the cluster "
-                    "goes back there, so stop the controllers"
+                    f"{paths.CONTROLLER} or {paths.MIGRATION} in ZooKeeper no longer belongs to this quorum: the "
+                    "cluster is being rolled back to ZooKeeper, so stop the controllers"
                 )
                 return
             made = take_over(self._leader, self._machine.clock.time_ms(), claim, epoch, migration)
@@ -381,7 +383,7 @@ class Migration:
             self._again(error)
             return
         if made is None:
-            self._again(KafkaError(ErrorCode.NOT_CONTROLLER, "a later controller of a quorum has the claim"))
+            self._again(KafkaError(ErrorCode.NOT_CONTROLLER, "a newer quorum controller owns the claim"))
             return
         operations, takeover = made
 
@@ -391,7 +393,7 @@ class Migration:
             else:
                 self._scan(partial(self._tree_read, takeover), claimed=True)
 
-        self._session.multi(operations, self._round.during(claimed))
+        self._session.multi(operations, self._generation.during(claimed))
 
     def _tree_read(self, takeover: QuorumTakeover, tree: Tree, found: TreeSnapshot) -> None:
         repairs = found.cluster.repairs
@@ -402,19 +404,19 @@ class Migration:
             takeover,
             TreeWriter(known, self._leader.leader_id, takeover.reign.controller_epoch, leaps=True),
             found.image,
-            self._round.during(self._again),
-            self._round.during(self._refused),
+            self._generation.during(self._again),
+            self._generation.during(self._refused),
         )
-        self._writer.repair(repairs, self._round.during(partial(self._take_up, found)))
+        self._writer.repair(repairs, self._generation.during(partial(self._take_up, found)))
 
     # -- the copy --------------------------------------------------------------------------------------------------
 
     def _take_up(self, found: TreeSnapshot) -> None:
-        """The tree is this node's to write, and whole."""
+        """The tree is owned by this node, and complete."""
         if self._publisher.image.zk_migration_state is ZkMigrationState.MIGRATION:
             self._follow()
             return
-        self._tell("Starting ZK migration: the tree is copied into the metadata log")
+        self._log_change("Starting ZK migration: the tree is copied into the metadata log")
         self._decide(lambda image, _context: without_others(image, found.image), partial(self._copy, found, 0))
 
     def _decide(
@@ -423,7 +425,7 @@ class Migration:
         then: Callable[[], Any],
         too_large: Callable[[], Any] | None = None,
     ) -> None:
-        """`too_large` is called where the records don't fit into one batch."""
+        """Submit an operation; `too_large` is called when its records don't fit into one batch."""
 
         def decided(_response: None, error: BaseException | None) -> None:
             full = isinstance(error, KafkaError) and error.code is ErrorCode.RECORD_LIST_TOO_LARGE
@@ -434,15 +436,15 @@ class Migration:
             else:
                 then()
 
-        self._controller.submit(operation, self._round.during(decided))
+        self._controller.submit(operation, self._generation.during(decided))
 
     def _copy(self, found: TreeSnapshot, position: int, count: int = COPIED_AT_ONCE) -> None:
-        """Copy from that record on, with other work of the loop in between; fewer at once than `count` if too large."""
+        """Copy from that record on, yielding to the loop between batches; halves the batch if it is too large."""
         part = found.copied[position : position + count]
         if part:
 
             def later(position: int, count: int) -> Callable[[], Any]:
-                step = self._round.during(partial(self._copy, found, position, count))
+                step = self._generation.during(partial(self._copy, found, position, count))
                 return lambda: self._machine.scheduler.call_soon(step)
 
             halved = later(position, len(part) // 2) if len(part) > 1 else None
@@ -455,16 +457,16 @@ class Migration:
 
     def _completed(self) -> None:
         self._follow()
-        self._controller.brokers_changed()  # partitions that never had a leader may get one
+        self._controller.brokers_changed()  # leaderless partitions may get a leader
 
-    # -- both ------------------------------------------------------------------------------------------------------
+    # -- writing to both -----------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
         image = self._publisher.image
         if image.zk_migration_state is not ZkMigrationState.MIGRATION:
-            raise InvariantError("the tree can't be brought to an image without its copy")
+            raise InvariantError("the tree can't follow an image before the copy is complete")
         if self._writer is not None:
-            self._tell("Completed migration of metadata from ZooKeeper to KRaft; changes are written to both")
+            self._log_change("Completed migration of metadata from ZooKeeper to KRaft; changes are written to both")
             self._following = True
             self._writer.follow(image)
 
@@ -473,13 +475,14 @@ class Migration:
             self._writer.follow(image, changes)
 
     def _refused(self, error: KafkaError) -> None:
-        """The tree stays as it was, and the claim this node's; the quorum goes on."""
+        """The tree stays unchanged and claimed by this node; the quorum continues."""
         logger.error(
-            "ZooKeeper can't hold what is committed, and its tree stays behind till that is undone: %s", error.message
+            "ZooKeeper can't represent committed metadata; its tree stays behind until that is reverted: %s",
+            error.message,
         )
-        self._machine.scheduler.call_later(REFUSED_S, self._round.during(self._follow))
+        self._machine.scheduler.call_later(REFUSED_S, self._generation.during(self._follow))
 
 
 def _is_of_quorum(claim: Znode | None) -> bool:
-    """Whether `/controller` is a quorum's, of whatever epoch. Raises ProtocolError."""
+    """Return whether a quorum owns `/controller`, in any epoch. Raises ProtocolError."""
     return claim is not None and decode_controller(paths.CONTROLLER, claim.data).kraft_controller_epoch > NONE

@@ -1,8 +1,8 @@
-"""What a migration from ZooKeeper waits for and what it copies, as functions of image and tree (KIP-866).
+"""Preconditions and records of the copy in a migration from ZooKeeper, as functions of image and tree (KIP-866).
 
-The copy is some batches of bounded size, the last record of which says that the quorum keeps the cluster: nobody
-follows what comes before it. One that broke off has left topics in PRE_MIGRATION, when nobody else makes any: those
-that the tree does not have any more go (`without_others`), and all else is written over.
+The copy consists of batches of limited size. The last record marks the quorum as authoritative; no node acts on the
+records before it. An incomplete copy leaves topics in PRE_MIGRATION, when no other topics are created. Those that the
+tree no longer contains are removed (`without_others`), and everything else is overwritten.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from ottla.protocol.messages.metadata_records import (
 from ottla.zookeeper.reading import Cluster, Tree, read_cluster
 
 COPIED_AT_ONCE = 2_000
-"""Records of one batch: some 250 KB, which the loop is done with as fast as with other slices."""
+"""Records of one batch: some 250 KB, which occupy the loop no longer than other slices."""
 
 _OWN_LEVELS = frozenset({METADATA_VERSION, ELIGIBLE_LEADER_REPLICAS_VERSION})
-"""Features whose level is the quorum's from the beginning."""
+"""Features with a level that the quorum sets from the beginning."""
 
 
 class TreeSnapshot(NamedTuple):
-    """What a tree says, and what follows from that alone."""
+    """Contents of a tree, and values derived from them."""
 
     cluster: Cluster
     image: MetadataImage
-    """Without brokers: those have registrations of their own in the quorum."""
+    """Without brokers: those register with the quorum themselves."""
     copied: Sequence[ApiMessageAndVersion]
-    """What the quorum takes over."""
+    """Records that the quorum takes over."""
     replicas: frozenset[int]
-    """Brokers that a topic has."""
+    """Brokers in the assignments of topics."""
     metadata_level: int
-    """That which ZooKeeper's brokers have finalized."""
+    """Metadata level that ZooKeeper's brokers have finalized."""
 
 
 def found_in(tree: Tree, id_of: Callable[[str], Uuid]) -> TreeSnapshot:
-    """What a tree says; of a large one this takes seconds. Raises ProtocolError where it can't be read."""
+    """Parse a tree; a large one takes seconds. Raises ProtocolError for undecodable data."""
     cluster = read_cluster(tree, id_of)
     replicas: set[int] = set()
     delta = MetadataDelta(EMPTY_IMAGE)
@@ -88,7 +88,7 @@ def _is_copied(record: ApiMessageAndVersion) -> bool:
 
 
 def controllers_awaited(image: MetadataImage, voters: Iterable[int]) -> str | None:
-    """Why the quorum is not ready."""
+    """Return the reason why the quorum is not ready, or None."""
     level = metadata_level(image)
     if level < MIGRATING_BROKERS:
         needed = METADATA_LEVELS[MIGRATING_BROKERS].name
@@ -104,7 +104,8 @@ def controllers_awaited(image: MetadataImage, voters: Iterable[int]) -> str | No
 
 
 def brokers_awaited(image: MetadataImage, present: Collection[int]) -> str | None:
-    """Which brokers of `/brokers/ids` the quorum does not count on yet, in Apache Kafka's words."""
+    """Return the brokers of `/brokers/ids` that are not registered with the quorum, in Apache Kafka's words, or
+    None."""
     if not image.brokers:
         return "No brokers are known to KRaft, waiting for brokers to register."
     if not present:
@@ -120,19 +121,20 @@ def brokers_awaited(image: MetadataImage, present: Collection[int]) -> str | Non
 
 
 def tree_awaited(image: MetadataImage, found: TreeSnapshot) -> str | None:
-    """What a tree has that the quorum can't take over yet."""
+    """Return the reason why the quorum can't take over the tree yet, or None."""
     if found.metadata_level > metadata_level(image):
         names = [METADATA_LEVELS[each].name for each in (metadata_level(image), found.metadata_level)]
-        return f"metadata.version is {names[0]}, and that of the brokers {names[1]}: raise it, or format anew"
+        problem = f"metadata.version is {names[0]}, and that of the brokers {names[1]}"
+        return f"{problem}: raise it, or format the controllers again"
     missing = sorted(found.replicas - set(image.brokers))
     return f"Still waiting for ZK brokers {missing} found in metadata to register with KRaft." if missing else None
 
 
 def controller_awaited(found: TreeSnapshot) -> str | None:
-    """What the controller that the brokers have is still to write: nobody does once the claim is taken from it."""
+    """Return pending work of the brokers' controller, or None: no controller does it once the claim is taken."""
     if found.cluster.newcomers:
         newcomers = sorted(found.cluster.newcomers)
-        return f"brokers {newcomers} have just come, and ZooKeeper's controller has not seen them"
+        return f"brokers {newcomers} have just registered, and ZooKeeper's controller has not processed them yet"
     if found.cluster.unnamed:
         return f"topics {found.cluster.unnamed} have no ids, and ZooKeeper's controller has not given them any yet"
     return None
@@ -142,7 +144,7 @@ def controller_awaited(found: TreeSnapshot) -> str | None:
 
 
 def without_others(image: MetadataImage, tree: MetadataImage) -> ControllerResult[None]:
-    """Remove, in slices, what a copy that broke off has, and the tree has no more."""
+    """Remove, in slices, topics of an incomplete copy that the tree no longer contains."""
     _check_copying(image)
     others = list(islice((each for each in image.topics_by_id if each not in tree.topics_by_id), SLICE + 1))
     records = [versioned(RemoveTopicRecord(topic_id=topic_id)) for topic_id in others[:SLICE]]
@@ -150,7 +152,8 @@ def without_others(image: MetadataImage, tree: MetadataImage) -> ControllerResul
 
 
 def copied(image: MetadataImage, part: Iterable[ApiMessageAndVersion]) -> ControllerResult[None]:
-    """A part of the tree. Raises KafkaError INVALID_REQUEST where the quorum has something that does not go with it."""
+    """Return the records of a part of the tree. Raises KafkaError INVALID_REQUEST if they conflict with the
+    quorum's."""
     _check_copying(image)
     records = [record for record in part if not _is_there(image, record)]
     delta = MetadataDelta(image)
@@ -158,7 +161,7 @@ def copied(image: MetadataImage, part: Iterable[ApiMessageAndVersion]) -> Contro
         for record in records:
             delta.replay(record.message)
     except InvariantError as error:
-        text = f"the tree does not go with what the quorum has: {error}"
+        text = f"the tree conflicts with the metadata of the quorum: {error}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text) from error
     return ControllerResult(records, None)
 
@@ -166,10 +169,10 @@ def copied(image: MetadataImage, part: Iterable[ApiMessageAndVersion]) -> Contro
 def copy_completed(
     image: MetadataImage, context: ControllerContext, newcomers: Collection[int]
 ) -> ControllerResult[None]:
-    """After the last part, in slices: the quorum keeps the cluster.
+    """Return the records after the last part, in slices; the last one marks the quorum as authoritative.
 
-    A broker that is not counted on leads nothing then and is in no ISR that has another member: one that is gone, and
-    one that came to ZooKeeper when nobody was its controller any more, and may lack what was not flushed.
+    Brokers that are not active leave leaderships and every ISR with another member. The same applies to brokers that
+    registered with ZooKeeper after the claim, which may lack unflushed records.
     """
     _check_copying(image)
     in_sync = {each for topic in image.topics.values() for one in topic.partitions.values() for each in one.isr}
@@ -183,11 +186,11 @@ def copy_completed(
 
 
 def _is_there(image: MetadataImage, record: ApiMessageAndVersion) -> bool:
-    """Whether it makes a topic that a copy before this one made."""
+    """Return whether the record creates a topic that an earlier copy created."""
     message = record.message
     return isinstance(message, TopicRecord) and bytes(message.topic_id) in image.topics_by_id
 
 
 def _check_copying(image: MetadataImage) -> None:
     if image.zk_migration_state is not ZkMigrationState.PRE_MIGRATION:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the quorum keeps the cluster already")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the quorum is already authoritative for the metadata")

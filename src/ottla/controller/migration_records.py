@@ -1,4 +1,4 @@
-"""What says in the metadata log how far a migration from ZooKeeper has come (KIP-866)."""
+"""Metadata records of the migration state (KIP-866)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from ottla.protocol.messages.metadata_records import ZkMigrationStateRecord
 
 
 def migration_records(image: MetadataImage, *, enabled: bool) -> list[ApiMessageAndVersion]:
-    """What an active controller writes first: a new quorum waits for ZooKeeper's brokers, an old one has done with it.
+    """Return the first records of a new active controller: a new quorum is in PRE_MIGRATION, a finished one leaves
+    MIGRATION.
 
     `enabled`: `zookeeper.metadata.migration.enable`.
     """
@@ -20,5 +21,5 @@ def migration_records(image: MetadataImage, *, enabled: bool) -> list[ApiMessage
 
 
 def migration_state(state: ZkMigrationState) -> ApiMessageAndVersion:
-    """The record of that state."""
+    """Return the record of a migration state."""
     return versioned(ZkMigrationStateRecord(zk_migration_state=state))

@@ -1,16 +1,17 @@
-"""One change of one partition: from what it is and what it should become to the record that makes it so.
+"""One change of one partition: computes the record that leads from the current to the requested state.
 
-The one place that elects leaders, keeps the eligible leader replicas (KIP-966) and completes reassignments (KIP-455);
-everything else in this package says only what it wants. Rules are those of Apache Kafka 4.x, but for one: a replica
-that is to go stays for as long as it is one of the last `min.insync.replicas` that have everything committed. Apache
-Kafka drops it when one other is in the ISR, and if that one is lost too, so are the records.
+The only place that elects leaders, maintains the eligible leader replicas (KIP-966) and completes reassignments
+(KIP-455); the rest of this package only states requests. Rules are those of Apache Kafka 4.x, with one exception: a
+replica to remove stays while it is one of the last `min.insync.replicas` that have all committed records. Apache Kafka
+drops it when one other replica is in the ISR; if that one is lost too, so are the records.
 
 Invariants of every change:
-- The leader is in the ISR, and a broker that `acceptable` refuses is never elected.
-- An election outside ISR and eligible leader replicas is said as such: the ISR becomes the new leader alone, which is
+
+- The leader is in the ISR, and a broker that `acceptable` rejects is never elected.
+- An election outside ISR and eligible leader replicas is marked: the ISR becomes the new leader alone, which is
   RECOVERING.
-- The leader epoch rises whenever the leader changes and whenever a replica leaves the assignment; below 3.6-IV0 also
-  when one leaves the ISR, since brokers of before do not fence by the partition epoch.
+- The leader epoch rises whenever the leader changes and whenever a replica leaves the assignment. Below 3.6-IV0 it also
+  rises when one leaves the ISR, since older brokers do not fence by the partition epoch.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ DirectoriesOf = Callable[[int], tuple[Uuid, ...]]
 
 
 def only_directory(directories: Sequence[Uuid]) -> Uuid:
-    """A broker with one data directory has no choice; one with several says later which one it took (KIP-858)."""
+    """Return the only directory; a broker with several reports later which one it chose (KIP-858)."""
     return directories[0] if len(directories) == 1 else ZERO_UUID
 
 
 class Election(Enum):
-    """How far an election may go."""
+    """Candidates that an election may choose from."""
 
     PREFERRED = "the first replica if it may lead, else as ONLINE"
     ONLINE = "the leader stays if it may, else the first replica of the ISR that may"
-    UNCLEAN = "as ONLINE, and if nobody may, the first live replica, losing what only others had"
+    UNCLEAN = "as ONLINE, else the first live replica, losing records that only other replicas have"
 
 
 class PartitionChange:
-    """What a partition should become. Set what differs, then `record`."""
+    """Requested change of a partition. Set the differences, then call `record`."""
 
     __slots__ = (
         "_adding",
@@ -74,10 +75,11 @@ class PartitionChange:
         bumps_on_shrink: bool,
         directories_of: DirectoriesOf,
     ) -> None:
-        """`acceptable` says who may lead; `min_isr` is the effective one, never above the number of replicas.
+        """`acceptable` returns whether a broker may lead. `min_isr` is the effective one, never above the number of
+        replicas.
 
-        `bumps_on_shrink`: the leader epoch rises when a replica leaves the ISR. `directories_of` are the data
-        directories that a broker has now.
+        `bumps_on_shrink`: the leader epoch rises when a replica leaves the ISR. `directories_of` returns the current
+        data directories of a broker.
         """
         self._old = old
         self._topic_id = topic_id
@@ -96,7 +98,7 @@ class PartitionChange:
         self.election = Election.ONLINE
         self.leader_recovery_state = old.leader_recovery_state
         self.unclean_shutdown: Collection[int] = ()
-        """Brokers that may have lost what they had not flushed: no longer eligible."""
+        """Brokers that may have lost unflushed records: no longer eligible."""
 
     def set_isr(self, isr: Sequence[int]) -> None:
         self._isr = tuple(isr)
@@ -105,16 +107,16 @@ class PartitionChange:
         self._replicas, self._adding, self._removing = tuple(replicas), tuple(adding), tuple(removing)
 
     def set_directory(self, broker_id: int, directory: Uuid) -> None:
-        """The replica on `broker_id` lies there."""
+        """Set the directory of the replica on `broker_id`."""
         self._assigned[broker_id] = directory
 
     def record(self) -> PartitionChangeRecord | None:
-        """The record, or None when nothing changes."""
+        """Return the record, or None when nothing changes."""
         old = self._old
         self._update_elr()
         self._complete_reassignment()
         if not self._isr and not self._elr_enabled:
-            # Without eligible leader replicas the last member of the ISR is remembered by staying in it.
+            # Without eligible leader replicas, the last ISR member stays in the ISR, so that it can lead again.
             self._isr = old.isr
         self._update_elr()
         leader = self._elect()
@@ -139,7 +141,7 @@ class PartitionChange:
         return None if record == PartitionChangeRecord(partition_id=self._index, topic_id=self._topic_id) else record
 
     def _complete_reassignment(self) -> None:
-        """Drop the replicas that are to go once all that are to come are in the ISR, and enough of the ISR stay."""
+        """Drop the replicas to remove once all added ones are in the ISR, and enough of the ISR remain."""
         if not self._adding and not self._removing:
             return
         isr = tuple(broker_id for broker_id in self._isr if broker_id not in self._removing)
@@ -149,21 +151,21 @@ class PartitionChange:
             self._adding = self._removing = ()
 
     def may_drop(self, dropped: Collection[int]) -> bool:
-        """Whether enough replicas have everything that was committed, or no fewer than now, without `dropped`."""
+        """Return whether enough replicas, or no fewer than now, have all committed records without `dropped`."""
         holders = {*self._isr, *self._elr}
         wanted = min(self._min_isr, len(set(self._replicas) - set(dropped)), len(holders))
         return len(holders - set(dropped)) >= wanted
 
     def _update_elr(self) -> None:
-        """Who left the ISR while it is below the minimum has everything that was committed, and may lead."""
+        """Replicas that leave the ISR while it is below the minimum have all committed records, and remain eligible."""
         self._elr = ()
         if len(self._isr) < self._min_isr:
             self._keep_elr()
 
     def _keep_elr(self) -> None:
-        """Keep replicas that left the ISR eligible: nothing is committed without them from now on.
+        """Retain replicas that left the ISR as eligible: nothing is committed without them from now on.
 
-        That is so below the minimum, and without a leader: the stop of a whole cluster keeps all members of the ISR.
+        That holds below the minimum, and without a leader: the stop of a whole cluster retains all members of the ISR.
         """
         if not self._elr_enabled:
             return
@@ -177,7 +179,7 @@ class PartitionChange:
     # -- election --------------------------------------------------------------------------------------------------
 
     def _elect(self) -> int:
-        """The leader from now on; moves it from the eligible replicas to the ISR where it comes from there."""
+        """Return the new leader; a leader from the eligible replicas moves to the ISR."""
         leader, unclean = self._choose()
         if leader != NO_LEADER and (unclean or leader not in self._isr):
             self._isr = (leader,)
@@ -187,7 +189,7 @@ class PartitionChange:
         return leader
 
     def _choose(self) -> tuple[int, bool]:
-        """(leader, whether it may lack committed records)."""
+        """Return (leader, whether it may lack committed records)."""
         preferred, current = self._replicas[0], self._old.leader
         candidates = (current, *self._replicas)
         if self.election is Election.PREFERRED:
@@ -207,7 +209,7 @@ class PartitionChange:
         return NO_LEADER, False
 
     def _has_directory(self, broker_id: int) -> bool:
-        """Whether the broker has the directory that had this replica; in another one it has nothing of it."""
+        """Return whether the broker has the directory of this replica; in another one the replica is empty."""
         known, registered = self._known_directories().get(broker_id, ZERO_UUID), self._directories_of(broker_id)
         return known in registered or known == ZERO_UUID or (not registered and known != OFFLINE_UUID)
 
@@ -218,7 +220,7 @@ class PartitionChange:
         return self._has_directory(broker_id) or broker_id in self._caught_up()
 
     def _last_known_leader(self, leader: int) -> tuple[int, ...]:
-        """The leader that a partition without one had last: the first choice if no replica is eligible any more."""
+        """Return the last leader of a leaderless partition: the first choice if no replica is eligible any more."""
         old = self._old
         if leader != NO_LEADER or not self._elr_enabled:
             return ()
@@ -227,11 +229,11 @@ class PartitionChange:
     # -- assignment ------------------------------------------------------------------------------------------------
 
     def _known_directories(self) -> dict[int, Uuid]:
-        """The directory of each replica, as far as it is known."""
+        """Return the directory of each replica, if known."""
         return {**dict(zip(self._old.replicas, self._old.directories, strict=False)), **self._assigned}
 
     def _caught_up(self) -> set[int]:
-        """Who comes into the ISR now: they have everything, wherever they have it."""
+        """Return the replicas that join the ISR now: they are complete, in any directory."""
         return set(self._isr) - set(self._old.isr)
 
     def _add_assignment(self, record: PartitionChangeRecord) -> None:

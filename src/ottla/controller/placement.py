@@ -1,8 +1,8 @@
-"""Which brokers get the replicas of new partitions.
+"""Placement of the replicas of new partitions on brokers.
 
-Spreads leaders and replicas evenly, starting behind the partitions that are there, with no randomness: the same image
-and request give the same placement. Where brokers name racks, the replicas of a partition go to as many racks as there
-are, and brokers of different racks follow each other as leaders (KIP-36).
+Spreads leaders and replicas evenly, starting after the existing partitions, without randomness: the same image and
+request give the same placement. If brokers have racks, the replicas of a partition are spread over as many racks as
+possible, and consecutive leaders are in different racks (KIP-36).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ottla.metadata.image import BrokerImage, MetadataImage
 
 
 def place_replicas(image: MetadataImage, first: int, count: int, replication_factor: int) -> list[tuple[int, ...]]:
-    """The replicas of `count` partitions, preferred leader first; `first` shifts where the round begins.
+    """Return the replicas of `count` partitions, preferred leader first; `first` shifts the start of the round-robin.
 
-    Leaders are live brokers; followers as well, as long as there are enough, since nobody knows when a fenced broker
-    comes back. Brokers all of whose directories are cordoned get nothing (KIP-1066). Raises KafkaError
-    INVALID_REPLICATION_FACTOR when there are too few brokers.
+    Leaders are live brokers. Followers are live if enough brokers are, since a fenced broker may never return. Brokers
+    with only cordoned directories get no replicas (KIP-1066). Raises KafkaError INVALID_REPLICATION_FACTOR when there
+    are too few brokers.
     """
     usable = [image.brokers[broker_id] for broker_id in sorted(image.brokers)]
     usable = [broker for broker in usable if not broker.all_cordoned]
@@ -43,7 +43,7 @@ def place_replicas(image: MetadataImage, first: int, count: int, replication_fac
 
 
 def _alternating_racks(brokers: Sequence[BrokerImage]) -> list[int]:
-    """Ids such that neighbours are of different racks as long as there are several."""
+    """Return ids such that neighbours are in different racks as long as possible."""
     racks: dict[str | None, list[int]] = {}
     for broker in brokers:
         racks.setdefault(broker.rack, []).append(broker.broker_id)
@@ -55,7 +55,7 @@ def _alternating_racks(brokers: Sequence[BrokerImage]) -> list[int]:
 def _placed(
     ring: Sequence[int], spare: Sequence[int], racks: dict[int, str | None], partition: int, count: int
 ) -> tuple[int, ...]:
-    """Leader by turns; followers of unused racks first, then the other live brokers, then those that are not live."""
+    """Choose the leader round-robin; followers in unused racks first, then other live brokers, then the others."""
     candidates = [*_round(ring, partition), *spare]
     chosen = [candidates.pop(0)]
     used = {racks[chosen[0]]}
@@ -72,9 +72,9 @@ def _placed(
 
 
 def _round(ring: Sequence[int], partition: int) -> list[int]:
-    """All of the ring, the leader first.
+    """Return all of the ring, the leader first.
 
-    Followers shift by one more each time the leaders went round, so that a broker's load spreads over the others.
+    The shift of followers grows by one after each round of leaders, which spreads a broker's load over the others.
     """
     size = len(ring)
     leader = partition % size
@@ -85,7 +85,7 @@ def _round(ring: Sequence[int], partition: int) -> list[int]:
 
 
 def validate_manual_assignment(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None) -> None:
-    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT, in Apache Kafka's words, for replicas that can't be."""
+    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT, in Apache Kafka's words, for an invalid assignment."""
     problem = None
     if not replicas:
         problem = "includes an empty replica list."

@@ -1,7 +1,7 @@
-"""Producer ids in blocks (KIP-730): never issued twice, after a crash too.
+"""Producer ids in blocks (KIP-730): never issued twice, even after a crash.
 
-The controller moves `next_producer_id` of the image by a block; a broker hands out the ids of a block only after the
-record is committed, and forgets the rest of its block when it ends.
+The controller advances `next_producer_id` of the image by a block. A broker uses the ids of a block only after the
+record is committed, and drops the rest of its block when it stops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_PRODUCER_ID = 2**63 - 1
 def handle_allocate_producer_ids(
     image: MetadataImage, request: AllocateProducerIdsRequest
 ) -> ControllerResult[AllocateProducerIdsResponse]:
-    """The next block, for this incarnation of a broker; raises KafkaError STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR."""
+    """Return the next block for this broker incarnation; raises KafkaError STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR."""
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     first = image.next_producer_id
     if first > MAX_PRODUCER_ID - BLOCK_SIZE:

@@ -1,8 +1,8 @@
-"""Moving replicas (KIP-455): AlterPartitionReassignments and its list, and more replicas for internal topics.
+"""Partition reassignment (KIP-455): AlterPartitionReassignments, its list, and more replicas for internal topics.
 
-A move adds the new replicas first and takes the old ones away once all new ones are in the ISR; `PartitionChange`
-completes it with the AlterPartition that brings the last one in. While it is under way the assignment holds the target
-first and then what is to go.
+A reassignment first adds the new replicas, and removes the old ones once all new ones are in the ISR. `PartitionChange`
+completes it with the AlterPartition that adds the last one. Meanwhile the assignment contains the target first, then
+the replicas to remove.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ottla.protocol.messages.list_partition_reassignments import (
 )
 
 MAX_DEFAULT_REPLICAS = 3
-"""Replicas of an internal topic whose replication factor nobody set, where there are as many brokers."""
+"""Replicas of an internal topic without a configured replication factor, if there are enough brokers."""
 
 INTERNAL_REPLICATION_SETTINGS = {
     GROUP_METADATA_TOPIC: "offsets.topic.replication.factor",
@@ -41,14 +41,14 @@ INTERNAL_REPLICATION_SETTINGS = {
 
 
 def is_reassigning(partition: PartitionImage) -> bool:
-    """Whether replicas are being added or removed."""
+    """Return whether replicas are being added or removed."""
     return bool(partition.adding_replicas or partition.removing_replicas)
 
 
 def handle_alter_partition_reassignments(
     image: MetadataImage, request: AlterPartitionReassignmentsRequest, context: ControllerContext
 ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
-    """Begin, replace or cancel the move of each partition."""
+    """Start, replace or cancel the reassignment of each partition."""
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
@@ -95,7 +95,7 @@ def _alter(
 def move(
     image: MetadataImage, topic: TopicImage, index: int, target: Sequence[int], context: ControllerContext
 ) -> list[ApiMessageAndVersion]:
-    """Begin the move of a partition to `target`, in place of the one that is under way."""
+    """Start the reassignment of a partition to `target`; replaces the current one."""
     partition = topic.partitions[index]
     change = change_of(image, topic, index, active(image), context)
     before = [broker_id for broker_id in partition.replicas if broker_id not in partition.adding_replicas]
@@ -109,9 +109,9 @@ def move(
 def _cancel(
     image: MetadataImage, topic: TopicImage, index: int, context: ControllerContext
 ) -> list[ApiMessageAndVersion]:
-    """Back to the replicas from before; refused where only new ones may lead and the topic wants no loss.
+    """Restore the previous replicas. Rejected if only new ones may lead and the topic forbids unclean elections.
 
-    New ones that are needed until others are in sync again are removed by a move of its own.
+    New replicas that are still needed for durability are removed by another reassignment.
     """
     partition = topic.partitions[index]
     if not is_reassigning(partition):
@@ -141,7 +141,7 @@ def _cancel(
 def handle_list_partition_reassignments(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """What is under way, of all partitions or of those that are named."""
+    """List current reassignments of all partitions, or of the named ones."""
     asked = request.topics
     wanted = None if asked is None else {topic.name: frozenset(topic.partition_indexes) for topic in asked}
     topics = []
@@ -167,9 +167,9 @@ def handle_list_partition_reassignments(
 
 
 def replicate_internal_topics(image: MetadataImage, context: ControllerContext) -> list[ApiMessageAndVersion]:
-    """Raise internal topics to min(3, live brokers) replicas, where nobody set how many they are to have.
+    """Raise internal topics to min(3, live brokers) replicas, unless their replication factor is configured.
 
-    A topic that was made while one broker was there would otherwise stay on it for ever.
+    A topic that was created with one broker would otherwise stay on it for ever.
     """
     usable = [broker for broker in image.active_brokers() if not broker.all_cordoned]
     wanted = min(MAX_DEFAULT_REPLICAS, len(usable))
@@ -184,7 +184,7 @@ def replicate_internal_topics(image: MetadataImage, context: ControllerContext) 
                 continue
             placed = place_replicas(image, index, 1, wanted)[0]
             others = [broker_id for broker_id in placed if broker_id not in partition.replicas]
-            everybody = set(partition.replicas) <= set(placed)
-            target = placed if everybody else [*partition.replicas, *others][:wanted]
+            all_placed = set(partition.replicas) <= set(placed)
+            target = placed if all_placed else [*partition.replicas, *others][:wanted]
             records += move(image, topic, index, target, context)
     return records

@@ -1,18 +1,18 @@
-"""Brokers join, stay and leave: BrokerRegistration, BrokerHeartbeat, UnregisterBroker (KIP-631, KIP-966).
+"""Broker lifecycle: BrokerRegistration, BrokerHeartbeat, UnregisterBroker (KIP-631, KIP-966).
 
-Controllers register too (KIP-919), so that they are found, and are unregistered when they are gone for good, so that
-they keep no level from being raised; who votes and leads is the quorum's affair.
+Controllers register too (KIP-919), so that they can be found. They are unregistered when they are removed permanently,
+so that they do not block feature upgrades; voting and leadership belong to the quorum.
 
-A broker registers as a new incarnation, fenced; it is unfenced once it has caught up with its own registration and
-wants to serve; it is fenced again when it is silent for the session timeout, when it wants to, and at the end of a
-controlled shutdown, which moves its leaderships first.
+A broker registers as a new incarnation, fenced. It is unfenced once it has caught up with its own registration and
+requests to serve. It is fenced again when it is silent for the session timeout, when it requests it, and at the end of
+a controlled shutdown, which moves its leaderships first.
 
-A session ends with the fencing. One that this controller only granted, since it was elected after the last heartbeat,
-ends also when the next incarnation shows what the one before left on the disk: a cluster that was stopped as a whole
-has nobody who could fence, and does not wait for its own sessions when it starts again.
+Fencing ends a session. A session that this controller only granted, since it was elected after the last heartbeat, also
+ends when the next incarnation proves the clean shutdown of its predecessor. After a stop of the whole cluster no
+controller could fence the brokers, so their restart does not wait for their own sessions.
 
-Invariants: of one broker id there is one live incarnation; a fenced broker leads nothing and is in no ISR (but where
-eligible leader replicas are off, as the last of one); what an incarnation before this one was trusted with, it is not.
+Invariants: each broker id has one live incarnation; a fenced broker leads nothing and is in no ISR (unless eligible
+leader replicas are off and it is the last member); an incarnation does not inherit the role of its predecessor.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, U
 from ottla.protocol.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
 
 SLICE = 2_000
-"""Leader changes of one batch: deciding, writing and replaying so many takes the loop some 70 ms."""
+"""Leader changes of one batch: deciding, writing and replaying them takes the loop some 70 ms."""
 
 FENCED, UNFENCED = 1, -1
-"""Of BrokerRegistrationChangeRecord; 0 leaves it."""
+"""Values of BrokerRegistrationChangeRecord; 0 means no change."""
 IN_CONTROLLED_SHUTDOWN = 1
 
 
@@ -86,7 +86,7 @@ IN_CONTROLLED_SHUTDOWN = 1
 def handle_broker_registration(
     image: MetadataImage, request: BrokerRegistrationRequest, context: ControllerContext
 ) -> ControllerResult[BrokerRegistrationResponse]:
-    """Register a new incarnation, fenced, and take from the one before it what it had, in slices if need be.
+    """Register a new incarnation, fenced, and take over from its predecessor, in slices if necessary.
 
     Raises KafkaError DUPLICATE_BROKER_REGISTRATION while another incarnation is alive, INCONSISTENT_CLUSTER_ID,
     INVALID_REGISTRATION, UNSUPPORTED_VERSION, BROKER_ID_NOT_REGISTERED.
@@ -127,21 +127,21 @@ def handle_broker_registration(
     )
     if broker.fenced:
         context.heartbeats.forget(request.broker_id)
-    # The registration comes first, since its offset is the epoch; all of it takes effect together.
+    # The registration comes first, since its offset is the epoch; all records take effect together.
     records = [versioned(register_broker_record(broker)), *retired]
     return ControllerResult(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
 
 
 def _check_node_id(node_id: int) -> None:
-    """Raises KafkaError INVALID_REGISTRATION for what `node.id` can't be, and other requests use as "none"."""
+    """Raises KafkaError INVALID_REGISTRATION for negative ids, which other requests use as "none"."""
     if node_id < MIN_NODE_ID:
         raise KafkaError(
-            ErrorCode.INVALID_REGISTRATION, f"Node id {node_id} is out of range: the least is {MIN_NODE_ID}"
+            ErrorCode.INVALID_REGISTRATION, f"Node id {node_id} is out of range: the minimum is {MIN_NODE_ID}"
         )
 
 
 def _check_migration(image: MetadataImage, *, migrating: bool) -> None:
-    """Raises KafkaError BROKER_ID_NOT_REGISTERED for a broker that the state of a migration has no place for."""
+    """Raises KafkaError BROKER_ID_NOT_REGISTERED for a broker type that the migration state does not permit."""
     state = image.zk_migration_state
     if migrating and state not in (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION):
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers.")
@@ -154,17 +154,18 @@ def _check_migration(image: MetadataImage, *, migrating: bool) -> None:
 
 
 def check_directories(image: MetadataImage, log_dirs: Sequence[Uuid]) -> None:
-    """Raises KafkaError UNSUPPORTED_VERSION for several where the level can't say which of them has what."""
+    """Raises KafkaError UNSUPPORTED_VERSION for several directories when the level has no directory assignments."""
     if len(log_dirs) > 1 and metadata_level(image) < DIRECTORY_ASSIGNMENT:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"Several data directories (log.dirs) need metadata.version {METADATA_LEVELS[DIRECTORY_ASSIGNMENT].name}, "
-            f"and the cluster is at {METADATA_LEVELS[metadata_level(image)].name}: start with one, and raise the level",
+            f"and the cluster is at {METADATA_LEVELS[metadata_level(image)].name}: start with one directory, "
+            "then raise the level",
         )
 
 
 def _is_alive(existing: BrokerImage, request: BrokerRegistrationRequest, context: ControllerContext) -> bool:
-    """Whether the incarnation that is registered may still be there, beside the one that asks."""
+    """Return whether the registered incarnation may still run beside the requesting one."""
     sessions = context.heartbeats
     if not sessions.has_session(existing.broker_id, existing.broker_epoch, context.now_ms):
         return False
@@ -172,33 +173,34 @@ def _is_alive(existing: BrokerImage, request: BrokerRegistrationRequest, context
 
 
 def clean_before(existing: BrokerImage, request: BrokerRegistrationRequest) -> bool:
-    """Whether the incarnation that is registered is the one whose clean stop the new one found on its disk."""
+    """Return whether the new incarnation found the clean shutdown of the registered one on its disk."""
     return request.previous_broker_epoch == existing.broker_epoch
 
 
 def retire(image: MetadataImage, broker: BrokerImage, context: ControllerContext, *, clean: bool) -> Slice:
-    """What the end of an incarnation takes away; an unclean one also what was not flushed, as far as is known."""
+    """Return the changes for the end of an incarnation; an unclean end may have lost unflushed records."""
     unclean = not clean and elr_enabled(image)
     return isr_without(image, broker.broker_id, context, SLICE, unclean=unclean)
 
 
 def _features(
-    image: MetadataImage, what: str, ranges: Sequence[RegistrationFeature | ControllerFeatureRange]
+    image: MetadataImage, role: str, ranges: Sequence[RegistrationFeature | ControllerFeatureRange]
 ) -> dict[str, VersionRange]:
-    """What the node supports. Raises KafkaError UNSUPPORTED_VERSION where that is not the finalized level."""
+    """Return the supported features of the node. Raises KafkaError UNSUPPORTED_VERSION if a finalized level is
+    missing."""
     supported = {item.name: VersionRange(item.min_supported_version, item.max_supported_version) for item in ranges}
     for name, level in image.features.items():
         levels = supported.get(name)
         if levels is None or not levels.low <= level <= levels.high:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"Unable to register because the {what} does not support finalized version {level} of {name}.",
+                f"Unable to register because the {role} does not support finalized version {level} of {name}.",
             )
     return supported
 
 
 def _endpoints(listeners: Sequence[RegistrationListener | ControllerListener]) -> tuple[Endpoint, ...]:
-    """Where the node listens. Raises KafkaError INVALID_REGISTRATION."""
+    """Return the endpoints of the node. Raises KafkaError INVALID_REGISTRATION."""
     found = []
     for item in listeners:
         try:
@@ -216,7 +218,7 @@ def _endpoints(listeners: Sequence[RegistrationListener | ControllerListener]) -
 def handle_controller_registration(
     image: MetadataImage, request: ControllerRegistrationRequest
 ) -> ControllerResult[ControllerRegistrationResponse]:
-    """Write down a new incarnation of a controller. Raises KafkaError INVALID_REGISTRATION, UNSUPPORTED_VERSION."""
+    """Register a new incarnation of a controller. Raises KafkaError INVALID_REGISTRATION, UNSUPPORTED_VERSION."""
     if metadata_level(image) < CONTROLLER_REGISTRATION:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -239,7 +241,7 @@ def handle_controller_registration(
 def handle_unregister_controller(
     image: MetadataImage, request: UnregisterControllerRequest, context: ControllerContext
 ) -> ControllerResult[UnregisterControllerResponse]:
-    """Forget a controller that will not come back; one that runs registers again by itself.
+    """Unregister a controller that was removed permanently; a running one registers again.
 
     Raises KafkaError INVALID_REQUEST for the active one, CONTROLLER_ID_NOT_REGISTERED, UNSUPPORTED_VERSION.
     """
@@ -263,7 +265,7 @@ def handle_unregister_controller(
 
 
 class _State(Enum):
-    """What a registered broker is."""
+    """State of a registered broker."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -280,11 +282,11 @@ def _current_state(broker: BrokerImage) -> _State:
 def handle_broker_heartbeat(
     image: MetadataImage, request: BrokerHeartbeatRequest, context: ControllerContext
 ) -> ControllerResult[BrokerHeartbeatResponse]:
-    """Note that the broker lives, and take it where it wants to be. Raises KafkaError STALE_BROKER_EPOCH.
+    """Extend the broker's session and move it towards its requested state. Raises KafkaError STALE_BROKER_EPOCH.
 
-    Directories that failed are taken from it first. With more leaderships than fit in one batch, fencing and controlled
-    shutdown take several heartbeats: the state
-    changes with the last batch. `should_shut_down` of the answer ends the broker's wait.
+    Failed directories are removed first. If the leaderships exceed one batch, fencing and controlled shutdown take
+    several heartbeats: the state changes with the last batch. `should_shut_down` in the response ends the broker's
+    wait.
     """
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     heartbeats = context.heartbeats
@@ -330,7 +332,8 @@ def _next_state(
     context: ControllerContext,
 ) -> _State:
     if current is _State.FENCED:
-        # Who was let go comes back as a new incarnation only, and hears so, since somebody else may have asked.
+        # A broker after controlled shutdown returns only as a new incarnation. It gets this response because the
+        # shutdown request may come from another process.
         if request.want_shut_down or broker.in_controlled_shutdown:
             return _State.SHUTDOWN_NOW
         may_serve = request.current_metadata_offset >= broker.broker_epoch and not request.want_fence
@@ -339,7 +342,7 @@ def _next_state(
         return _State.SHUTDOWN_NOW if request.want_shut_down else _State.FENCED
     if current is _State.UNFENCED:
         return _State.CONTROLLED_SHUTDOWN if request.want_shut_down else _State.UNFENCED
-    if has_leaderships(image, broker.broker_id) or not context.heartbeats.everyone_knows(broker, image):
+    if has_leaderships(image, broker.broker_id) or not context.heartbeats.all_brokers_applied(broker, image):
         return _State.CONTROLLED_SHUTDOWN
     return _State.SHUTDOWN_NOW
 
@@ -347,7 +350,7 @@ def _next_state(
 def _transition(
     image: MetadataImage, broker: BrokerImage, current: _State, target: _State, context: ControllerContext
 ) -> tuple[list[ApiMessageAndVersion], _State]:
-    """Records towards `target`, and the state with them."""
+    """Return records towards `target`, and the state after them."""
     if target is _State.UNFENCED and current is _State.FENCED:
         return unfence(image, broker, context), target
     if target in (_State.FENCED, _State.SHUTDOWN_NOW) and current is not _State.FENCED:
@@ -364,7 +367,7 @@ def _transition(
 
 
 def fence(image: MetadataImage, broker: BrokerImage, context: ControllerContext) -> Slice:
-    """Records that take everything from the broker, with the fencing itself in the last slice."""
+    """Return records that remove the broker's leaderships and ISR memberships; the last slice fences it."""
     slice_ = isr_without(image, broker.broker_id, context, SLICE)
     if slice_.complete:
         slice_.records.append(_registration_change(broker, fenced=FENCED))
@@ -372,7 +375,7 @@ def fence(image: MetadataImage, broker: BrokerImage, context: ControllerContext)
 
 
 def fence_silent(image: MetadataImage, broker_id: int, context: ControllerContext) -> ControllerResult[None]:
-    """Fence the broker, in slices if it led much, unless it was heard of meanwhile."""
+    """Fence the broker, in slices if it led many partitions, unless it sent a heartbeat meanwhile."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.fenced:
         return ControllerResult([], None)
@@ -383,7 +386,7 @@ def fence_silent(image: MetadataImage, broker_id: int, context: ControllerContex
 
 
 def unfence(image: MetadataImage, broker: BrokerImage, context: ControllerContext) -> list[ApiMessageAndVersion]:
-    """The broker serves from now on, and leads what had no leader; what is beyond a batch follows by itself."""
+    """Unfence the broker, and make it leader of leaderless partitions; those beyond a batch follow later."""
     led = led_by_newcomer(image, broker.broker_id, context, SLICE)
     return [_registration_change(broker, fenced=UNFENCED), *led.records]
 
@@ -407,10 +410,10 @@ def _registration_change(
 def handle_unregister_broker(
     image: MetadataImage, request: UnregisterBrokerRequest, context: ControllerContext
 ) -> ControllerResult[UnregisterBrokerResponse]:
-    """Forget a broker, in slices if it led much.
+    """Unregister a broker, in slices if it led many partitions.
 
-    Its replicas stay in the assignments, as in Apache Kafka: move them before. Raises KafkaError
-    BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for the last broker that serves, without which nothing would.
+    Its replicas stay in the assignments, as in Apache Kafka: reassign them before. Raises KafkaError
+    BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for the last active broker.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
@@ -419,7 +422,8 @@ def handle_unregister_broker(
         )
     if image.active_brokers() == [broker]:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Broker ID {broker.broker_id} is the only one that serves; it is not forgotten"
+            ErrorCode.INVALID_REQUEST,
+            f"Broker ID {broker.broker_id} is the only active broker and can't be unregistered",
         )
     moved = isr_without(image, broker.broker_id, context, SLICE)
     if not moved.complete:

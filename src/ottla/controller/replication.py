@@ -1,9 +1,8 @@
-"""Leaders and in-sync replicas: what follows when brokers come and go, and what leaders ask for (AlterPartition).
+"""Leaders and in-sync replicas: changes when brokers come and go, and AlterPartition requests of leaders.
 
-A broker that dies may have led ten thousand partitions. So changes for a broker come in slices: `isr_without` and
-`leaderless_led_by` give at most so many records, from the image as it is then, and say whether that was all. Who fences
-a broker writes the fencing itself together with the last slice: until then the broker counts as live, from then on it
-leads nothing.
+A failed broker may have led ten thousand partitions. So changes for a broker are made in slices: `isr_without` and
+`led_by_newcomer` return a limited number of records for the current image, and whether they are complete. The fencing
+itself is written together with the last slice. Until then the broker counts as live; from then on it leads nothing.
 """
 
 from __future__ import annotations
@@ -42,38 +41,39 @@ ANY_EPOCH = -1
 
 
 class Slice(NamedTuple):
-    """Some of the records of a step, and whether they are all of them."""
+    """Some of the records of a step, and whether they are complete."""
 
     records: list[ApiMessageAndVersion]
     complete: bool
 
 
-def active(image: MetadataImage, *, but: int | None = None, also: int | None = None) -> Acceptable:
-    """Who may lead: brokers that are neither fenced nor shutting down, without `but`, with `also`."""
+def active(image: MetadataImage, *, excluding: int | None = None, including: int | None = None) -> Acceptable:
+    """Return the predicate of brokers that may lead: active ones, except `excluding`, and `including`."""
 
     def acceptable(broker_id: int) -> bool:
-        if broker_id == but:
+        if broker_id == excluding:
             return False
         broker = image.brokers.get(broker_id)
-        return broker is not None and (broker.active or broker_id == also)
+        return broker is not None and (broker.active or broker_id == including)
 
     return acceptable
 
 
 def electable(
-    image: MetadataImage, context: ControllerContext, *, but: int | None = None, also: int | None = None
+    image: MetadataImage, context: ControllerContext, *, excluding: int | None = None, including: int | None = None
 ) -> Acceptable:
-    """Who may become leader by itself: as `active`, but for brokers that this controller has not heard of yet.
+    """Return the predicate of automatic leaders: as `active`, without brokers that have not contacted this controller.
 
-    After the start of a whole cluster they may never come back, and have lost their disk. Where they live, their first
-    heartbeat elects them.
+    After the start of a whole cluster these may never return, and may have lost their disk. If they are alive, their
+    first heartbeat elects them.
     """
-    may_lead = active(image, but=but, also=also)
-    return lambda broker_id: may_lead(broker_id) and (broker_id == also or not context.heartbeats.is_granted(broker_id))
+    may_lead = active(image, excluding=excluding, including=including)
+    granted = context.heartbeats.is_granted
+    return lambda broker_id: may_lead(broker_id) and (broker_id == including or not granted(broker_id))
 
 
 def directories_of(image: MetadataImage, broker_id: int) -> tuple[Uuid, ...]:
-    """Those that a broker has, as registered; none of one that is not known."""
+    """Return the registered directories of a broker; none for an unknown one."""
     broker = image.brokers.get(broker_id)
     return () if broker is None else broker.log_dirs
 
@@ -81,7 +81,7 @@ def directories_of(image: MetadataImage, broker_id: int) -> tuple[Uuid, ...]:
 def change_of(
     image: MetadataImage, topic: TopicImage, index: int, acceptable: Acceptable, context: ControllerContext
 ) -> PartitionChange:
-    """A change of one partition to be filled in."""
+    """Return an empty change of one partition."""
     partition = topic.partitions[index]
     return PartitionChange(
         partition,
@@ -95,7 +95,7 @@ def change_of(
     )
 
 
-# -- brokers that come and go ------------------------------------------------------------------------------------------
+# -- broker changes ----------------------------------------------------------------------------------------------------
 
 
 def isr_without(
@@ -108,9 +108,9 @@ def isr_without(
     directories: Collection[Uuid] | None = None,
     is_another_process: bool = False,
 ) -> Slice:
-    """Take a broker out of every ISR and from every leadership; `unclean`: it may have lost what was not flushed.
+    """Remove a broker from every ISR and leadership; `unclean`: it may have lost unflushed records.
 
-    With `directories` only where its replica lies in one of them. `is_another_process`: what failed may be there again.
+    With `directories` only for replicas in one of them. `is_another_process`: failed directories may be back.
     """
 
     def concerns(partition: PartitionImage) -> bool:
@@ -130,24 +130,24 @@ def isr_without(
         if is_another_process and partition.directory_of(broker_id) == OFFLINE_UUID:
             change.set_directory(broker_id, ZERO_UUID)
         if partition.leader not in (NO_LEADER, broker_id):
-            # A leader that is shutting down leads until its own heartbeat moves that to a broker known to be alive.
-            # One that this controller has not heard of would, if it is gone, remain alone in the ISR.
+            # A leader in shutdown leads until its own heartbeat moves that to a broker known to be alive. A leader that
+            # has not contacted this controller may be gone, and would then remain alone in the ISR.
             granted = context.heartbeats.is_granted(partition.leader)
-            also = None if granted else partition.leader
-            change.acceptable = electable(image, context, but=broker_id, also=also)
+            including = None if granted else partition.leader
+            change.acceptable = electable(image, context, excluding=broker_id, including=including)
 
-    return _slice(image, context, limit, concerns, change, electable(image, context, but=broker_id))
+    return _slice(image, context, limit, concerns, change, electable(image, context, excluding=broker_id))
 
 
 def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: ControllerContext, limit: int) -> Slice:
-    """Take a broker in controlled shutdown out of ISRs and leaderships, in favour of brokers known to be alive.
+    """Remove a broker in controlled shutdown from ISRs and leaderships, in favour of brokers known to be alive.
 
-    The sessions of the other members of an ISR prove little: a killed broker has one until it expires. So the broker
-    stays where none of them has sent a heartbeat since it requested the shutdown; the next heartbeat tries again. It
-    leaves at once where no other member can lead: its own record of the partition is the last one then.
+    Sessions of the other ISR members prove little: a killed broker has one until it expires. So the broker stays until
+    one of them has sent a heartbeat after the shutdown request; the next heartbeat tries again. It leaves at once if no
+    other member can lead: its own record of the partition is the last one then.
     """
     broker_id = stopping.broker_id
-    may_lead = active(image, but=broker_id)
+    may_lead = active(image, excluding=broker_id)
 
     def is_alive(other: int) -> bool:
         return context.heartbeats.is_alive_since_request(other, stopping)
@@ -164,22 +164,22 @@ def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: C
     def change(change: PartitionChange, partition: PartitionImage) -> None:
         change.set_isr([member for member in partition.isr if member != broker_id])
         if partition.leader not in (NO_LEADER, broker_id):
-            change.acceptable = active(image, but=broker_id, also=partition.leader)
+            change.acceptable = active(image, excluding=broker_id, including=partition.leader)
 
     return _slice(image, context, limit, concerns, change, lambda other: may_lead(other) and is_alive(other))
 
 
 def led_by_newcomer(image: MetadataImage, broker_id: int, context: ControllerContext, limit: int) -> Slice:
-    """Partitions without a leader that get one now that `broker_id` may lead."""
+    """Elect leaders for leaderless partitions that `broker_id` may lead now."""
 
     def concerns(partition: PartitionImage) -> bool:
         return partition.leader == NO_LEADER and broker_id in partition.replicas
 
-    return _slice(image, context, limit, concerns, _unchanged, electable(image, context, also=broker_id))
+    return _slice(image, context, limit, concerns, _unchanged, electable(image, context, including=broker_id))
 
 
 def led_by_anyone(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:
-    """Partitions without a leader for which there is one: after a change of settings, or as a newcomer's rest."""
+    """Elect leaders for all leaderless partitions: after a change of settings, or beyond a newcomer's first slice."""
 
     def concerns(partition: PartitionImage) -> bool:
         return partition.leader == NO_LEADER
@@ -188,7 +188,7 @@ def led_by_anyone(image: MetadataImage, context: ControllerContext, limit: int) 
 
 
 def _unchanged(_change: PartitionChange, _partition: PartitionImage) -> None:
-    """The election alone."""
+    """Change nothing except the election."""
 
 
 def _slice(
@@ -223,14 +223,14 @@ def _partitions(
 
 
 def has_leaderships(image: MetadataImage, broker_id: int) -> bool:
-    """Whether `broker_id` leads anything."""
+    """Return whether `broker_id` leads any partition."""
     return any(True for _ in _partitions(image, lambda partition: partition.leader == broker_id))
 
 
 def cleared_elr(image: MetadataImage, topics: Sequence[TopicImage]) -> list[ApiMessageAndVersion]:
-    """Forget the eligible leader replicas of `topics`, since another minimum of the ISR is about to hold.
+    """Return records that clear the eligible leader replicas of `topics` before a new minimum ISR applies.
 
-    They were kept for the old one: with a smaller one records are committed that these replicas lack.
+    They are valid for the old minimum: with a smaller one, records may be committed that these replicas lack.
     """
     return [
         versioned(PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, eligible_leader_replicas=[]))
@@ -244,7 +244,7 @@ def cleared_elr(image: MetadataImage, topics: Sequence[TopicImage]) -> list[ApiM
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerImage:
-    """The registered broker; raises KafkaError when the request is of another incarnation."""
+    """Return the registered broker; raises KafkaError when the request is from another incarnation."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
@@ -259,7 +259,7 @@ def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) 
 def handle_alter_partition(
     image: MetadataImage, request: AlterPartitionRequest, version: int, context: ControllerContext
 ) -> ControllerResult[AlterPartitionResponse]:
-    """Check and decide each partition by itself. Raises KafkaError STALE_BROKER_EPOCH for the request as a whole."""
+    """Check and decide each partition. Raises KafkaError STALE_BROKER_EPOCH for the request as a whole."""
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     response = AlterPartitionResponse()
     records: list[ApiMessageAndVersion] = []
@@ -323,14 +323,14 @@ def _alter_partition(
             result.leader_recovery_state = record.leader_recovery_state
         result.partition_epoch = partition.partition_epoch + 1
         if result.leader_id != leader:
-            # A reassignment was complete with this ISR, and it takes the leader away from the one who asked.
+            # This ISR completed a reassignment that moves the leadership away from the requesting broker.
             result.error_code = ErrorCode.NEW_LEADER_ELECTED
     return result, record
 
 
 def _check_epochs(partition: PartitionImage, leader: int, asked: AlterPartitionPartition) -> None:
     if asked.leader_epoch > partition.leader_epoch or asked.partition_epoch > partition.partition_epoch:
-        # The leader knows more than this controller, which is not the active one any more.
+        # The leader has newer metadata than this controller, which is therefore no longer the active one.
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     if asked.leader_epoch < partition.leader_epoch:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -341,7 +341,7 @@ def _check_epochs(partition: PartitionImage, leader: int, asked: AlterPartitionP
 
 
 def _check_isr(partition: PartitionImage, leader: int, isr: list[int], recovery_state: int) -> None:
-    """The ISR is a set of replicas with the leader in it; a leader that recovers is alone in it."""
+    """The ISR is a set of replicas that includes the leader; a recovering leader is its only member."""
     valid = len(set(isr)) == len(isr) and set(isr) <= set(partition.replicas) and leader in isr
     if recovery_state not in (RECOVERED, RECOVERING):
         valid = False
@@ -352,7 +352,7 @@ def _check_isr(partition: PartitionImage, leader: int, isr: list[int], recovery_
 
 
 def _check_eligible(image: MetadataImage, wanted: Sequence[tuple[int, int]]) -> None:
-    """Nobody joins who is fenced, shuts down, or restarted since the leader heard of it (KIP-841, KIP-903)."""
+    """Reject members that are fenced, shutting down, or restarted since the leader's request (KIP-841, KIP-903)."""
     for broker_id, broker_epoch in wanted:
         broker = image.brokers.get(broker_id)
         if broker is None or not broker.active or broker_epoch not in (ANY_EPOCH, broker.broker_epoch):

@@ -1,7 +1,7 @@
-"""What brokers ask the controller for on their own behalf: the handler of each message.
+"""Handlers for requests that brokers send to the controller on their own behalf.
 
-Used where the controller is in the broker's own process; from elsewhere the same handlers are reached over the
-controller's listener. Requests of clients come as they are and have handlers of their own.
+Used when the controller is in the broker's own process; other brokers reach the same handlers through the controller's
+listener. Client requests are forwarded unchanged and have handlers of their own.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _HANDLERS: Mapping[type, Callable[[MetadataImage, Any, ControllerContext], Contr
 
 
 def operation_of(message: object) -> Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]:
-    """The operation that a request of a broker, in its newest version, stands for."""
+    """Return the operation for a broker's request in its newest version."""
     handler = _HANDLERS.get(type(message))
     if handler is None:
-        raise InvariantError(f"{type(message).__name__} is no request of a broker to the controller")
+        raise InvariantError(f"{type(message).__name__} is not a request from a broker to the controller")
     return lambda image, context: handler(image, message, context)

@@ -1,8 +1,7 @@
-"""What a controller handler is given and what it returns.
+"""Context and result of controller handlers.
 
-A handler is a function of an image and a request: it changes nothing, and returns the records that would make the
-change together with the response that is due once they are committed. Records of one result are appended in one batch
-and so take effect together.
+A handler is a pure function of an image and a request. It returns the records of the change, and the response to send
+once they are committed. Records of one result are appended in one batch and so take effect together.
 """
 
 from __future__ import annotations
@@ -26,40 +25,40 @@ MIN_ISR = "min.insync.replicas"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 MAX_RECORDS_PER_USER_OP = 10_000
-"""Records that one request may cause, as in Apache Kafka: bounds batch, memory and time on the loop."""
+"""Maximum number of records of one request, as in Apache Kafka: limits batch, memory and time on the loop."""
 
 
 class ControllerContext(NamedTuple):
-    """What handlers need beside image and request."""
+    """Inputs of handlers besides image and request."""
 
     config: BrokerConfig
-    """Static and dynamic settings of the broker in this process; it is the controller's too."""
-    """Of the one data directory (`meta.properties`)."""
+    """Static and dynamic settings of the broker in this process, which are also the controller's."""
     new_uuid: Callable[[], Uuid]
     cluster_id: str
+    """In `meta.properties`."""
     heartbeats: BrokerHeartbeats
     now_ms: int
-    """Of the monotonic clock."""
+    """Monotonic clock."""
     time_ms: int
-    """Since the Unix epoch."""
+    """Milliseconds since the Unix epoch."""
     tokens: TokenIndex
     next_offset: int
-    """Where the first record of the result will stand."""
+    """Offset of the result's first record."""
     kraft_version: int
-    """Of the metadata log, which no record of a feature sets."""
+    """Level of kraft.version in the metadata log, which no feature record sets."""
     check_voters: Callable[[], None]
-    """Raises KafkaError INVALID_UPDATE_VERSION unless the metadata log could name the voters."""
+    """Raises KafkaError INVALID_UPDATE_VERSION unless the metadata log can name the voters."""
     mutation: Mutation = UNCHARGED
-    """Who is charged for partitions that come and go."""
+    """Quota account for created and deleted partitions."""
 
     def min_isr(self, image: MetadataImage, topic: str, partition: PartitionImage) -> int:
-        """How many replicas have to be in sync for acks=all; never more than there are."""
+        """Return the number of in-sync replicas that acks=all requires; never more than the replicas."""
         text = image.topic_configs(topic).get(MIN_ISR)
         value = self.config.topic_defaults[MIN_ISR] if text is None else text
         return min(int(str(value)), len(partition.replicas))
 
     def unclean_election(self, image: MetadataImage, topic: str) -> bool:
-        """Whether the topic prefers to be served over losing nothing."""
+        """Return whether unclean leader election is enabled for the topic."""
         text = image.topic_configs(topic).get(UNCLEAN_ELECTION)
         value = self.config.topic_defaults[UNCLEAN_ELECTION] if text is None else text
         return str(value).strip().lower() == "true"
@@ -71,9 +70,9 @@ class ControllerResult(NamedTuple, Generic[Response]):
     records: list[ApiMessageAndVersion]
     response: Response
     again: bool = False
-    """The records are only a slice: once they are committed the operation runs again, this response is nobody's."""
+    """The records are one slice: once they are committed the operation runs again, and this response is dropped."""
     names_voters: bool = False
-    """Before the records the metadata log shall name the voters."""
+    """The metadata log has to name the voters before the records."""
 
 
 def check_record_count(count: int, problem: str = "Unable to perform excessively large batch operation.") -> None:
@@ -83,5 +82,5 @@ def check_record_count(count: int, problem: str = "Unable to perform excessively
 
 
 def elr_enabled(image: MetadataImage) -> bool:
-    """Whether eligible leader replicas are kept (KIP-966)."""
+    """Return whether eligible leader replicas are enabled (KIP-966)."""
     return image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0

@@ -1,7 +1,7 @@
-"""AlterUserScramCredentials and DescribeUserScramCredentials: passwords of users for SCRAM (KIP-554, KIP-900).
+"""AlterUserScramCredentials and DescribeUserScramCredentials: SCRAM credentials of users (KIP-554, KIP-900).
 
-Checks, codes and messages are those of Apache Kafka 4.x; as there a request changes one credential of a user at most.
-The client salts the password, and what is stored can't be turned back into what it sent.
+Checks, codes and messages are those of Apache Kafka 4.x; as there a request changes at most one credential of a user.
+The client salts the password, and the stored value can't be reversed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ottla.protocol.messages.metadata_records import RemoveUserScramCredentialRe
 from ottla.security.sasl.credentials import BY_NUMBER, MAX_ITERATIONS, MIN_ITERATIONS, credential_of
 
 _STEP_NAMES = 512
-"""Names that one step looks at."""
+"""Names that one step processes."""
 
 _Record = RemoveUserScramCredentialRecord | UserScramCredentialRecord
 
@@ -46,7 +46,7 @@ def handle_alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest,
     limit: int = 100_000,
 ) -> ControllerResult[AlterUserScramCredentialsResponse]:
-    """Change credentials, each user for itself; `limit` is the most that a cluster has."""
+    """Change credentials per user; `limit` is the maximum number of credentials of a cluster."""
     outcomes: dict[str, _Record | KafkaError] = {}
     check_record_count(len(request.deletions) + len(request.upsertions))
     _take(outcomes, image, request.deletions, _deletion)
@@ -76,7 +76,7 @@ def _take(
     changes: Sequence[ScramCredentialDeletion] | Sequence[ScramCredentialUpsertion],
     record: Callable[..., _Record],
 ) -> None:
-    """What becomes of each; the first error of a user stands for all that the request wants of it."""
+    """Compute the outcome of each change; the first error of a user fails all changes of that user."""
     for change in changes:
         earlier = outcomes.get(change.name)
         if isinstance(earlier, KafkaError):
@@ -122,9 +122,9 @@ def _upsertion(upsertion: ScramCredentialUpsertion) -> UserScramCredentialRecord
 def describe_user_scram_credentials(
     image: MetadataImage, request: DescribeUserScramCredentialsRequest
 ) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
-    """Which credentials the named users have, or all users where none is named; nothing of a password.
+    """Describe the credentials of the named users, or of all users if none is named; without passwords.
 
-    In short steps; the response is returned.
+    Runs in short steps; the generator returns the response.
     """
     counts: Counter[str] = Counter()
     for start in range(0, len(request.users or ()), _STEP_NAMES):
@@ -140,7 +140,7 @@ def describe_user_scram_credentials(
 
 
 def _every_user(image: MetadataImage) -> Generator[None, None, Counter[str]]:
-    """The names of all users, in their order, each counted once."""
+    """Return the names of all users, sorted, each counted once."""
     keys = iter(image.scram_credentials)
     runs: list[list[str]] = []
     while run := sorted({name for name, _ in islice(keys, _STEP_NAMES)}):

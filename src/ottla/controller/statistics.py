@@ -1,4 +1,4 @@
-"""What an active controller counts, under the names of Kafka's dashboards."""
+"""Counters of an active controller, with the metric names of Kafka's dashboards."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _STATS = "kafka_controller_controllerstats_"
 
 
 class ControllerStatistics:
-    """Elections, terms of office and lost heartbeats, since this process began."""
+    """Elections, controller terms and missed heartbeats since the start of this process."""
 
     __slots__ = ("leader_elections", "new_active_controllers", "timed_out_heartbeats", "unclean_elections")
 
     def __init__(self, registry: MetricsRegistry) -> None:
         self.new_active_controllers = registry.counter(
-            f"{_CONTROLLER}newactivecontrollers_total", "How often this node became the active controller."
+            f"{_CONTROLLER}newactivecontrollers_total", "Number of times this node became the active controller."
         )
         self.timed_out_heartbeats = registry.counter(
-            f"{_CONTROLLER}timedoutbrokerheartbeat_total", "Brokers that were fenced since they were silent."
+            f"{_CONTROLLER}timedoutbrokerheartbeat_total", "Brokers that were fenced after missed heartbeats."
         )
         self.leader_elections = registry.counter(
-            f"{_STATS}leaderelections_total", "Leaders of partitions that this controller elected."
+            f"{_STATS}leaderelections_total", "Partition leaders elected by this controller."
         )
         self.unclean_elections = registry.counter(
-            f"{_STATS}uncleanleaderelections_total", "Of these, leaders that may lack committed records."
+            f"{_STATS}uncleanleaderelections_total", "Elected leaders that may lack committed records."
         )
 
     def decided(self, records: Sequence[ApiMessageAndVersion]) -> None:
-        """Count the elections among the records of one decision."""
+        """Count the elections in one decision's records."""
         for record in records:
             change = record.message
             if isinstance(change, PartitionChangeRecord) and change.leader not in (NO_LEADER_CHANGE, NO_LEADER):

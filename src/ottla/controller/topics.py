@@ -1,8 +1,8 @@
 """CreateTopics, DeleteTopics and CreatePartitions.
 
-Checks, their order, codes and messages are those of Apache Kafka 4.x in KRaft mode. One bad topic of a request never
-hinders the others. What passes them is charged to its client (KIP-599). Left out: creation policies (Java classes),
-authorization.
+Checks, their order, codes and messages are those of Apache Kafka 4.x in KRaft mode. An invalid topic in a request does
+not affect the others. Valid ones are charged to their client's quota (KIP-599). Left out: creation policies (Java
+classes), authorization.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from ottla.protocol.messages.metadata_records import ConfigRecord, RemoveTopicRe
 
 
 _FEWEST_RECORDS = 2
-"""Of a topic: itself and one partition."""
+"""Minimum records of a topic: itself and one partition."""
 
 
 def handle_create_topics(
     image: MetadataImage, request: CreateTopicsRequest, context: ControllerContext
 ) -> ControllerResult[CreateTopicsResponse]:
-    """Create the topics that can be; `validate_only` answers the same without records."""
+    """Create the valid topics; `validate_only` returns the same results without records."""
     response = CreateTopicsResponse()
     records: list[ApiMessageAndVersion] = []
     counts = Counter(topic.name for topic in request.topics)
@@ -64,14 +64,14 @@ def handle_create_topics(
             continue
         try:
             _check_new_name(image, topic.name, forms)
-            check_record_count(len(records) + _FEWEST_RECORDS)  # before the work, which a refusal does not pay for
+            check_record_count(len(records) + _FEWEST_RECORDS)  # before the work, which a rejection does not charge
             topic_records, result = _create_topic(image, topic, placed, context)
             check_record_count(len(records) + len(topic_records))
             context.mutation.charge(result.num_partitions)
         except KafkaError as error:
             response.topics.append(_create_failed(topic.name, error))
             continue
-        # A later topic of the same request may collide with this one.
+        # A later topic in this request may collide with this one.
         forms[collision_form(topic.name)] = topic.name
         records += topic_records
         placed += result.num_partitions
@@ -167,11 +167,11 @@ def _automatic_placements(
 
 
 def _manual_placements(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
-    for value, what in ((topic.replication_factor, "replication factor"), (topic.num_partitions, "numPartitions")):
+    for value, field in ((topic.replication_factor, "replication factor"), (topic.num_partitions, "numPartitions")):
         if value != -1:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"A manual partition assignment was specified, but {what} was not set to -1.",
+                f"A manual partition assignment was specified, but {field} was not set to -1.",
             )
     placements: dict[int, tuple[int, ...]] = {}
     replication_factor: int | None = None
@@ -271,7 +271,7 @@ def handle_delete_topics(
 
 
 def _named_topics(request: DeleteTopicsRequest, response: DeleteTopicsResponse) -> tuple[list[str], list[Uuid]]:
-    """Names and ids that stand in the request once; failures of all others go into the response."""
+    """Return names and ids that occur once; errors for all others are added to the response."""
     names: Counter[str] = Counter(request.topic_names)
     ids: Counter[Uuid] = Counter()
     for topic in request.topics:
@@ -308,7 +308,7 @@ def _delete_failed(
 def handle_create_partitions(
     image: MetadataImage, request: CreatePartitionsRequest, context: ControllerContext
 ) -> ControllerResult[CreatePartitionsResponse]:
-    """Raise partition counts; `validate_only` answers the same without records."""
+    """Raise partition counts; `validate_only` returns the same results without records."""
     response = CreatePartitionsResponse()
     records: list[ApiMessageAndVersion] = []
     counts = Counter(topic.name for topic in request.topics)

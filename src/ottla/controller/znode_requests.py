@@ -1,20 +1,21 @@
-"""What others write into ZooKeeper's tree, as work for the active controller.
+"""External requests in ZooKeeper's tree, as operations of the active controller.
 
-Brokers come and go by their registrations, and tools ask by znodes for deletions, reassignments and preferred leaders.
-Each is looked at when this node becomes active, and whenever its watch tells of a change; what is found goes through
-the same handlers as requests of clients. A wish that is done with is removed, granted or not, as Apache Kafka does it.
+Brokers come and go by their registrations, and tools request deletions, reassignments and preferred elections by
+znodes. Each znode is read when this node becomes active, and whenever its watch fires; its contents pass through the
+same handlers as client requests. A processed request is removed, whether it succeeded or not, as in Apache Kafka.
 
-- A broker without a znode is none, and what it led is led by others. A registration is another process, which may lack
-  what the one before had not flushed: before it is taken in, that id leaves every ISR that has another member and leads
-  nothing, so each life leads in leader epochs of its own. Then the registration is written again as it is: its version
-  tells the next controller that this was done, whoever registers while there is none. Those that were there when the
-  reign began are taken in before anything else is decided: nobody is answered as if they were not there.
-- Whoever wrote a wish may have known of more brokers than this controller does yet: those that are registered when it
-  is seen are taken in first, since what is refused goes away.
-- A reassignment that was asked for by a znode is not there any more once it has begun: the topic says that it goes on.
+- A broker without a znode is gone, and its partitions get other leaders.
+- A new registration is another process, which may lack unflushed records of its predecessor. Before it is registered,
+  that id leaves every ISR that has another member and leads nothing, so each incarnation has its own leader epochs.
+  Then the znode is rewritten unchanged: its version shows the next controller that this was done, even
+  for brokers that register without a controller. Brokers that were present when this controller's term began are
+  registered before any other decision, so that no request treats them as missing.
+- The author of a request may know more brokers than this controller does yet. Brokers in the tree are registered first,
+  since a rejected request is removed.
+- A reassignment requested by a znode is removed once it has started: the topic records its progress.
 
-Left out: topics and partitions (`topic_intake`), notices of settings that tools changed, of ISRs and of data
-directories (no broker writes those itself).
+Left out: topics and partitions (`external_topic_changes`), notifications of settings changed by tools, of ISRs and of
+data directories (brokers of this version do not write those).
 """
 
 from __future__ import annotations
@@ -64,29 +65,30 @@ T = TypeVar("T")
 Handler = Callable[[MetadataImage, ControllerContext], ControllerResult[Any]]
 
 _PARTITIONS_AT_ONCE = 1_000
-"""Of a wish, in one operation of the controller."""
+"""Partitions of a request in one controller operation."""
 _ALL = sys.maxsize
-"""Partitions of a broker, in one operation: what comes next when a reign begins sees the end of it."""
+"""Partitions of a broker in one operation: later operations of the same term see the complete result."""
 
 
 class ZnodeRequestWatcher:
-    """Follows the tree while its node's controller is active; a `LeadershipListener`, told after the controller."""
+    """Watches the tree while this node's controller is active; a `LeadershipListener`, notified after the
+    controller."""
 
-    __slots__ = ("_controller", "_log", "_removed", "_round", "_session", "_watched")
+    __slots__ = ("_controller", "_generation", "_log", "_removed", "_session", "_watched")
 
     def __init__(self, session: ZooKeeperSession, log: ZooKeeperLog, controller: Controller) -> None:
         self._session = session
         self._log = log
         self._controller = controller
-        self._round = Generation()
+        self._generation = Generation()
         self._watched: set[str] = set()
-        """Names of registrations whose next change will be told."""
+        """Registrations with an active watch."""
         self._removed: set[str] = set()
-        """Wishes that are on their way out: one can be seen twice, and removed once."""
+        """Requests that are being removed: a request can be seen twice, but is removed once."""
 
     def on_leader_change(self, _leader: LeaderAndEpoch, active: bool) -> None:
         """See `LeadershipListener`."""
-        self._round.renew()
+        self._generation.renew()
         self._watched.clear()
         self._removed.clear()
         if not active:
@@ -106,7 +108,7 @@ class ZnodeRequestWatcher:
 
     def _look_at_brokers(self) -> None:
         self._session.children(
-            paths.BROKER_IDS, self._round.during(self._brokers), self._round.during(self._look_at_brokers)
+            paths.BROKER_IDS, self._generation.during(self._brokers), self._generation.during(self._look_at_brokers)
         )
 
     def _brokers(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
@@ -115,13 +117,13 @@ class ZnodeRequestWatcher:
             return
         gone = set(map(str, self._log.latest.brokers)) - set(names)
         for name in sorted(gone):
-            self._run(partial(_gone, broker_id=int(name)))
+            self._run(partial(_unregistered, broker_id=int(name)))
         for name in sorted(names):
             if name not in self._watched:
                 self._watched.add(name)
                 path = f"{paths.BROKER_IDS}/{name}"
-                seen = self._round.during(partial(self._broker, name))
-                self._session.get(path, seen, self._round.during(partial(self._broker_changed, name)))
+                seen = self._generation.during(partial(self._broker, name))
+                self._session.get(path, seen, self._generation.during(partial(self._broker_changed, name)))
 
     def _broker_changed(self, name: str) -> None:
         self._watched.discard(name)
@@ -134,13 +136,13 @@ class ZnodeRequestWatcher:
             try:
                 record = broker_record(name, node)
             except ProtocolError as failure:
-                logger.error("a broker is left out: %s", failure)
+                logger.error("ignoring an undecodable broker registration: %s", failure)
                 return
-            taken_in = self._round.during(partial(self._note_taken_in, f"{paths.BROKER_IDS}/{name}", node))
-            self._controller.submit(partial(_registered, record=record), lambda _, error: taken_in(error))
+            registered = self._generation.during(partial(self._note_registered, f"{paths.BROKER_IDS}/{name}", node))
+            self._controller.submit(partial(_registered, record=record), lambda _, error: registered(error))
 
-    def _note_taken_in(self, path: str, node: Znode, error: BaseException | None) -> None:
-        """For the next controller; a broker that has gone meanwhile is looked at again anyway."""
+    def _note_registered(self, path: str, node: Znode, error: BaseException | None) -> None:
+        """Mark the registration for the next controller. A broker that left meanwhile is checked again anyway."""
         if error is not None:
             note_refusal(None, error)
             return
@@ -149,94 +151,96 @@ class ZnodeRequestWatcher:
             for call in batches([[SetData(path, node.data, node.version)]], self._log.epoch_version):
                 self._session.multi(call, lambda _paths, _error: None)
 
-    # -- wishes ----------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def _look_at_deletions(self) -> None:
         self._session.children(
-            paths.DELETE_TOPICS, self._round.during(self._deletions), self._round.during(self._look_at_deletions)
+            paths.DELETE_TOPICS,
+            self._generation.during(self._deletions),
+            self._generation.during(self._look_at_deletions),
         )
 
     def _deletions(self, names: list[str] | None, error: ZooKeeperError | None) -> None:
         if names is None:
             self._log.begin_anew(error)
             return
-        wished = sorted(name for name in names if name in self._log.latest.topics)
-        for name in wished:
+        requested = sorted(name for name in names if name in self._log.latest.topics)
+        for name in requested:
             self._log.learn(paths.deletion(name))
-        if wished:
-            request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in wished])
+        if requested:
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in requested])
             self._run(lambda image, context: handle_delete_topics(image, request, context))
-        # What is left once that is written is refused, or of a topic that there is not.
-        self._log.write((), self._written(self._round.during(partial(self._refuse_deletions, names))))
+        # Znodes that remain after that write were rejected, or name a missing topic.
+        self._log.write((), self._written(self._generation.during(partial(self._refuse_deletions, names))))
 
     def _refuse_deletions(self, names: Sequence[str]) -> None:
         for name in names:
             path = f"{paths.DELETE_TOPICS}/{name}"
-            self._session.get(path, self._round.during(partial(self._remove, path)))
+            self._session.get(path, self._generation.during(partial(self._remove, path)))
 
     def _look_at_reassignments(self) -> None:
-        self._look_at_wish(paths.REASSIGN_PARTITIONS, self._reassignment, self._look_at_reassignments)
+        self._read_request(paths.REASSIGN_PARTITIONS, self._reassignment, self._look_at_reassignments)
 
     def _reassignment(self, node: Znode | None, error: ZooKeeperError | None) -> None:
         def moves(path: str, data: bytes) -> Iterable[tuple[TopicPartition, Sequence[int]]]:
             return decode_reassignment(path, data).items()
 
-        self._grant(paths.REASSIGN_PARTITIONS, node, error, "a reassignment", moves, _moving)
+        self._process(paths.REASSIGN_PARTITIONS, node, error, "a reassignment", moves, _moving)
 
     def _look_at_elections(self) -> None:
-        self._look_at_wish(paths.PREFERRED_REPLICA_ELECTION, self._election, self._look_at_elections)
+        self._read_request(paths.PREFERRED_REPLICA_ELECTION, self._election, self._look_at_elections)
 
     def _election(self, node: Znode | None, error: ZooKeeperError | None) -> None:
-        self._grant(paths.PREFERRED_REPLICA_ELECTION, node, error, "an election", decode_partitions, _electing)
+        self._process(paths.PREFERRED_REPLICA_ELECTION, node, error, "an election", decode_partitions, _electing)
 
-    def _look_at_wish(self, path: str, grant: Done[Znode], look_again: Watch) -> None:
-        """Who wrote it may have seen brokers of which no watch has told yet: they are taken in first."""
+    def _read_request(self, path: str, process: Done[Znode], reread: Watch) -> None:
+        """The author may have seen brokers that no watch has reported yet: register them first."""
 
         def seen(node: Znode | None, error: ZooKeeperError | None) -> None:
             if node is None:
-                grant(None, error)
+                process(None, error)
             else:
-                self._session.children(paths.BROKER_IDS, self._round.during(listed))
+                self._session.children(paths.BROKER_IDS, self._generation.during(listed))
 
         def listed(names: list[str] | None, error: ZooKeeperError | None) -> None:
             self._brokers(names, error)
             if names is not None:
-                self._session.get(path, self._round.during(grant))  # is answered after the registrations
+                self._session.get(path, self._generation.during(process))  # answered after the registrations
 
-        self._session.get(path, self._round.during(seen), self._round.during(look_again))
+        self._session.get(path, self._generation.during(seen), self._generation.during(reread))
 
-    def _grant(
+    def _process(
         self,
         path: str,
         node: Znode | None,
         error: ZooKeeperError | None,
-        what: str,
+        kind: str,
         decode: Callable[[str, bytes], Iterable[T]],
         operation: Callable[[list[T]], Handler],
     ) -> None:
-        """Do what a znode asks for, piece by piece, and remove it; what can't be read is removed alone."""
+        """Process the request of a znode in pieces, and remove it; an undecodable one is only removed."""
         if error is not None:
             self._log.begin_anew(error)
         elif node is not None:
             try:
-                wished = iter(decode(path, node.data))
+                requested = iter(decode(path, node.data))
             except ProtocolError as failure:
-                logger.error("%s is refused: %s", what, failure)
-                wished = iter(())
-            while some := list(islice(wished, _PARTITIONS_AT_ONCE)):
+                logger.error("rejected an undecodable request in ZooKeeper for %s: %s", kind, failure)
+                requested = iter(())
+            while some := list(islice(requested, _PARTITIONS_AT_ONCE)):
                 self._run(operation(some))
             self._remove(path, node, None)
 
     def _remove(self, path: str, node: Znode | None, error: ZooKeeperError | None) -> None:
-        """After what was decided before; a wish that was changed meanwhile is another."""
+        """Remove a request after earlier writes; a request that was changed meanwhile is a new one."""
         if error is not None:
             self._log.begin_anew(error)
         elif node is not None and path not in self._removed:
             self._removed.add(path)
-            removed = self._round.during(partial(self._removed.discard, path))
+            removed = self._generation.during(partial(self._removed.discard, path))
             self._log.write([[Delete(path, node.version)]], lambda _error: removed())
 
-    # -- how -------------------------------------------------------------------------------------------------------
+    # -- operations ----------------------------------------------------------------------------------------------------
 
     def _run(self, operation: Handler) -> None:
         self._controller.submit(operation, note_refusal)
@@ -247,15 +251,15 @@ class ZnodeRequestWatcher:
 
 
 def note_refusal(_response: object, error: BaseException | None) -> None:
-    """Nobody waits for an answer; after the end of a reign the next controller looks again."""
+    """Log a rejection. No caller waits for it; after the end of a term the next controller reads the tree again."""
     if isinstance(error, KafkaError):
-        logger.info("what was asked for in ZooKeeper is refused: %s", error)
+        logger.info("rejected a request in ZooKeeper: %s", error)
 
 
 def _registered(
     image: MetadataImage, context: ControllerContext, record: RegisterBrokerRecord, slice_size: int = SLICE
 ) -> ControllerResult[None]:
-    """A broker is there, which leads nothing that a life before led, or says something else of itself."""
+    """Register a broker that leads nothing of its predecessor, or update its registration."""
     existing = image.brokers.get(record.broker_id)
     if existing is None or existing.broker_epoch < record.broker_epoch:
         without = _without(image, context, record.broker_id, slice_size)
@@ -263,7 +267,7 @@ def _registered(
         return without._replace(records=[*without.records, *([] if without.again else [versioned(record)])])
     if existing.broker_epoch > record.broker_epoch:
         return ControllerResult([], None)
-    record = copy.copy(record)  # no znode says who is about to stop
+    record = copy.copy(record)  # the znode does not contain the shutdown state
     record.fenced, record.in_controlled_shutdown = existing.fenced, existing.in_controlled_shutdown
     delta = MetadataDelta(image)
     delta.replay(record)
@@ -274,13 +278,13 @@ def _registered(
 def _without(
     image: MetadataImage, context: ControllerContext, broker_id: int, slice_size: int = SLICE
 ) -> ControllerResult[None]:
-    """Take a broker out of every ISR that has another member, and from every leadership."""
+    """Remove a broker from every ISR that has another member, and from every leadership."""
     slice_ = isr_without(image, broker_id, context, slice_size, is_another_process=True)
     return ControllerResult(slice_.records, None, again=not slice_.complete)
 
 
-def _gone(image: MetadataImage, context: ControllerContext, broker_id: int) -> ControllerResult[None]:
-    """A broker has no registration any more."""
+def _unregistered(image: MetadataImage, context: ControllerContext, broker_id: int) -> ControllerResult[None]:
+    """Unregister a broker without a znode."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         return ControllerResult([], None)
@@ -315,7 +319,7 @@ def _moving(moves: Sequence[tuple[TopicPartition, Sequence[int]]]) -> Handler:
         ]
         if refused:
             logger.warning(
-                "a reassignment that was asked for in ZooKeeper is refused for %d of %d partitions, the first is %s",
+                "a reassignment requested in ZooKeeper was rejected for %d of %d partitions, the first is %s",
                 len(refused),
                 len(moves),
                 refused[0],

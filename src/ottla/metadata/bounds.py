@@ -1,8 +1,8 @@
-"""Bounds on what one request may put into the metadata, in bytes and in number: every node keeps all of it for good.
+"""Limits on the size and number of metadata items in one request: every node stores them permanently.
 
-Purpose: one table for everything that a client names or sends and that becomes a metadata record, so that no user fills
-the memory of all nodes or makes a record that a replica cannot fetch. Bounds that a large installation may need
-to raise are settings (`metadata.max.*`). docs/operations/limits.md lists all of them.
+One table for everything that a client names or sends and that becomes a metadata record. So no user can fill the memory
+of all nodes, or create a record that a replica cannot fetch. `docs/operations/limits.md` lists the limits. Limits that a large
+installation may need to raise are settings (`metadata.max.*`).
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from collections.abc import Mapping, Sequence
 from ottla.common.errors import ErrorCode, KafkaError
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
-"""Of one batch of the metadata log or a snapshot, as in Apache Kafka."""
+"""Maximum size of one batch of the metadata log or a snapshot, as in Apache Kafka."""
 MAX_RECORD_OVERHEAD = 32
-"""Most bytes that a batch needs for one record beside its value: lengths, deltas and attributes."""
+"""Maximum overhead of one record in a batch beside its value: lengths, deltas and attributes."""
 MAX_BATCH_OVERHEAD = 61
-"""Of the header of a batch."""
+"""Size of the batch header."""
 
 MAX_NAME_BYTES = 1024
-"""Of the name of a principal, user, client id, group or resource that a record names."""
+"""Maximum length of the name of a principal, user, client id, group or resource in a record."""
 MAX_SALT_BYTES = 1024
-"""Of a SCRAM credential. Clients make up 16 to 64 random bytes."""
+"""Maximum salt of a SCRAM credential. Clients generate 16 to 64 random bytes."""
 MAX_SALTED_PASSWORD_BYTES = 1024
-"""Of a SCRAM request; the hash itself has 32 or 64."""
+"""Maximum salted password of a SCRAM request; the hash itself has 32 or 64 bytes."""
 
 
 MAX_RENEWERS = 100
-"""Of a delegation token."""
+"""Maximum number of renewers of a delegation token."""
 MAX_RENEWERS_BYTES = 8 * 1024
-"""Of the names of all renewers of a delegation token: any user may create one."""
+"""Maximum total length of the renewers' names of a delegation token: any user may create one."""
 MAX_HOST_BYTES = 255
-"""Of an ACL: an address, a network, or a star."""
+"""Maximum host of an ACL: an address, a network, or a star."""
 MAX_SETTINGS = 1_000
-"""Of one broker, topic or group, since a broker also keeps settings that it does not know."""
+"""Maximum number of settings of one broker, topic or group, since a broker also stores unknown settings."""
 MAX_SETTINGS_BYTES = 256 * 1024
-"""Of names and values of these settings."""
+"""Maximum total length of names and values of these settings."""
 
 
 def record_bytes(value: bytes) -> int:
-    """The most bytes that a record with this value takes in a batch."""
+    """Return the maximum size of a record with this value in a batch."""
     return len(value) + MAX_RECORD_OVERHEAD
 
 
 def check_batch_bytes(values: Sequence[bytes]) -> None:
-    """Raise KafkaError RECORD_LIST_TOO_LARGE for values of records that one batch cannot contain."""
+    """Raise KafkaError RECORD_LIST_TOO_LARGE if the record values exceed one batch."""
     size = sum(map(len, values)) + MAX_RECORD_OVERHEAD * len(values) + MAX_BATCH_OVERHEAD
     if size > MAX_BATCH_BYTES:
         raise KafkaError(
@@ -55,28 +55,28 @@ def check_batch_bytes(values: Sequence[bytes]) -> None:
 
 
 def is_too_long(name: str | None, max_bytes: int = MAX_NAME_BYTES) -> bool:
-    """Whether a name has more bytes than a record may contain; cheap for one that is far shorter or longer."""
+    """Return whether a name exceeds the limit; cheap for names that are far shorter or longer."""
     if name is None or 4 * len(name) <= max_bytes:
         return False
     return len(name) > max_bytes or len(name.encode(errors="surrogatepass")) > max_bytes
 
 
 def check_count(count: int, limit: int, things: str, setting: str) -> None:
-    """Raise KafkaError POLICY_VIOLATION where there are `limit` of these already."""
+    """Raise KafkaError POLICY_VIOLATION if `count` has reached `limit`."""
     if count >= limit:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"A cluster has at most {limit} {things} ({setting}).")
 
 
 def check_name(name: str | None, thing: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
-    """Raise KafkaError for a name that no record may contain."""
+    """Raise KafkaError for a name that is too long."""
     if is_too_long(name):
         raise KafkaError(code, f"The {thing} is longer than {MAX_NAME_BYTES} bytes.")
 
 
 def check_settings(old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    """Raise KafkaError INVALID_CONFIG for settings of one resource that are too many or too long.
+    """Raise KafkaError INVALID_CONFIG for too many or too long settings of one resource.
 
-    What was there before may stay and become less.
+    Existing settings beyond the limit may remain or shrink.
     """
     for name in new.keys() - old.keys():
         check_name(name, "name of a setting", ErrorCode.INVALID_CONFIG)
@@ -85,5 +85,5 @@ def check_settings(old: Mapping[str, str], new: Mapping[str, str]) -> None:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"The resource would have {len(new)} settings of {size} bytes; at most {MAX_SETTINGS} settings of "
-            f"{MAX_SETTINGS_BYTES} bytes are possible.",
+            f"{MAX_SETTINGS_BYTES} bytes are allowed.",
         )

@@ -1,9 +1,9 @@
 """Applies metadata records to an image: the only place where the cluster's metadata changes.
 
-A delta starts from one image, takes the records of one or more batches by `replay`, and gives the next image with a
-list of what changed. The same code runs at start-up, after a commit, when a snapshot is loaded, and in the
-simulator. Records come from the log and were checked before they were written; one that does not fit the image
-means that log and code disagree, which raises InvariantError.
+A delta starts from one image, takes the records of one or more batches by `replay`, and returns the next image with a
+list of changes. The same code runs at start-up, after a commit, when a snapshot is loaded, and in the simulator.
+Records come from the log and were validated before they were written. A record that does not fit the image means that
+log and code disagree, which raises InvariantError.
 """
 
 from __future__ import annotations
@@ -75,22 +75,22 @@ _SECURITY_PROTOCOL_NAMES = {number: name for name, number in SECURITY_PROTOCOL_I
 
 @dataclass(slots=True)
 class MetadataChanges:
-    """What lies between two images. A topic that was made and removed in between does not appear."""
+    """Differences between two images. A topic that was created and removed in between does not appear."""
 
     created_topics: list[TopicImage] = field(default_factory=list)
     deleted_topics: list[TopicImage] = field(default_factory=list)
-    """As they were last."""
+    """Last image of each."""
     changed_partitions: list[tuple[TopicImage, int]] = field(default_factory=list)
     """Partitions of created topics, added ones and changed ones, with the new image of their topic."""
     changed_configs: list[ConfigResource] = field(default_factory=list)
     brokers_changed: bool = False
     acls_changed: bool = False
     renumbered: bool = False
-    """Another keeps the cluster now, whose epochs of partitions are no continuation: all partitions are named."""
+    """Another service manages the cluster now, with unrelated partition epochs: all partitions are listed."""
 
 
 def all_changes(image: MetadataImage) -> MetadataChanges:
-    """What lies between the empty image and this one."""
+    """Return the differences between the empty image and this one."""
     topics = list(image.topics.values())
     return MetadataChanges(
         created_topics=topics,
@@ -122,7 +122,7 @@ class MetadataDelta:
 
     def __init__(self, base: MetadataImage) -> None:
         self._base = base
-        # Ids of topics that were made, changed (a name) or removed (None) since the base.
+        # Ids of topics that were created or changed (a name) or removed (None) since the base.
         self._topics: dict[Uuid, str | None] = {}
         self._partitions: dict[Uuid, dict[int, PartitionImage]] = {}
         self._configs: dict[ConfigResource, dict[str, str]] = {}
@@ -131,7 +131,7 @@ class MetadataDelta:
         self._controllers: dict[int, ControllerImage | None] = {}
         self._features: dict[str, int] | None = None
         self._quotas: dict[QuotaEntity, dict[str, float]] = {}
-        # None: taken back.
+        # None: removed.
         self._scram: dict[ScramKey, ScramCredential | None] = {}
         self._acls: dict[Uuid, Acl | None] = {}
         self._tokens: dict[str, DelegationToken | None] = {}
@@ -139,14 +139,14 @@ class MetadataDelta:
         self._next_producer_id = base.next_producer_id
 
     def replay(self, record: Any) -> None:
-        """Apply one metadata record; raises InvariantError when it does not fit."""
+        """Apply one metadata record; raises InvariantError when it does not fit the image."""
         handler = _HANDLERS.get(type(record))
         if handler is None:
             raise InvariantError(f"metadata record {type(record).__name__} can't be applied")
         handler(self, record)
 
     def apply(self, offset: int, epoch: int) -> tuple[MetadataImage, MetadataChanges]:
-        """The image after all replayed records, as of `offset` and leader `epoch`, and what changed."""
+        """Return the image after all replayed records, as of `offset` and leader `epoch`, and the changes."""
         base = self._base
         changes = MetadataChanges()
         topics, topics_by_id = self._apply_topics(changes)
@@ -182,7 +182,7 @@ class MetadataDelta:
                 if old is not None:
                     changes.deleted_topics.append(old)
                     del topics_by_id[topic_id]
-                    # The name may belong to a new topic already.
+                    # The name may already belong to a new topic.
                     if topics[old.name].topic_id == topic_id:
                         del topics[old.name]
                 continue
@@ -220,7 +220,7 @@ class MetadataDelta:
         if name is None:
             base = None if topic_id in self._topics else self._base.topics_by_id.get(topic_id)
             if base is None:
-                raise InvariantError(f"metadata record for topic {uuid_to_string(topic_id)}, which is not there")
+                raise InvariantError(f"metadata record for topic {uuid_to_string(topic_id)}, which does not exist")
             name = base.name
         return name
 
@@ -235,13 +235,15 @@ class MetadataDelta:
             base = self._base.topics_by_id.get(topic_id)
             partition = base.partitions.get(index) if base else None
         if partition is None:
-            raise InvariantError(f"metadata record for partition {index} of {uuid_to_string(topic_id)}, not there")
+            raise InvariantError(
+                f"metadata record for partition {index} of {uuid_to_string(topic_id)}, which does not exist"
+            )
         return partition
 
     def replay_topic(self, record: TopicRecord) -> None:
         topic_id = bytes(record.topic_id)
         if self._topics.get(topic_id) is not None or topic_id in self._base.topics_by_id:
-            raise InvariantError(f"metadata record makes topic {uuid_to_string(topic_id)} a second time")
+            raise InvariantError(f"metadata record creates the existing topic {uuid_to_string(topic_id)}")
         self._topics[topic_id] = record.name
 
     def replay_partition(self, record: PartitionRecord) -> None:
@@ -261,7 +263,7 @@ class MetadataDelta:
         self._put_partition(bytes(record.topic_id), record.partition_id, partition)
 
     def replay_partition_change(self, record: PartitionChangeRecord) -> None:
-        """Every change raises the partition epoch; naming a leader, the same one too, raises the leader epoch."""
+        """Every change raises the partition epoch; naming a leader, even the same one, raises the leader epoch."""
         topic_id = bytes(record.topic_id)
         old = self._get_partition(topic_id, record.partition_id)
         names_leader = record.leader != NO_LEADER_CHANGE
@@ -374,7 +376,7 @@ class MetadataDelta:
         self._controllers[record.controller_id] = None
 
     def replay_clear_elr(self, record: ClearElrRecord) -> None:
-        """No name: of all topics. Only partitions that have eligible leaders change."""
+        """An empty name means all topics. Only partitions with eligible leader replicas change."""
         gone = {topic_id for topic_id, name in self._topics.items() if name is None}
         for topic_id in dict.fromkeys([*self._base.topics_by_id, *self._topics]):
             if topic_id in gone or record.topic_name not in ("", self._topic_name(topic_id)):
@@ -417,14 +419,14 @@ class MetadataDelta:
     def replay_removal_of_acl(self, record: RemoveAccessControlEntryRecord) -> None:
         acl_id = bytes(record.id)
         if (self._acls[acl_id] if acl_id in self._acls else self._base.acls.get(acl_id)) is None:
-            raise InvariantError(f"metadata record removes ACL {uuid_to_string(acl_id)}, which is not there")
+            raise InvariantError(f"metadata record removes ACL {uuid_to_string(acl_id)}, which does not exist")
         self._acls[acl_id] = None
 
     def replay_zk_migration_state(self, record: ZkMigrationStateRecord) -> None:
         try:
             self._migration = ZkMigrationState(record.zk_migration_state)
         except ValueError as error:
-            raise InvariantError(f"there is no state {record.zk_migration_state} of a migration") from error
+            raise InvariantError(f"unknown ZooKeeper migration state {record.zk_migration_state}") from error
 
     def replay_feature_level(self, record: FeatureLevelRecord) -> None:
         if self._features is None:
@@ -437,16 +439,16 @@ class MetadataDelta:
     def replay_producer_ids(self, record: ProducerIdsRecord) -> None:
         if record.next_producer_id < self._next_producer_id:
             raise InvariantError(
-                f"producer ids would go back from {self._next_producer_id} to {record.next_producer_id}"
+                f"producer ids would decrease from {self._next_producer_id} to {record.next_producer_id}"
             )
         self._next_producer_id = record.next_producer_id
 
     def replay_nothing(self, record: object) -> None:
-        """Records without state here: no-ops, transaction bounds (the log groups those)."""
+        """Ignore records without state in the image: no-ops, transaction bounds (the log groups those)."""
 
 
 def acl_of(record: AccessControlEntryRecord) -> Acl:
-    """The ACL that a record adds."""
+    """Return the ACL that a record adds."""
     return Acl(
         record.resource_type,
         record.resource_name,
@@ -459,7 +461,7 @@ def acl_of(record: AccessControlEntryRecord) -> Acl:
 
 
 def _merged(base: Mapping[K, T], changed: Mapping[K, T | None]) -> Mapping[K, T]:
-    """`base` with what changed; None takes away."""
+    """Return `base` with the changes; None removes an entry."""
     if not changed:
         return base
     return {key: value for key, value in {**base, **changed}.items() if value is not None}
@@ -470,8 +472,9 @@ def _changed(value: Iterable[T] | None, old: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _directory(directory: Buffer) -> Uuid:
-    """That of a replica; zero where it is not known: Apache Kafka has that for replicas of before directories were
-    named, and another id for those that are not assigned yet.
+    """Return the directory of a replica; zero if it is unknown.
+
+    Apache Kafka uses zero for replicas that predate directory ids, and another reserved id for unassigned ones.
     """
     return ZERO_UUID if directory == UNASSIGNED_UUID else bytes(directory)
 
@@ -487,7 +490,7 @@ def _features(listed: Iterable[Any]) -> dict[str, VersionRange]:
 
 
 def security_protocol_name(number: int) -> str:
-    """The protocol of that number; raises InvariantError for one that is not known."""
+    """Return the name of a protocol number; raises InvariantError for an unknown one."""
     name = _SECURITY_PROTOCOL_NAMES.get(number)
     if name is None:
         raise InvariantError(f"metadata record with unknown security protocol {number}")

@@ -1,7 +1,7 @@
-"""What lies between any two images: for a replica that took a snapshot instead of the records in between.
+"""Differences between any two images: for a replica that loaded a snapshot instead of the records in between.
 
-Invariant: acting on the changes brings whoever followed the old image to the new one. A topic that was deleted and made
-again under its name appears as both.
+Invariant: applying the changes brings a listener from the old image to the new one. A topic that was deleted and
+recreated under its name appears as both.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> MetadataChanges:
 
 
 def changes_since(published: MetadataImage, new: MetadataImage) -> MetadataChanges:
-    """The same for those who were told of `published` last: of nothing yet where that is the empty image."""
+    """Return the changes for listeners that received `published` last; all of `new` if that is the empty image."""
     return all_changes(new) if published is EMPTY_IMAGE else changes_between(published, new)

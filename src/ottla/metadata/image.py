@@ -1,8 +1,8 @@
 """The cluster's metadata as of one offset of the metadata log.
 
-An image never changes: `delta.MetadataDelta` makes the next one and shares every part that stayed as it was. So a
-request handler may keep an image for as long as it likes, and the broker switches from one to the next by one
-assignment. Mappings keep the order of the records that made them, so nothing here depends on hash order.
+An image is immutable: `delta.MetadataDelta` creates the next one and shares every unchanged part. So a request handler
+may use an image for any time, and the broker switches to the next one by one assignment. Mappings have the order of the
+records that created them, so nothing here depends on hash order.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 
 class ConfigResource(NamedTuple):
-    """Whose settings: a topic by name, a broker by id, or all brokers by the empty name."""
+    """Resource of settings: a topic by name, a broker by id, or all brokers by the empty name."""
 
     type: ConfigResourceType
     name: str
 
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Whose limit: (kind, name) by kind, out of user, client-id and ip; a name of None is the default of the kind."""
+"""Entity of a quota: sorted (type, name) pairs of user, client-id and ip; the name None is the type's default."""
 
 
 def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """The entity of these parts, in whatever order they come."""
+    """Return the entity of these components, in any order."""
     return tuple(sorted(parts, key=lambda part: part[0]))
 
 
 ScramKey = tuple[str, int]
-"""A user and the number of a mechanism."""
+"""User name and mechanism number."""
 
 
 class VersionRange(NamedTuple):
-    """The levels of a feature that a broker supports, both inclusive."""
+    """Feature levels that a broker supports, both inclusive."""
 
     low: int
     high: int
@@ -58,7 +58,7 @@ class VersionRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition as the controller decided it."""
+    """State of one partition, as decided by the controller."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -73,7 +73,7 @@ class PartitionImage:
     last_known_elr: tuple[int, ...] = ()
 
     def directory_of(self, broker_id: int) -> Uuid:
-        """The data directory of a broker's replica; `ZERO_UUID` where none was said, or for no replica (KIP-858)."""
+        """Return the data directory of a broker's replica; `ZERO_UUID` if unknown, or without a replica (KIP-858)."""
         if broker_id not in self.replicas or len(self.directories) != len(self.replicas):
             return ZERO_UUID
         return self.directories[self.replicas.index(broker_id)]
@@ -104,15 +104,16 @@ class BrokerImage:
     cordoned_log_dirs: tuple[Uuid, ...] = ()
     """Directories that take no new replicas (KIP-1066)."""
     is_migrating_zk_broker: bool = False
-    """Whether it is registered in ZooKeeper as well, and follows whoever has the claim there (KIP-866)."""
+    """Whether it is also registered in ZooKeeper, and follows the controller there (KIP-866)."""
 
     @property
     def active(self) -> bool:
-        """Whether it may be given leaderships and new replicas."""
+        """Whether it may get leaderships and new replicas."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def has_directory(self, directory: Uuid) -> bool:
-        """Whether a replica can be used that lies there; `ZERO_UUID`, and a broker that names none, tell nothing."""
+        """Return whether a replica in this directory is usable; True if it is `ZERO_UUID` or the broker reports
+        none."""
         return directory == ZERO_UUID or not self.log_dirs or directory in self.log_dirs
 
     @property
@@ -121,7 +122,7 @@ class BrokerImage:
         return bool(self.log_dirs) and set(self.log_dirs) <= set(self.cordoned_log_dirs)
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
-        """Its address on the listener of that name."""
+        """Return its address on the listener of that name."""
         for endpoint in self.endpoints:
             if endpoint.listener_name == listener_name:
                 return endpoint
@@ -137,32 +138,32 @@ class ControllerImage:
     endpoints: tuple[Endpoint, ...]
     features: Mapping[str, VersionRange]
     zk_migration_ready: bool = False
-    """Whether it could lead a migration from ZooKeeper (KIP-866)."""
+    """Whether it is able to lead a migration from ZooKeeper (KIP-866)."""
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
-        """Its address on the listener of that name."""
+        """Return its address on the listener of that name."""
         return next((each for each in self.endpoints if each.listener_name == listener_name), None)
 
 
 class ZkMigrationState(IntEnum):
-    """How far a migration from ZooKeeper has come (KIP-866), by the numbers of `ZkMigrationStateRecord`.
+    """Progress of a migration from ZooKeeper (KIP-866), with the numbers of `ZkMigrationStateRecord`.
 
-    As Apache Kafka has them since 3.5, which is not the order in which they come.
+    The numbers are those of Apache Kafka since 3.5, which are not in chronological order.
     """
 
     NONE = 0
-    """The cluster was never kept there."""
+    """The cluster was never in ZooKeeper."""
     PRE_MIGRATION = 2
-    """ZooKeeper keeps it; its brokers are waited for."""
+    """ZooKeeper is authoritative; the quorum waits for its brokers."""
     MIGRATION = 1
-    """The quorum keeps it, and ZooKeeper's tree is kept up to date."""
+    """The quorum is authoritative, and ZooKeeper's tree is kept up to date."""
     POST_MIGRATION = 3
-    """The quorum alone keeps it."""
+    """Only the quorum has the metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything the metadata log says up to `offset` (of the last record applied; -1 for none)."""
+    """State of the metadata log up to `offset` (of the last applied record; -1 for none)."""
 
     offset: int = -1
     epoch: int = 0
@@ -175,16 +176,16 @@ class MetadataImage:
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
     scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=lambda: _EMPTY)
     delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=lambda: _EMPTY)
-    """By id; the same object in the next image when none of them changed."""
+    """By id; the same object in the next image if none of them changed."""
     next_producer_id: int = 0
     acls: Mapping[Uuid, Acl] = field(default_factory=lambda: _EMPTY)
-    """By id; the same object in the next image when none of them changed."""
+    """By id; the same object in the next image if none of them changed."""
     zk_migration_state: ZkMigrationState = ZkMigrationState.NONE
-    """How far a migration from ZooKeeper has come."""
+    """Progress of a migration from ZooKeeper."""
 
     @property
     def zk_migration_complete(self) -> bool:
-        """Whether all that ZooKeeper had is here, in a quorum that keeps the cluster from then on."""
+        """Whether all of ZooKeeper's metadata is in the image, and the quorum is authoritative."""
         return self.zk_migration_state in (ZkMigrationState.MIGRATION, ZkMigrationState.POST_MIGRATION)
 
     def topic(self, name: str) -> TopicImage | None:
@@ -194,7 +195,7 @@ class MetadataImage:
         return self.topics_by_id.get(topic_id)
 
     def find(self, topic: TopicKey) -> TopicImage | None:
-        """The topic of a name or an id; `unknown_topic` says what is told where there is none."""
+        """Return the topic of a name or an id; `unknown_topic` returns the error code if it does not exist."""
         return self.topics.get(topic) if isinstance(topic, str) else self.topics_by_id.get(topic)
 
     def partition(self, name: str, partition: int) -> PartitionImage | None:
@@ -202,7 +203,7 @@ class MetadataImage:
         return None if topic is None else topic.partitions.get(partition)
 
     def offline_replicas(self, partition: PartitionImage) -> list[int]:
-        """Replicas on brokers that are fenced or away, or in data directories that their brokers lack (KIP-858)."""
+        """Return replicas on fenced or missing brokers, or in data directories that their brokers lack (KIP-858)."""
         offline = []
         for broker_id in partition.replicas:
             broker = self.brokers.get(broker_id)
@@ -211,30 +212,31 @@ class MetadataImage:
         return offline
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
-        """The topic's own settings, empty when it has none."""
+        """Return the topic's own settings."""
         return self.configs.get(ConfigResource(ConfigResourceType.TOPIC, name), _EMPTY)
 
     def group_configs(self, group_id: str) -> Mapping[str, str]:
-        """The group's own settings, empty when it has none."""
+        """Return the group's own settings."""
         return self.configs.get(ConfigResource(ConfigResourceType.GROUP, group_id), _EMPTY)
 
     def broker_configs(self, broker_id: int) -> Mapping[str, str]:
-        """The dynamic settings of one broker."""
+        """Return the dynamic settings of one broker."""
         return self.configs.get(ConfigResource(ConfigResourceType.BROKER, str(broker_id)), _EMPTY)
 
     def default_broker_configs(self) -> Mapping[str, str]:
-        """The dynamic settings of all brokers."""
+        """Return the dynamic settings of all brokers."""
         return self.configs.get(ConfigResource(ConfigResourceType.BROKER, ""), _EMPTY)
 
     def scram_credential(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """What is known of a user's password for this mechanism."""
+        """Return a user's SCRAM credential for this mechanism, or None."""
         return self.scram_credentials.get((name, mechanism.number))
 
     def salt_key(self) -> Uuid | None:
-        """Key of the salts of unknown SCRAM users: the id of a data directory, of the broker with the lowest id.
+        """Return the key for salts of unknown SCRAM users: the id of a data directory, of the broker with the lowest
+        id.
 
-        All nodes of the cluster have it, and it outlives restarts. A client needs DESCRIBE on the cluster to see it,
-        with which it may list the SCRAM users. None where no broker is registered, or names its directories.
+        All nodes of the cluster know it, and it survives restarts. Reading it requires DESCRIBE on the cluster, which
+        also permits to list the SCRAM users. None if no broker is registered, or it reports no directories.
         """
         directories = self.brokers[min(self.brokers)].log_dirs if self.brokers else ()
         return min(directories, default=None)
@@ -243,17 +245,18 @@ class MetadataImage:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
     def active_brokers(self) -> list[BrokerImage]:
-        """Registered and unfenced, by id."""
+        """Return the active brokers, by id."""
         return [self.brokers[broker_id] for broker_id in sorted(self.brokers) if self.brokers[broker_id].active]
 
 
 def metadata_level(image: MetadataImage) -> int:
-    """The finalized level of `metadata.version`; that of a new cluster while none is written."""
+    """Return the finalized level of `metadata.version`; that of a new cluster if none is finalized."""
     return image.features.get(METADATA_VERSION, METADATA_VERSION_LEVEL)
 
 
 def transaction_version(image: MetadataImage) -> int:
-    """The finalized level of `transaction.version`; 0 in a cluster that was made without it and never upgraded."""
+    """Return the finalized level of `transaction.version`; 0 in a cluster that was created without it and never
+    upgraded."""
     return image.features.get(TRANSACTION_VERSION, 0)
 
 

@@ -1,17 +1,16 @@
-"""The metadata log as the rest of a node sees it: where its controller writes, and where every node's images come from.
+"""Interface of the metadata log: the controller of a node writes to it, and every node's images come from it.
 
-Purpose: what a node agrees with its cluster by. KRaft's quorum (`ottla.quorum`) implements it. Another coordination
-service may stand in its place: ZooKeeper has no common log, there a controller that is elected elsewhere sends each
-broker the full image and then deltas, numbered by controller epoch and sequence.
+KRaft's quorum (`ottla.quorum`) implements it. Another coordination service may replace it: ZooKeeper has no common log;
+there an elected controller sends each broker the full image and then deltas, numbered by controller epoch and sequence.
 
-The contract, for whatever implements it:
+The contract for implementations:
 
-- Committed images go to the `MetadataPublisher` that it was made with, in order and with nothing left out; the offsets
-  of images only rise, also from one leader to the next and over restarts.
-- One node of a cluster is active: it alone takes records, and its `latest` has everything that was submitted.
-- After an error of its own disk it takes no more part, and who made it is told.
+- Committed images are passed to the configured `MetadataPublisher` in order and without gaps. Image offsets only rise,
+  also across leader changes and restarts.
+- One node of a cluster is active: only it accepts records, and its `latest` includes everything that was submitted.
+- After an error of its own disk it stops participating and reports that to its creator.
 
-Left out: what is decided (controller), and what its own replicas or brokers say to one another.
+Left out: decisions (controller), and the protocol between its own replicas or brokers.
 """
 
 from __future__ import annotations
@@ -26,115 +25,115 @@ from ottla.metadata.records import ApiMessageAndVersion
 NO_NODE = -1
 
 SubmitDone = Callable[[BaseException | None], None]
-"""Told once how a submission ended: None when it is committed and published, else the error."""
+"""Called once with the outcome of a submission: None when it is committed and published, else the error."""
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads the metadata log, as far as this node knows; `NO_NODE` while nobody does."""
+    """Leader of the metadata log, as far as this node knows; `NO_NODE` without a leader."""
 
     leader_id: int
     epoch: int
 
 
 class LeadershipListener(Protocol):
-    """Who follows the leadership of the metadata log."""
+    """Listener for leadership changes of the metadata log."""
 
     def on_leader_change(self, leader: LeaderAndEpoch, active: bool) -> None:
-        """There is another leader, or none is known (`NO_NODE`).
+        """The leader changed, or is unknown (`NO_NODE`).
 
-        With `active` it is this node, `latest` holds all that is committed, and `submit` takes records.
+        With `active` this node is the leader, `latest` includes all committed records, and `submit` accepts records.
         """
         ...
 
 
 class MetadataLog(Protocol):
-    """One node's part in the metadata log. All methods belong to the loop."""
+    """One node's part in the metadata log. All methods run on the loop."""
 
     @property
     def latest(self) -> MetadataImage:
-        """The image with records that are not committed yet; means something only while this node is active."""
+        """The image including uncommitted records; only valid while this node is active."""
         ...
 
     @property
     def bootstrap(self) -> Sequence[ApiMessageAndVersion]:
-        """The first records of a cluster as formatting chose them; empty where it chose none."""
+        """The first records of a cluster, as chosen by formatting; empty if it chose none."""
         ...
 
     @property
     def kraft_version(self) -> int:
-        """1 where the log names the voters, 0 where the configuration of each node does (KIP-853)."""
+        """1 if the log names the voters, 0 if each node's configuration does (KIP-853)."""
         ...
 
     @property
     def brokers_have_sessions(self) -> bool:
-        """Whether brokers come and go by sessions of their own, so that the controller fences nobody for silence."""
+        """Whether brokers have sessions elsewhere, so that the controller does not fence silent brokers."""
         ...
 
     def check_voters(self) -> None:
-        """Raises KafkaError INVALID_UPDATE_VERSION unless the log could name the voters, and NOT_CONTROLLER."""
+        """Raises KafkaError INVALID_UPDATE_VERSION unless the log can name the voters, and NOT_CONTROLLER."""
         ...
 
     def name_voters(self) -> None:
-        """Name the voters in the log from now on, unless it does (kraft.version 1); what is submitted next comes after.
+        """Start to name the voters in the log, if it does not yet (kraft.version 1), before the next submission.
 
-        Raises KafkaError as `check_voters`, and for a disk that refuses.
+        Raises KafkaError as `check_voters`, and for disk errors.
         """
         ...
 
     @property
     def next_offset(self) -> int:
-        """The offset that the next submitted record gets; brokers take their epochs from it."""
+        """The offset of the next submitted record; brokers take their epochs from it."""
         ...
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """Who leads, as far as this node knows."""
+        """The leader, as far as this node knows."""
         ...
 
     def leader_endpoint(self) -> Endpoint | None:
-        """Where the active controller listens; None when it is not known."""
+        """Return the active controller's address; None if unknown."""
         ...
 
     def start(self, endpoints: Sequence[Endpoint]) -> bool:
-        """Open what is stored here, so that `latest` has it, and take part; blocks, before anything else runs.
+        """Open the stored log, so that `latest` includes it, and participate; blocks, before anything else runs.
 
-        `endpoints` are where other nodes reach this one's controller, as advertised, the one that they use first.
-        Whether there was nothing stored: then this node knows of no topic. Raises OperatorError for what is damaged or
-        foreign, for finalized features that this version doesn't have, and for a disk that refuses.
+        `endpoints` are the advertised addresses of this node's controller, the preferred one first. Returns whether
+        nothing was stored: then this node knows no topic. Raises OperatorError for a damaged or foreign log, for
+        finalized features that this version does not support, and for disk errors.
         """
         ...
 
     def listen(self, listener: LeadershipListener) -> None:
-        """Tell `listener` of every change of leadership from now on, and at once of what is known now."""
+        """Call `listener` for every leadership change from now on, and at once with the current state."""
         ...
 
     def submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
-        """Write the records, all or none, and call `done(None)` once they are committed and published.
+        """Write the records, all or none; calls `done(None)` once they are committed and published.
 
-        Without records `done` is called once everything submitted before is committed. An error is a KafkaError for
-        the client: NOT_CONTROLLER when this node is not active, and nothing was written, or when it ceased to be
-        before the commit, and nobody knows; or the disk's. Records must fit `latest`: InvariantError otherwise, with
-        nothing changed. `done` may be called before this returns.
+        Without records `done` is called once all earlier submissions are committed. An error is a KafkaError for the
+        client: NOT_CONTROLLER, or a disk error. With NOT_CONTROLLER nothing was written, or this node resigned before
+        the commit and the outcome is unknown. Records must fit `latest`: InvariantError otherwise, without changes.
+        `done` may be called before this returns.
         """
         ...
 
     def submit_start(self, batches: Sequence[Sequence[ApiMessageAndVersion]], done: SubmitDone) -> None:
-        """Submit the records of a single node's start; the first image published is the one with all of them.
+        """Submit the records of a single node's start; the first published image includes all of them.
 
-        Its changes name everything there is. Raises KafkaError when the disk refuses.
+        Its changes list everything. Raises KafkaError for disk errors.
         """
         ...
 
     def stop(self, done: SubmitDone) -> None:
-        """Take no more part, and let the others know; `done` when they had their time and nothing is being written.
+        """Stop participating and notify the other nodes; calls `done` when they had time and no write is pending.
 
-        Then `close` may be called. A leader resigns, so that the others need not find out.
+        Then `close` may be called. A leader resigns, so that the others need not time out.
         """
         ...
 
     def close(self) -> None:
-        """Make everything durable and let go of it; blocks. After `stop`, or when every submission was answered.
+        """Flush and close everything; blocks. Call it after `stop`, or when every submission was answered.
 
-        Submissions that still wait get BROKER_NOT_AVAILABLE. Raises KafkaError when the disk refuses.
+        Submissions that still wait get BROKER_NOT_AVAILABLE. Raises KafkaError for disk errors.
         """
         ...

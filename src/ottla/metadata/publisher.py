@@ -1,8 +1,8 @@
-"""Hands each new committed image to those who act on it, in the order in which they registered.
+"""Passes each new committed image to its listeners, in order of registration.
 
-Invariant: `image` is the newest committed image, and listeners see images in log order with nothing left out. It is
-switched before the listeners run, so a listener that asks for the image gets the one it was called with. A listener
-that raises stops the publication: the broker's parts would disagree about the cluster, which is no state to go on in.
+Invariant: `image` is the newest committed image, and listeners see images in log order without gaps. It is switched
+before the listeners run, so a listener that reads the image gets the one that it was called with. A listener that
+raises stops the publication: the broker must not continue with components that disagree about the cluster.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ class MetadataPublisher:
         self._listeners.append(listener)
 
     def publish(self, image: MetadataImage, changes: MetadataChanges) -> None:
-        """Make `image` the current one; raises InvariantError when it is older than the current one."""
+        """Make `image` the current one; raises InvariantError if it is older than the current one."""
         if image.offset < self.image.offset:
-            raise InvariantError(f"metadata image at {image.offset} follows the one at {self.image.offset}")
+            raise InvariantError(
+                f"metadata image at offset {image.offset} is older than the current one at {self.image.offset}"
+            )
         self.image = image
         for listener in self._listeners:
             listener(image, changes)

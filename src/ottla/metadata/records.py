@@ -1,8 +1,8 @@
-"""Metadata records as bytes: the value of one record of `__cluster_metadata`.
+"""Codec for metadata records: the values of records in `__cluster_metadata`.
 
 Layout (KIP-500, `MetadataRecordSerde`): frame version 1, record key and record version as unsigned varints, then the
-body in the layout of that version. Versions written are those of the finalized level of metadata.version
-(`at_level`); every version declared is read.
+body in the layout of that version. The finalized level of metadata.version selects the written versions (`at_level`);
+every declared version is read.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ SUPPORTED_FEATURES: Mapping[str, VersionRange] = {
     METADATA_VERSION: VersionRange(LOWEST_LEVEL, HIGHEST_LEVEL),
     **{name: VersionRange(0, rows[-1].level) for name, rows in FEATURE_LEVELS.items()},
 }
-"""Features whose behaviour is complete, with the levels that can be finalized."""
+"""Completely implemented features, with the levels that can be finalized."""
 
 REGISTERED_FEATURES: Mapping[str, VersionRange] = {**SUPPORTED_FEATURES, KRAFT_VERSION: VersionRange(0, 1)}
-"""What a node tells a controller: also the protocol of voters (KIP-853), whose level no record of a feature sets, and
-without which an active controller of Apache Kafka registers nobody."""
+"""Features in a node's registration. Adds kraft.version (KIP-853), which no feature record sets, and without which an
+active controller of Apache Kafka rejects registrations."""
 
 _KEYS: Mapping[type, int] = {cls: key for key, cls in METADATA_RECORDS.items()}
 _WRITE_VERSIONS: Mapping[type, Sequence[tuple[int, int]]] = {
@@ -55,7 +55,7 @@ _WRITE_VERSIONS: Mapping[type, Sequence[tuple[int, int]]] = {
     PartitionRecord: ((ELIGIBLE_LEADERS, 2), (DIRECTORY_ASSIGNMENT, 1), (0, 0)),
     PartitionChangeRecord: ((ELIGIBLE_LEADERS, 2), (DIRECTORY_ASSIGNMENT, 1), (0, 0)),
 }
-"""From which level on in which version, the newest first; all other records have one version."""
+"""Record versions by the first metadata level that writes them, newest first; all other records have one version."""
 
 
 class ApiMessageAndVersion(NamedTuple):
@@ -66,16 +66,16 @@ class ApiMessageAndVersion(NamedTuple):
 
 
 def versioned(message: object, level: int = HIGHEST_LEVEL) -> ApiMessageAndVersion:
-    """The record in the version of that level of metadata.version; `at_level` has the last word on what is appended."""
+    """Return the record in the version of that metadata level; `at_level` decides about appended records."""
     versions = _WRITE_VERSIONS.get(type(message), ((0, 0),))
     return ApiMessageAndVersion(message, next(version for since, version in versions if level >= since))
 
 
 def at_level(records: Iterable[ApiMessageAndVersion], level: int) -> Iterator[ApiMessageAndVersion]:
-    """The records as they are written at `level`, or at the one that a record among them sets, from there on.
+    """Return the records in the versions of `level`, or of a level that one of them sets, from there on.
 
-    What the level has no field for is left out: directories, eligible leaders, cordoned directories. Nothing is lost by
-    that, since a level that made a field can't be left again.
+    Fields that the level lacks are dropped: directories, eligible leaders, cordoned directories. That loses nothing,
+    since a level with these fields can't be downgraded.
     """
     for message, _ in records:
         if type(message) is FeatureLevelRecord and message.name == METADATA_VERSION:
@@ -89,7 +89,7 @@ def at_level(records: Iterable[ApiMessageAndVersion], level: int) -> Iterator[Ap
 
 
 def encode_record(record: ApiMessageAndVersion) -> bytes:
-    """The value of the log record."""
+    """Return the value of the log record."""
     out = bytearray()
     write_unsigned_varint(out, FRAME_VERSION)
     write_unsigned_varint(out, _KEYS[type(record.message)])
@@ -99,7 +99,7 @@ def encode_record(record: ApiMessageAndVersion) -> bytes:
 
 
 def decode_record(value: Buffer) -> ApiMessageAndVersion:
-    """Inverse of `encode_record`; raises ProtocolError for anything else, also for a kind that is not supported."""
+    """Inverse of `encode_record`; raises ProtocolError for other bytes and for unsupported record types."""
     end = len(value)
     frame_version, position = read_unsigned_varint(value, 0, end)
     key, position = read_unsigned_varint(value, position, end)
@@ -115,5 +115,5 @@ def decode_record(value: Buffer) -> ApiMessageAndVersion:
     except KafkaError as error:
         raise ProtocolError(f"metadata record {cls.__name__} of version {version} is not supported") from error
     if position != end:
-        raise ProtocolError(f"metadata record {cls.__name__} has {end - position} bytes too many")
+        raise ProtocolError(f"metadata record {cls.__name__} has {end - position} trailing bytes")
     return ApiMessageAndVersion(message, version)

@@ -1,7 +1,7 @@
-"""An image as the records that make it: the content of a snapshot (KIP-630).
+"""Records that recreate an image: the content of a snapshot (KIP-630).
 
-Invariant: replaying the records over the empty image gives an equal image, offset and epoch aside, which the name of
-the snapshot carries.
+Invariant: replaying the records over the empty image returns an equal image, except offset and epoch, which are in the
+name of the snapshot.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 def image_records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
-    """The records of `image` at its level of metadata.version, which comes first: a reader has to know it."""
+    """Return the records of `image` at its metadata.version, which comes first: readers need it."""
     return at_level(_records(image), metadata_level(image))
 
 
@@ -75,8 +75,8 @@ def _records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
     for entity, quotas in image.client_quotas.items():
         for key, limit in quotas.items():
             yield versioned(client_quota_record(entity, key, limit))
-    for whose, credential in image.scram_credentials.items():
-        yield versioned(scram_credential_record(whose, credential))
+    for user_mechanism, credential in image.scram_credentials.items():
+        yield versioned(scram_credential_record(user_mechanism, credential))
     for token in image.delegation_tokens.values():
         yield versioned(delegation_token_record(token))
     if image.next_producer_id:
@@ -88,7 +88,7 @@ def _records(image: MetadataImage) -> Iterator[ApiMessageAndVersion]:
 
 
 def acl_record(acl_id: Uuid, acl: Acl) -> AccessControlEntryRecord:
-    """The record that adds this ACL."""
+    """Return the record that adds this ACL."""
     return AccessControlEntryRecord(
         id=acl_id,
         resource_type=acl.resource_type,
@@ -102,19 +102,19 @@ def acl_record(acl_id: Uuid, acl: Acl) -> AccessControlEntryRecord:
 
 
 def client_quota_record(entity: QuotaEntity, key: str, value: float) -> ClientQuotaRecord:
-    """The record that sets one limit."""
+    """Return the record that sets one quota."""
     parts = [QuotaEntityData(entity_type=kind, entity_name=name) for kind, name in entity]
     return ClientQuotaRecord(entity=parts, key=key, value=value)
 
 
 def scram_credential_record(key: ScramKey, credential: ScramCredential) -> UserScramCredentialRecord:
-    """The record that gives a user this credential."""
+    """Return the record that sets this credential of a user."""
     name, mechanism = key
     return UserScramCredentialRecord(name=name, mechanism=mechanism, **credential._asdict())
 
 
 def delegation_token_record(token: DelegationToken) -> DelegationTokenRecord:
-    """The record that makes this token, or changes it."""
+    """Return the record that creates or changes this token."""
     return DelegationTokenRecord(
         owner=token.owner,
         requester=token.requester,
@@ -127,7 +127,7 @@ def delegation_token_record(token: DelegationToken) -> DelegationTokenRecord:
 
 
 def partition_record(topic_id: bytes, index: int, partition: PartitionImage) -> PartitionRecord:
-    """The record that makes this partition."""
+    """Return the record of this partition."""
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -146,7 +146,7 @@ def partition_record(topic_id: bytes, index: int, partition: PartitionImage) -> 
 
 
 def endpoint_rows(row: Callable[..., T], endpoints: Iterable[Endpoint]) -> list[T]:
-    """The endpoints of a node as its registration names them, in a request or a record."""
+    """Return the endpoints of a node as rows of its registration request or record."""
     return [
         row(
             name=endpoint.listener_name,
@@ -159,7 +159,7 @@ def endpoint_rows(row: Callable[..., T], endpoints: Iterable[Endpoint]) -> list[
 
 
 def feature_rows(row: Callable[..., T], features: Mapping[str, VersionRange]) -> list[T]:
-    """The levels that a node supports, likewise."""
+    """Return the supported features of a node as rows of its registration request or record."""
     return [
         row(name=name, min_supported_version=levels.low, max_supported_version=levels.high)
         for name, levels in features.items()
@@ -167,7 +167,7 @@ def feature_rows(row: Callable[..., T], features: Mapping[str, VersionRange]) ->
 
 
 def register_broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
-    """The record that registers this broker."""
+    """Return the record that registers this broker."""
     return RegisterBrokerRecord(
         broker_id=broker.broker_id,
         incarnation_id=broker.incarnation_id,
@@ -184,7 +184,7 @@ def register_broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
 
 
 def register_controller_record(controller: ControllerImage) -> RegisterControllerRecord:
-    """The record that registers this controller."""
+    """Return the record that registers this controller."""
     return RegisterControllerRecord(
         controller_id=controller.controller_id,
         incarnation_id=controller.incarnation_id,

@@ -1,4 +1,4 @@
-"""What a topic may be called, and how requests name it."""
+"""Valid topic names, and topic keys in requests."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ottla.storage.files.names import METADATA_TOPIC
 CLUSTER_METADATA_TOPIC = METADATA_TOPIC
 
 TopicKey = str | Uuid
-"""A topic as requests name it: by its name, or by its id in the newer versions of many (KIP-516)."""
+"""A topic in a request: its name, or its id in newer versions of many APIs (KIP-516)."""
 
 MAX_NAME_LENGTH = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 def validate_topic_name(name: str) -> None:
-    """Raises KafkaError INVALID_TOPIC_EXCEPTION for a name that can't be a topic's, in Apache Kafka's words."""
+    """Raises KafkaError INVALID_TOPIC_EXCEPTION, in Apache Kafka's words, for an invalid name."""
     if not name:
         problem = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -34,12 +34,12 @@ def validate_topic_name(name: str) -> None:
 
 
 def unknown_topic(topic: TopicKey) -> ErrorCode:
-    """What is told of a topic that there is not."""
+    """Return the error code for a missing topic."""
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if isinstance(topic, str) else ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def unknown_name(name: str) -> KafkaError:
-    """The same with words, of a name that may not even be a topic's."""
+    """Return the error, with message, for a missing topic or an invalid name."""
     try:
         validate_topic_name(name)
     except KafkaError as error:
@@ -48,5 +48,5 @@ def unknown_name(name: str) -> KafkaError:
 
 
 def collision_form(name: str) -> str:
-    """Two topics whose forms are equal would share metric names, which know no dots: the second is refused."""
+    """Return the form in metric names, which contain no dots; a topic with the form of another is rejected."""
     return name.replace(".", "_")

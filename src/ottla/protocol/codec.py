@@ -1,7 +1,7 @@
-"""Reads and writes declared messages: one compiled pair of functions per class and version, made on first use.
+"""Reads and writes declared messages: one compiled pair of functions per class and version, compiled on first use.
 
-Everything that comes from the network enters here (Produce and Fetch requests excepted, which have hand-written
-parsers). The only error a reader raises is ProtocolError, whatever the bytes.
+All network input passes through here (except Produce and Fetch requests, which have hand-written parsers). The only
+error of a reader is ProtocolError, for any input.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ottla.protocol.writer import compile_stepped_writer, compile_writer
 T = TypeVar("T")
 
 MAX_REQUEST_ELEMENTS = 1 << 18
-"""Array elements and tagged fields that one message from a client may hold: more than any cluster has partitions."""
+"""Limit for array elements and tagged fields in a client's message: more than any cluster has partitions."""
 
 MAX_RESPONSE_ELEMENTS = 1 << 23
-"""The same for messages from a broker or from our own disk, whose size is trusted further."""
+"""Limit for messages from a broker or the local disk, which are more trusted."""
 
 
 def _check_version(cls: type, version: int) -> Schema:
@@ -35,11 +35,11 @@ def _check_version(cls: type, version: int) -> Schema:
 def read_message(
     cls: type[T], version: int, buffer: Buffer, start: int, end: int, max_elements: int = MAX_REQUEST_ELEMENTS
 ) -> tuple[T, int]:
-    """Read one message from `buffer[start:end]`; returns it and the position behind it.
+    """Read one message from `buffer[start:end]`; returns it and the position after it.
 
-    Raises ProtocolError for bytes that are no such message, KafkaError UNSUPPORTED_VERSION for a version that the
-    class doesn't have. The result shares no memory with `buffer`: the range is copied once, since a memoryview kept
-    alive by an exception would block the receive buffer from growing.
+    Raises ProtocolError for invalid bytes, KafkaError UNSUPPORTED_VERSION for a version that the class doesn't have.
+    The result shares no memory with `buffer`: the range is copied once, since a memoryview kept alive by an exception
+    would block the receive buffer from growing.
     """
     schema = _check_version(cls, version)
     read = schema.readers.get(version)
@@ -56,7 +56,7 @@ def read_message(
 
 
 def read_in_steps(cls: type[T], version: int, data: bytes, max_elements: int) -> Generator[None, None, T]:
-    """As `read_message` in short steps, for a message that is large; what follows the message is ignored."""
+    """`read_message` in short steps, for large messages; trailing bytes are ignored."""
     schema = _check_version(cls, version)
     read = schema.stepped_readers.get(version)
     if read is None:
@@ -72,7 +72,7 @@ def read_in_steps(cls: type[T], version: int, data: bytes, max_elements: int) ->
 
 
 def _not_utf8(cls: type, version: int) -> ProtocolError:
-    return ProtocolError(f"{cls.__name__} v{version} holds a string that is not UTF-8")
+    return ProtocolError(f"{cls.__name__} v{version} contains a string that is not UTF-8")
 
 
 def _too_short(cls: type, version: int) -> ProtocolError:
@@ -82,7 +82,7 @@ def _too_short(cls: type, version: int) -> ProtocolError:
 def write_message(message: object, version: int, out: bytearray) -> None:
     """Append `message` in the layout of `version`.
 
-    Raises KafkaError UNSUPPORTED_VERSION when a field that isn't ignorable holds a value that the version can't carry.
+    Raises KafkaError UNSUPPORTED_VERSION if a field that isn't ignorable has a value that the version can't represent.
     """
     schema = _check_version(type(message), version)
     write = schema.writers.get(version)
@@ -92,7 +92,7 @@ def write_message(message: object, version: int, out: bytearray) -> None:
 
 
 def write_in_steps(message: object, version: int, out: bytearray) -> Iterator[None]:
-    """As `write_message`, in short steps: a message that is large would keep others waiting."""
+    """`write_message` in short steps, for large messages."""
     schema = _check_version(type(message), version)
     write = schema.stepped_writers.get(version)
     if write is None:

@@ -1,8 +1,8 @@
-"""The error codes that a response carries, wherever its declaration has them.
+"""Error codes in a response, in every place where its declaration has them.
 
-Every INT16 field of the name `error_code` counts, of the response itself and of the structs in it at whatever depth, as
-Apache Kafka counts them. The walk is compiled from the declaration, so a response can't forget one and an item costs
-one comparison. Left out: which of the fields a version carries, since a handler sets those of its version only.
+Counts every INT16 field named `error_code`, in the response itself and in nested structs of any depth, as Apache Kafka
+does. The walk is compiled from the declaration, so no response can omit one and an item costs one comparison. Left out:
+the versions of these fields, since a handler only sets those of its version.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _NAME = "error_code"
 
 
 def compile_error_codes(response: type) -> Callable[[Any], list[int]]:
-    """A function from a message of this class to the error codes in it that are not 0, in the order of its fields."""
+    """Return a function from a message to its non-zero error codes, in field order."""
     return _compile(response, stepped=False)
 
 
 def compile_stepped_error_codes(response: type) -> Callable[[Any], Generator[None, None, list[int]]]:
-    """The same in short steps, for messages that are large."""
+    """Return the same function in short steps, for large messages."""
     return _compile(response, stepped=True)
 
 

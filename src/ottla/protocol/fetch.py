@@ -1,8 +1,7 @@
-"""Fetch by hand: requests parsed from the receive buffer, responses built around file regions.
+"""Hand-written Fetch codec: parses requests from the receive buffer, builds responses around file regions.
 
-The records of a response are never copied here: a partition brings a `FileRegion`, or bytes, and the frame is the list
-of parts that the connection sends in order. The declared classes of `messages.fetch` are the reference under one parity
-test.
+Records of a response are never copied here: a partition has a `FileRegion`, or bytes, and the frame is the list of
+parts that the connection sends in order. The declared classes of `messages.fetch` are the reference in a parity test.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ REPLICA_STATE_FROM = 15
 _UNBOUNDED = (1 << 31) - 1
 _READ_UNCOMMITTED = 0
 UNKNOWN_HIGH_WATERMARK = (1 << 63) - 1
-"""The high watermark of a replica that doesn't tell it (KIP-1166)."""
+"""High watermark of a replica that does not report it (KIP-1166)."""
 
 INLINE_RECORDS_BYTES = 1024
-"""Records given as bytes up to this size are copied into the frame instead of becoming a part of their own."""
+"""Records in bytes up to this size are copied into the frame instead of becoming a part of their own."""
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -60,7 +59,7 @@ _RESULT_12 = Struct(">ihqqqBi")
 _ONE_RESULT = Struct(">iiBihiB16sBihqqqBi")
 _NO_RECORDS_NO_TAGS = b"\x01\0"
 _NO_TAGS_OF_ONE = bytes(3)
-"""The empty tag sections of a partition, its topic and the response, which end a response of one partition."""
+"""The empty tag sections of a partition, its topic and the response, which end a response with one partition."""
 _PAIR = Struct(">qq")
 _EPOCH_OFFSET = Struct(">BBiqB")
 _LEADER = Struct(">BBiiB")
@@ -68,11 +67,11 @@ _SNAPSHOT = Struct(">BBqiB")
 
 
 _USUAL_END = b"\x01\x01\0"
-"""Nothing is forgotten, there is no rack and no tag."""
+"""Empty list of forgotten topics, empty rack, no tags."""
 
 
 class FetchPartition(NamedTuple):
-    """One partition of a fetch request; fields that the version lacks hold Kafka's defaults."""
+    """One partition of a fetch request; fields that the version lacks have Kafka's defaults."""
 
     partition: int
     current_leader_epoch: int
@@ -90,7 +89,7 @@ _NO_PARTITION_TAGS = (ZERO_UUID, UNKNOWN_HIGH_WATERMARK)
 class ParsedFetchRequest:
     """A fetch request. `session_id` 0 and `session_epoch` -1 mean a full fetch without a session (KIP-227).
 
-    `replica_state` is (replica id, replica epoch); `replica_id` is taken from it where the version has it.
+    `replica_state` is (replica id, replica epoch); `replica_id` is taken from it if the version has it.
     """
 
     __slots__ = (
@@ -124,7 +123,7 @@ class ParsedFetchRequest:
 
 
 class FetchPartitionResult(NamedTuple):
-    """What a fetch response says about one partition.
+    """Result of one partition in a fetch response.
 
     `aborted_transactions` are (producer id, first offset), None under read_uncommitted; `diverging_epoch` is (epoch,
     end offset), `current_leader` (leader id, leader epoch), `snapshot_id` (end offset, epoch). `records` None is sent
@@ -147,19 +146,19 @@ class FetchPartitionResult(NamedTuple):
 def parse_fetch(
     version: int, buffer: bytearray, start: int, end: int, max_elements: int = MAX_REQUEST_ELEMENTS
 ) -> ParsedFetchRequest:
-    """The request body in `buffer[start:end]`, versions 0 to 18; raises ProtocolError for anything malformed."""
+    """Parse the request body in `buffer[start:end]`, versions 0 to 18; raises ProtocolError for malformed bytes."""
     try:
         if version >= FLEXIBLE_FROM:
             return _parse_flexible(version, buffer, start, end, max_elements)
         return _parse_classic(version, buffer, start, end, max_elements)
     except UnicodeDecodeError:
-        raise ProtocolError(f"Fetch v{version} holds a string that is not UTF-8") from None
+        raise ProtocolError(f"Fetch v{version} contains a string that is not UTF-8") from None
     except (IndexError, StructError):
         raise ProtocolError(f"Fetch v{version} ends too early") from None
 
 
-def _exceeds(what: str) -> ProtocolError:
-    return ProtocolError(f"{what} of a Fetch request exceeds the bytes left")
+def _exceeds(field: str) -> ProtocolError:
+    return ProtocolError(f"{field} of a Fetch request exceeds the remaining bytes")
 
 
 def _parse_classic(version: int, buffer: bytearray, start: int, end: int, max_elements: int) -> ParsedFetchRequest:
@@ -223,7 +222,7 @@ def _parse_classic_forgotten(
 
 
 def _classic_count(buffer: bytearray, position: int, end: int, smallest: int) -> tuple[int, int]:
-    """A count of elements that take `smallest` bytes at least, and the position behind it."""
+    """Return a count of elements of at least `smallest` bytes, and the position after it."""
     (count,) = _INT32.unpack_from(buffer, position)
     position += 4
     if count < 0 or count * smallest > end - position:
@@ -271,7 +270,7 @@ def _parse_flexible(version: int, buffer: bytearray, start: int, end: int, max_e
             partitions, position = _parse_tagged_partitions(version, count, buffer, position, end)
         else:
             rows = _UNTAGGED_12.iter_unpack(buffer[position:stop])
-            # As a call of the class would, which takes three times as long.
+            # Equivalent to a call of the class, which takes three times as long.
             partitions = [new_tuple(FetchPartition, row + _NO_PARTITION_TAGS) for row in rows]
             position = stop
         position = skip_tags(buffer, position, end)
@@ -287,7 +286,7 @@ def _parse_flexible(version: int, buffer: bytearray, start: int, end: int, max_e
 def _parse_tagged_partitions(
     version: int, count: int, buffer: bytearray, position: int, end: int
 ) -> tuple[list[FetchPartition], int]:
-    """Rows of which one at least has tags, so that those behind it may lie anywhere."""
+    """Parse rows of which at least one has tags, so that the positions of later rows vary."""
     partitions = []
     for _ in range(count):
         partition = FetchPartition(*_PARTITION_12.unpack_from(buffer, position))
@@ -304,11 +303,11 @@ def _parse_partition_tags(
             position = start
         elif tag == 0 and version >= 17:
             if stop - start != 16:
-                raise ProtocolError("a replica directory id has a wrong size")
+                raise ProtocolError("a replica directory id has the wrong size")
             partition = partition._replace(replica_directory_id=bytes(buffer[start:stop]))
         elif tag == 1 and version >= 18:
             if stop - start != 8:
-                raise ProtocolError("a high watermark has a wrong size")
+                raise ProtocolError("a high watermark has the wrong size")
             partition = partition._replace(high_watermark=_INT64.unpack_from(buffer, start)[0])
     return partition, position
 
@@ -337,18 +336,18 @@ def _parse_request_tags(request: ParsedFetchRequest, version: int, buffer: bytea
         if tag == 0:
             request.cluster_id, behind = _compact_nullable(buffer, start, stop)
             if behind != stop:
-                raise ProtocolError("a cluster id has a wrong size")
+                raise ProtocolError("a cluster id has the wrong size")
         elif tag == 1 and version >= REPLICA_STATE_FROM:
             if stop - start <= _REPLICA_STATE.size:
-                raise ProtocolError("a replica state has a wrong size")
+                raise ProtocolError("a replica state has the wrong size")
             request.replica_state = _REPLICA_STATE.unpack_from(buffer, start)
             request.replica_id = request.replica_state[0]
             if skip_tags(buffer, start + _REPLICA_STATE.size, stop) != stop:
-                raise ProtocolError("a replica state has a wrong size")
+                raise ProtocolError("a replica state has the wrong size")
 
 
 def _compact_count(buffer: bytearray, position: int, end: int, smallest: int) -> tuple[int, int]:
-    count = buffer[position]  # in place, as nearly all are of one byte, and compared with what is left below
+    count = buffer[position]  # inline, as nearly all counts have one byte; checked against the remaining bytes below
     position += 1
     if count > 0x7F:
         count, position = read_unsigned_varint(buffer, position - 1, end)
@@ -393,9 +392,9 @@ def encode_fetch_response(
     topics: Sequence[tuple[Topic, Sequence[FetchPartitionResult]]],
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Part]:
-    """The parts of a whole response frame, size prefix included in the first.
+    """Return the parts of a whole response frame, size prefix included in the first.
 
-    Regions pass to the caller in the parts; an empty one is released at once. What a version can't carry is left out:
+    Regions pass to the caller in the parts; an empty one is released at once. Fields that a version lacks are left out:
     the session and top-level error below 7, log start offsets below 5, the last stable offset below 4, the throttle
     time below 1, the preferred replica below 11, diverging epoch, leader and snapshot below 12, `node_endpoints` below
     16.
@@ -427,7 +426,7 @@ def encode_fetch_response(
             else:
                 _append_result(out, version, result)
             if records is None and flexible and diverging is leader is snapshot is None:
-                out += _NO_RECORDS_NO_TAGS  # as of most partitions in most fetches
+                out += _NO_RECORDS_NO_TAGS  # the case of most partitions in most fetches
                 continue
             size = 0 if records is None else _records_size(records)
             append_count(out, flexible, size)
@@ -461,7 +460,8 @@ def _encode_one(
     topic: Topic,
     result: FetchPartitionResult,
 ) -> list[Part] | None:
-    """What a consumer at the tail gets each time: one partition, by topic id, without tags; None for any other."""
+    """Encode the usual response of a consumer at the tail: one partition, by topic id, without tags; None for
+    others."""
     index, code, high_watermark, stable, start, records, aborted, replica, diverging, leader, snapshot = result
     if aborted or diverging is not None or leader is not None or snapshot is not None or isinstance(records, bytes):
         return None
@@ -498,7 +498,7 @@ def _records_size(records: FileRegion | bytes) -> int:
 
 
 def _append_result(out: bytearray, version: int, result: FetchPartitionResult) -> None:
-    """Everything of a partition that stands before its records, where it is not the usual row of a flexible version."""
+    """Append the fields of a partition before its records, unless it has the usual row of a flexible version."""
     if version >= 5:
         out += _RESULT_5.pack(*result[:5])
     elif version >= BATCHES_FROM:
@@ -521,7 +521,8 @@ def _append_result(out: bytearray, version: int, result: FetchPartitionResult) -
 
 
 def _append_result_tags(out: bytearray, result: FetchPartitionResult) -> None:
-    """Diverging epoch, current leader and snapshot id as tags 0, 1 and 2, each a struct with its own empty section."""
+    """Append diverging epoch, current leader and snapshot id as tags 0, 1 and 2, each a struct with an empty tag
+    section."""
     diverging, leader, snapshot = result.diverging_epoch, result.current_leader, result.snapshot_id
     out.append((diverging is not None) + (leader is not None) + (snapshot is not None))
     if diverging is not None:

@@ -15,12 +15,11 @@ SIZE = Struct(">i")
 
 
 def frame_length(buffer: Buffer, position: int, max_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> int:
-    """The size of the frame whose prefix stands at `position`; the caller has made sure that the 4 bytes are there.
+    """Return the size of the frame with its prefix at `position`; the caller ensures that the 4 bytes exist.
 
-    Raises ProtocolError when it is negative or above `max_bytes`, before anything is allocated for it
-    (CVE-2022-34917).
+    Raises ProtocolError when it is negative or above `max_bytes`, before memory is allocated for it (CVE-2022-34917).
     """
     size: int = SIZE.unpack_from(buffer, position)[0]
     if size < 0 or size > max_bytes:
-        raise ProtocolError(f"a frame of {size} bytes is outside [0, {max_bytes}]")
+        raise ProtocolError(f"the frame size {size} is outside [0, {max_bytes}]")
     return size

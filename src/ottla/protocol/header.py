@@ -25,7 +25,7 @@ _CORRELATION = Struct(">i")
 
 
 class RequestHeader:
-    """The header of one request; `body_start` is the position of the first byte behind it."""
+    """The header of one request; `body_start` is the position of the first byte after it."""
 
     __slots__ = ("api_key", "api_version", "body_start", "client_id", "correlation_id")
 
@@ -40,10 +40,10 @@ class RequestHeader:
 
 
 def parse_request_header(buffer: bytes | bytearray, start: int, end: int) -> RequestHeader:
-    """The header of the request in `buffer[start:end]`.
+    """Parse the header of the request in `buffer[start:end]`.
 
-    The version may be one that isn't served: the caller decides, by `ApiSpec.supports`. Raises ProtocolError when the
-    bytes end early or the API is unknown, since then not even the header's layout is known.
+    The version may be unsupported: the caller checks `ApiSpec.supports`. Raises ProtocolError when the bytes end early
+    or the API is unknown, since then even the header's layout is unknown.
     """
     if end - start < REQUEST_FIELDS.size:
         raise ProtocolError("a request ends within its header")
@@ -58,7 +58,7 @@ def parse_request_header(buffer: bytes | bytearray, start: int, end: int) -> Req
 def read_client_id(
     buffer: bytes | bytearray, start: int, end: int, size: int, flexible: bool
 ) -> tuple[str | None, int]:
-    """What follows `REQUEST_FIELDS`, which begin at `start` and gave `size`: (client id, position behind the header).
+    """Parse the rest after `REQUEST_FIELDS` at `start`, which contain `size`: (client id, position after the header).
 
     Raises ProtocolError when the bytes end early.
     """
@@ -67,7 +67,7 @@ def read_client_id(
     if size >= 0:
         stop = position + size
         if stop > end:
-            raise ProtocolError("the client id exceeds the bytes left")
+            raise ProtocolError("the client id exceeds the remaining bytes")
         client_id = buffer[position:stop].decode("utf-8", "replace")
         position = stop
     if flexible:
@@ -76,7 +76,7 @@ def read_client_id(
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: object) -> bytes:
-    """A whole response frame, size prefix included. Raises KafkaError as `write_message` does."""
+    """Return a whole response frame, size prefix included. Raises KafkaError as `write_message` does."""
     out = _response_head(api_key, version, correlation_id)
     write_message(message, version, out)
     _SIZE.pack_into(out, 0, len(out) - SIZE_BYTES)
@@ -86,7 +86,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: ob
 def encode_response_in_steps(
     api_key: int, version: int, correlation_id: int, message: object
 ) -> Generator[None, None, bytes]:
-    """The same in short steps; the message must not change between them."""
+    """`encode_response` in short steps; the message must not change between them."""
     out = _response_head(api_key, version, correlation_id)
     yield from write_in_steps(message, version, out)
     _SIZE.pack_into(out, 0, len(out) - SIZE_BYTES)
@@ -101,7 +101,7 @@ def _response_head(api_key: int, version: int, correlation_id: int) -> bytearray
 
 
 def request_frame(api_key: int, version: int, correlation_id: int, client_id: str | None, body: Buffer) -> bytes:
-    """A whole request frame around an encoded message, size prefix included."""
+    """Return a whole request frame around an encoded message, size prefix included."""
     encoded = b"" if client_id is None else client_id.encode()
     header = REQUEST_FIELDS.pack(api_key, version, correlation_id, -1 if client_id is None else len(encoded))
     tags = b"\0" if API[api_key].request_header_version(version) == 2 else b""
@@ -110,14 +110,14 @@ def request_frame(api_key: int, version: int, correlation_id: int, client_id: st
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, message: object) -> bytes:
-    """A whole request frame, size prefix included. Raises KafkaError as `write_message` does."""
+    """Return a whole request frame, size prefix included. Raises KafkaError as `write_message` does."""
     body = bytearray()
     write_message(message, version, body)
     return request_frame(api_key, version, correlation_id, client_id, body)
 
 
 def response_body(api_key: int, version: int, buffer: Buffer, start: int, end: int) -> tuple[int, int]:
-    """(correlation id, position of the message) of the response in `buffer[start:end]`; raises ProtocolError."""
+    """Return (correlation id, position of the message) of the response in `buffer[start:end]`; raises ProtocolError."""
     position = start + _CORRELATION.size
     if end < position:
         raise ProtocolError("a response ends within its header")
@@ -128,7 +128,7 @@ def response_body(api_key: int, version: int, buffer: Buffer, start: int, end: i
 
 
 def decode_response(api_key: int, version: int, buffer: Buffer) -> tuple[int, Any]:
-    """(correlation id, message) of a response frame without its size prefix; raises ProtocolError."""
+    """Return (correlation id, message) of a response frame without its size prefix; raises ProtocolError."""
     end = len(buffer)
     correlation_id, position = response_body(api_key, version, buffer, 0, end)
     message: Any

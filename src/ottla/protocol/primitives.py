@@ -1,4 +1,4 @@
-"""What the hand-written Produce and Fetch codecs share: topics by name or id, strings, the endpoints of new leaders."""
+"""Shared parts of the hand-written Produce and Fetch codecs: topics by name or id, strings, leader endpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INT32 = Struct(">i")
 
 
 class NodeEndpoint(NamedTuple):
-    """Where the current leader of a partition can be reached (KIP-951)."""
+    """Address of a partition's current leader (KIP-951)."""
 
     node_id: int
     host: str
@@ -36,7 +36,7 @@ def append_count(out: bytearray, flexible: bool, count: int) -> None:
 
 
 def append_topic(out: bytearray, flexible: bool, topic: Topic) -> None:
-    """Append a topic id as it is, a name with its length."""
+    """Append a topic id unchanged, or a name with its length."""
     if isinstance(topic, bytes):
         out += topic
         return
@@ -44,7 +44,7 @@ def append_topic(out: bytearray, flexible: bool, topic: Topic) -> None:
 
 
 def append_nullable_string(out: bytearray, flexible: bool, text: str | None) -> None:
-    """Append a string or null, in the compact or the classic form; a text that is too long for Kafka is cut."""
+    """Append a string or null, in compact or classic form; a string above Kafka's maximum is truncated."""
     if text is None:
         out += b"\0" if flexible else b"\xff\xff"
         return
@@ -59,7 +59,7 @@ def append_nullable_string(out: bytearray, flexible: bool, text: str | None) -> 
 
 
 def append_node_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
-    """Append the tag section that ends a Produce or Fetch response, with the endpoints as tag 0 if there are any."""
+    """Append the last tag section of a Produce or Fetch response, with the endpoints as tag 0 if there are any."""
     if not endpoints:
         out.append(0)
         return

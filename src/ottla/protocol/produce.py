@@ -1,7 +1,7 @@
-"""Produce by hand: a request becomes positions in the receive buffer, a response is packed straight into bytes.
+"""Hand-written Produce codec: parses a request into buffer positions, packs a response into bytes.
 
-Records are neither copied nor looked at. The declared classes of `messages.produce` are the reference: one parity test
-runs both over the same bytes. Invariant of the parser: every position it hands out lies in `[start, end]`.
+Records are neither copied nor read. The declared classes of `messages.produce` are the reference: a parity test runs
+both over the same bytes. Invariant of the parser: every returned position is in `[start, end]`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ONE_BY_NAME = Struct(">BhiBB")
 _ONE_BY_ID = Struct(">BhiB16sBi")
 _COUNT_INDEX = Struct(">Bi")
 _NO_TAGS_OF_ONE = bytes(3)
-"""The empty tag sections of a partition, its topic and the request, which end a request of one partition."""
+"""The empty tag sections of a partition, its topic and the request, which end a request with one partition."""
 _HEADER = Struct(">ii")
 _PARTITION_0 = Struct(">ihq")
 _PARTITION_3 = Struct(">ihqq")
@@ -54,9 +54,9 @@ _NO_ERRORS_NO_MESSAGE = (0, -1)
 
 
 class ParsedProduceRequest:
-    """A produce request; each partition is (index, position of its records, position behind them).
+    """A produce request; each partition is (index, position of its records, position after them).
 
-    Records that are null come as an empty range. `partition_count` is over all topics, those that were refused too.
+    Null records are an empty range. `partition_count` covers all topics, rejected ones included.
     """
 
     __slots__ = ("acks", "partition_count", "refused", "timeout_ms", "topics", "transactional_id")
@@ -75,18 +75,18 @@ class ParsedProduceRequest:
         self.topics = topics
         self.partition_count = partition_count
         self.refused: Sequence[tuple[Topic, list[tuple[int, int, int]]]] = ()
-        """Topics that are answered and not served: whoever sends this may not write to them."""
+        """Topics that are answered but not written, because the client is not authorized."""
 
 
 class RecordError(NamedTuple):
-    """Why one batch or record of a partition was refused (KIP-467)."""
+    """Error of one batch or record of a partition (KIP-467)."""
 
     batch_index: int
     message: str | None
 
 
 class ProducePartitionResult(NamedTuple):
-    """What a produce response says about one partition. `current_leader` is (leader id, leader epoch)."""
+    """Result of one partition in a produce response. `current_leader` is (leader id, leader epoch)."""
 
     partition_index: int
     error_code: int
@@ -101,19 +101,19 @@ class ProducePartitionResult(NamedTuple):
 def parse_produce(
     version: int, buffer: bytearray, start: int, end: int, max_elements: int = MAX_REQUEST_ELEMENTS
 ) -> ParsedProduceRequest:
-    """The request body in `buffer[start:end]`, versions 0 to 13; raises ProtocolError for anything malformed."""
+    """Parse the request body in `buffer[start:end]`, versions 0 to 13; raises ProtocolError for malformed bytes."""
     try:
         if version >= FLEXIBLE_FROM:
             return _parse_one(version, buffer, start, end) or _parse_flexible(version, buffer, start, end, max_elements)
         return _parse_classic(version, buffer, start, end, max_elements)
     except UnicodeDecodeError:
-        raise ProtocolError(f"Produce v{version} holds a string that is not UTF-8") from None
+        raise ProtocolError(f"Produce v{version} contains a string that is not UTF-8") from None
     except (IndexError, StructError):
         raise ProtocolError(f"Produce v{version} ends too early") from None
 
 
-def _exceeds(what: str) -> ProtocolError:
-    return ProtocolError(f"{what} of a Produce request exceeds the bytes left, or what it may have")
+def _exceeds(field: str) -> ProtocolError:
+    return ProtocolError(f"{field} of a Produce request exceeds the remaining bytes or the maximum length")
 
 
 def _parse_classic(version: int, buffer: bytearray, start: int, end: int, max_elements: int) -> ParsedProduceRequest:
@@ -166,7 +166,7 @@ def _parse_classic(version: int, buffer: bytearray, start: int, end: int, max_el
 
 
 def _parse_one(version: int, buffer: bytearray, start: int, end: int) -> ParsedProduceRequest | None:
-    """What nearly every request is: one partition, no transactional id, no tags; None for any other."""
+    """Parse the usual request: one partition, no transactional id, no tags; None for any other."""
     topic: Topic
     if version >= TOPIC_ID_FROM:
         position = start + _ONE_BY_ID.size
@@ -196,9 +196,9 @@ def _parse_one(version: int, buffer: bytearray, start: int, end: int) -> ParsedP
 
 
 def _parse_flexible(version: int, buffer: bytearray, start: int, end: int, max_elements: int) -> ParsedProduceRequest:
-    """Lengths of one byte are read in place: a call costs more than all the rest of such a field.
+    """Parse any flexible request. One-byte lengths are read inline: a call costs more than the rest of such a field.
 
-    What is read beyond `end` that way does no harm, since the position behind it is compared before anything is used.
+    Reads beyond `end` are harmless, since the position after them is checked before the value is used.
     """
     int32, uvarint = _INT32.unpack_from, read_unsigned_varint
     size, position = buffer[start], start + 1
@@ -267,9 +267,9 @@ def encode_produce_response(
     throttle_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """A whole response frame, size prefix included.
+    """Return a whole response frame, size prefix included.
 
-    What a version can't carry is left out: throttle time below 1, time of append below 2, log start offset below 5,
+    Fields that a version lacks are left out: throttle time below 1, time of append below 2, log start offset below 5,
     error messages below 8, the current leader and `node_endpoints` below 10 (KIP-951).
     """
     out = bytearray(_HEADER.pack(0, correlation_id))
@@ -307,7 +307,7 @@ def encode_single_produce_response(
     log_start_offset: int,
     throttle_ms: int = 0,
 ) -> bytes:
-    """The same for what nearly every response is: one partition, no error."""
+    """Return the response frame for the usual case: one partition, no error."""
     if version >= FLEXIBLE_FROM:
         if isinstance(topic, bytes):
             named = topic

@@ -1,12 +1,12 @@
-"""Compiles, for one message class and one version, a flat function that reads it.
+"""Compiles a flat reader function for one message class and version.
 
-Invariants of what is emitted:
+Invariants of the emitted code:
 
-- `data` holds exactly the bytes that may be read, so `struct` and indexing fail at its end by themselves; every length
-  and every count is compared with the bytes left before a slice or a list is made from it.
-- `budget` bounds the elements and tagged fields of one message, so that a small frame can't become many objects or
-  much work (CVE-2026-111108, CVE-2026-111115). Unknown tagged fields are skipped, never kept.
-- A null where the declaration knows none is an error.
+- `data` contains exactly the readable bytes, so `struct` and indexing fail at its end. Every length and count is
+  compared with the remaining bytes before a slice or a list is created from it.
+- `budget` limits the elements and tagged fields of one message, so that a small frame can't become many objects or
+  much work (CVE-2026-111108, CVE-2026-111115). Unknown tagged fields are skipped, never stored.
+- A null in a field that is not nullable is an error.
 
 Nested structs are inlined: Kafka has no recursive ones.
 """
@@ -24,11 +24,12 @@ from ottla.protocol.writer import MAX_STRING_BYTES
 from ottla.record.varint import read_unsigned_varint
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
-"""Takes the bytes and the element budget, returns the message and the bytes consumed."""
+"""Takes the bytes and the element budget, returns the message and the number of consumed bytes."""
 SteppedReader = Callable[[bytes, int], Generator[None, None, tuple[Any, int]]]
 
 MAX_STRUCT_TAGGED_FIELDS = 10_000
-"""In the section of one struct, as in Apache Kafka from 4.4 on; the budget bounds those of the message together."""
+"""Limit for the tag section of one struct, as in Apache Kafka from 4.4 on; the budget limits those of a whole
+message."""
 
 
 def _null(name: str) -> ProtocolError:
@@ -36,7 +37,7 @@ def _null(name: str) -> ProtocolError:
 
 
 def _exceeds(name: str) -> ProtocolError:
-    return ProtocolError(f"the length of {name} exceeds the bytes left")
+    return ProtocolError(f"the length of {name} exceeds the remaining bytes")
 
 
 def _too_long(name: str) -> ProtocolError:
@@ -48,12 +49,12 @@ def _exhausted() -> ProtocolError:
 
 
 def compile_reader(cls: type, version: int) -> Reader:
-    """The reader of a message class at one version."""
+    """Return the reader of a message class at one version."""
     return _compile(cls, version, stepped=False)
 
 
 def compile_stepped_reader(cls: type, version: int) -> SteppedReader:
-    """The same as a generator, which pauses after each element of an array."""
+    """Return the reader as a generator, which pauses after each element of an array."""
     return _compile(cls, version, stepped=True)
 
 
@@ -93,7 +94,7 @@ class _ReaderCompiler:
         self.stepped = stepped
 
     def emit_struct(self, cls: type) -> str:
-        """Read a struct; returns the variable that holds it."""
+        """Read a struct; return the variable that contains it."""
         source = self.source
         fields = schema_of(cls).fields
         target = source.fresh("m")
@@ -150,7 +151,7 @@ class _ReaderCompiler:
         source.dedent()
 
     def _emit_uvarint(self, variable: str) -> None:
-        """The one-byte case inline: it is nearly every case."""
+        """Read an unsigned varint; the one-byte case is inline, because it is the usual one."""
         source = self.source
         source.line(f"{variable} = data[p]")
         source.line("p += 1")
@@ -158,14 +159,15 @@ class _ReaderCompiler:
         source.line(f"    {variable}, p = uvarint(data, p - 1, end)")
 
     def _emit_length(self, variable: str, code: str, string: str = "") -> None:
-        """Read a length or count; null becomes a negative number, in the compact form too.
+        """Read a length or count; null becomes a negative number, also in the compact form.
 
-        That form could hold a `string` (its name) longer than there may be, as Apache Kafka's reader refuses it.
+        `string` is the name of a string field: the compact form could exceed the maximum length, which Apache Kafka's
+        reader rejects too.
         """
         if self.flexible:
             self._emit_uvarint(variable)
             if string:
-                # In the branch of lengths that take more than a byte: the usual ones pay nothing.
+                # In the branch for lengths of several bytes: one-byte lengths cost nothing.
                 self.source.line(f"    if {variable} > {MAX_STRING_BYTES + 1}:")
                 self.source.line(f"        raise too_long({string!r})")
             self.source.line(f"{variable} -= 1")
@@ -176,7 +178,7 @@ class _ReaderCompiler:
             self.source.line(f"p += {layout.size}")
 
     def _emit_null_case(self, variable: str, name: str, target: str, nullable: bool) -> None:
-        """The branch for a negative length; the caller goes on with `else:`."""
+        """Emit the branch for a negative length; the caller continues after `else:`."""
         source = self.source
         source.line(f"if {variable} < 0:")
         if nullable:
@@ -195,7 +197,7 @@ class _ReaderCompiler:
         source.line(f"q = p + {size}")
         source.line("if q > end:")
         source.line(f"    raise exceeds({name!r})")
-        # Records are the bulk of what holds them, and are not copied once more: a view of bytes never changes.
+        # Records are most of their message and are not copied again: a view of bytes never changes.
         piece = {"string": "data[p:q].decode()", "records": "memoryview(data)[p:q]"}.get(type_.name, "data[p:q]")
         source.line(f"{target} = {piece}")
         source.line("p = q")
@@ -263,7 +265,7 @@ class _ReaderCompiler:
             else:
                 self._emit_variable(field, f"{target}.{field.name}")
             source.line(f"if p != {stop}:")
-            source.line(f"    raise ProtocolError({f'the tagged field {field.name} has a wrong size'!r})")
+            source.line(f"    raise ProtocolError({f'the tagged field {field.name} has the wrong size'!r})")
             source.dedent()
             keyword = "elif"
         source.line(f"p = {stop}")

@@ -1,9 +1,9 @@
-"""The APIs of the Kafka protocol: their keys, and the messages and versions of those that are implemented.
+"""The APIs of the Kafka protocol: their keys, and the messages and versions of the implemented ones.
 
 An API is declared in one module, `ottla.protocol.messages.<its key's name in lower case>`: its messages, and below them
-its row, `SPEC = ApiSpec(...)`. Nothing else lists it: `API` looks a key up there when it is first asked for, so that a
-tool loads the messages it speaks and no others. What a node serves, and how, is declared beside the handlers
-(`server.wiring.apis`); advertised is exactly what works.
+its row, `SPEC = ApiSpec(...)`. There is a single declaration: `API` imports the module on the first lookup, so that a
+tool only loads the messages that it uses. The APIs that a node serves are declared beside the handlers
+(`server.wiring.apis`), and exactly these are advertised.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MESSAGES = "ottla.protocol.messages"
 
 
 class ApiKey(IntEnum):
-    """Every key that Apache Kafka has given away, implemented here or not."""
+    """Every assigned API key of Apache Kafka, implemented here or not."""
 
     PRODUCE = 0
     FETCH = 1
@@ -121,7 +121,7 @@ class ApiKey(IntEnum):
 class ApiSpec:
     """One API, declared below its messages.
 
-    Versions `min_version` to `max_version` are served, and ApiVersions tells them.
+    Versions `min_version` to `max_version` are served and advertised in ApiVersions.
     """
 
     __slots__ = ("flexible_from", "key", "max_version", "min_version", "name", "request", "response")
@@ -145,24 +145,24 @@ class ApiSpec:
 
     @property
     def versions(self) -> Versions:
-        """The versions that are served."""
+        """The served versions."""
         return Versions(self.min_version, self.max_version)
 
     def supports(self, version: int) -> bool:
-        """Whether `version` is served."""
+        """Return whether `version` is served."""
         return self.min_version <= version <= self.max_version
 
     def request_header_version(self, version: int) -> int:
-        """2 with a tag section, 1 without (KIP-482); also for versions beyond those served."""
+        """Return 2 with a tag section, 1 without (KIP-482); also for unsupported versions."""
         return 2 if version >= self.flexible_from else 1
 
     def response_header_version(self, version: int) -> int:
-        """1 with a tag section, 0 without; always 0 for ApiVersions (KIP-511)."""
+        """Return 1 with a tag section, 0 without; always 0 for ApiVersions (KIP-511)."""
         return 1 if version >= self.flexible_from and self.key is not ApiKey.API_VERSIONS else 0
 
 
 class _Apis(Mapping[int, ApiSpec]):
-    """Specs by key, each looked up once; to walk over all of them loads the messages of all."""
+    """Specs by key, each loaded once; iterating loads the messages of all APIs."""
 
     __slots__ = ("_found",)
 
@@ -198,13 +198,13 @@ def _load(key: int) -> ApiSpec:
 
 
 API: Mapping[int, ApiSpec] = _Apis()
-"""Every API that is implemented, by key, in the order of keys as ApiVersions lists them."""
+"""Every implemented API, by key, in the order of keys as in ApiVersions."""
 
 
 def spec_of_request(message: object) -> ApiSpec:
-    """The API of a request message, by the module that declares both; raises InvariantError when it is none."""
+    """Return the API of a request message, by its declaring module; raises InvariantError for other messages."""
     cls = type(message)
     spec = getattr(sys.modules[cls.__module__], "SPEC", None)
     if not isinstance(spec, ApiSpec) or spec.request is not cls:
-        raise InvariantError(f"{cls.__name__} is no request")
+        raise InvariantError(f"{cls.__name__} is not a request")
     return spec

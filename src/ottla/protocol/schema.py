@@ -1,19 +1,20 @@
-"""How a Kafka message is declared: one class per struct for all of its versions.
+"""Declaration of Kafka messages: one class per struct for all of its versions.
 
-A struct is a class whose annotated attributes carry a field specification:
+A struct is a class with annotated attributes that have a field specification:
 
     @struct
     class CreatableTopicConfig:
         name: str = f(STRING, "0+")
         value: str | None = f(STRING, "0+", nullable="0+")
 
-`@message` is the same for a top-level struct, which also knows its versions and from which version on it is flexible
-(KIP-482); nested structs follow the message they stand in. The decorators build a class with `__slots__`, a
-keyword-only constructor in which every field has a default, equality and a repr. They are no dataclasses: building some
-hundred dataclasses would cost a tenth of the broker's start-up time, so constructors are compiled on first use.
+`@message` declares a top-level struct, which also has its versions and the first flexible version (KIP-482); nested
+structs follow their message. The decorators build a class with `__slots__`, a keyword-only constructor in which every
+field has a default, equality and a repr. They are not dataclasses: building several hundred dataclasses would cost a
+tenth of the broker's start-up time, so constructors are compiled on first use.
 
-Python types: integers int, floats float, strings str, uuids 16 bytes, bytes and records any buffer (when read:
-bytes, and a view of the message's own bytes), arrays list.
+Python types: integers int, floats float, strings str, uuids 16 bytes, bytes and records any buffer (when read: bytes,
+and a view of the message's own bytes), arrays list.
+
 This module only describes; `ottla.protocol.codec` reads and writes.
 """
 
@@ -47,7 +48,7 @@ NO_VERSIONS = Versions(0, -1)
 
 @cache
 def parse_versions(text: str) -> Versions:
-    """Kafka's notation: "3", "1-4", "2+", and "" for none."""
+    """Parse Kafka's notation: "3", "1-4", "2+", and "" for none."""
     if not text:
         return NO_VERSIONS
     if text.endswith("+"):
@@ -57,7 +58,7 @@ def parse_versions(text: str) -> Versions:
 
 
 class Primitive(NamedTuple):
-    """A type without inner structure; `code` is its `struct` format, empty when its size varies."""
+    """A type without inner structure; `code` is its `struct` format, empty for a variable size."""
 
     name: str
     code: str
@@ -94,7 +95,7 @@ UNSET: Any = object()
 
 
 class Field(NamedTuple):
-    """One field of a struct in all its versions. `tag` is None where it never travels as a tagged field."""
+    """One field of a struct in all its versions. `tag` is None if it is never a tagged field."""
 
     name: str
     type: FieldType
@@ -106,7 +107,7 @@ class Field(NamedTuple):
     ignorable: bool
 
     def make_default(self) -> Any:
-        """A fresh default: lists and structs are never shared between messages."""
+        """Return a new default: lists and structs are never shared between messages."""
         if self.default is not UNSET:
             return self.default
         if isinstance(self.type, ArrayType):
@@ -117,7 +118,7 @@ class Field(NamedTuple):
 
 
 class _FieldSpec(NamedTuple):
-    """A field before it knows its name."""
+    """A field specification before the field has a name."""
 
     type: FieldType
     versions: str
@@ -128,7 +129,7 @@ class _FieldSpec(NamedTuple):
     ignorable: bool
 
     def named(self, name: str) -> Field:
-        """The field of that name."""
+        """Return the field with that name."""
         return Field(
             name,
             self.type,
@@ -154,7 +155,7 @@ def f(
     """Declare a field.
 
     `versions`, `nullable` and `tagged` are version ranges; with a `tag`, `tagged` defaults to `versions`. `ignorable`:
-    a value that the written version can't carry is dropped silently instead of failing the write.
+    a value that the written version can't represent is dropped silently instead of failing the write.
     """
     if tagged is None:
         tagged = versions if tag is not None else ""
@@ -162,7 +163,7 @@ def f(
 
 
 class Schema:
-    """What the compiler needs to know of a struct; `flexible_from` and `versions` mean something for messages only.
+    """Declaration of a struct for the compilers; `flexible_from` and `versions` apply to messages only.
 
     `readers`, `writers` and their stepped forms belong to `ottla.protocol.codec`: compiled functions by version.
     """
@@ -201,7 +202,7 @@ class Schema:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """In the order of their declaration; made when first asked for, since a start needs those of few messages."""
+        """Fields in declaration order; created on first use, since a start needs those of few messages."""
         if self._fields is None:
             self._fields = tuple(spec.named(name) for name, spec in zip(self._names, self._specs, strict=True))
         return self._fields
@@ -233,7 +234,7 @@ class _Struct:
 
 
 def _compile_constructor(fields: tuple[Field, ...]) -> Callable[..., None]:
-    """An `__init__` with one keyword parameter for each field; mutable defaults are made anew at each call."""
+    """Compile an `__init__` with one keyword parameter for each field; mutable defaults are created at each call."""
     namespace: dict[str, Any] = {"UNSET": UNSET}
     parameters = ["self"]
     body = []
@@ -285,15 +286,15 @@ def struct(cls: type[T]) -> type[T]:
 
 @dataclass_transform(kw_only_default=True)
 def message(versions: str, *, flexible: str = "", api_key: int | None = None) -> Callable[[type[T]], type[T]]:
-    """Build the class of a top-level message: its `versions`, and from which one on it is `flexible` ("9+").
+    """Build the class of a top-level message with its `versions`, `flexible` from some version on ("9+").
 
-    `api_key` is given for metadata-log records only, which carry it in their own framing.
+    `api_key` is given for metadata-log records only, which have it in their own framing.
     """
     return lambda cls: _build(cls, versions, flexible, api_key)
 
 
 def schema_of(cls: type) -> Schema:
-    """The schema of a declared class; raises InvariantError for any other class."""
+    """Return the schema of a declared class; raises InvariantError for any other class."""
     schema = getattr(cls, "__schema__", None)
     if not isinstance(schema, Schema):
         raise InvariantError(f"{cls.__name__} is not a declared struct")

@@ -1,4 +1,4 @@
-"""What the reader and the writer compiler share: emitted lines, names of constants, runs of fixed-size fields."""
+"""Shared code generation of the reader and writer compilers: lines, constants, runs of fixed-size fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.protocol.schema import ArrayType, Field, Primitive, schema_of
 
 
 class Source:
-    """Python source under construction, with the namespace it will run in."""
+    """Python source under construction, with the namespace in which it will run."""
 
     __slots__ = ("_counter", "_indent", "_lines", "namespace")
 
@@ -29,35 +29,35 @@ class Source:
         self._indent -= 1
 
     def fresh(self, prefix: str) -> str:
-        """A variable name used nowhere else in this function."""
+        """Return a variable name that is unused in this function."""
         self._counter += 1
         return f"{prefix}{self._counter}"
 
     def constant(self, prefix: str, value: Any) -> str:
-        """Put a value in the namespace under a fresh name."""
+        """Add a value to the namespace and return its new name."""
         name = self.fresh(prefix)
         self.namespace[name] = value
         return name
 
     def compile(self, name: str, title: str) -> Callable[..., Any]:
-        """Run the source and return the function `name` that it defines; `title` shows in tracebacks."""
+        """Run the source and return the function `name` that it defines; `title` appears in tracebacks."""
         exec(compile("\n".join(self._lines) + "\n", f"<{title}>", "exec"), self.namespace)
         function: Callable[..., Any] = self.namespace[name]
         return function
 
 
 def is_fixed(field: Field) -> bool:
-    """Whether the field always takes the same number of bytes."""
+    """Return whether the field always has the same number of bytes."""
     return isinstance(field.type, Primitive) and field.type.size > 0
 
 
 def untagged(fields: tuple[Field, ...], version: int) -> list[Field]:
-    """The fields that stand in the body at `version`, in order."""
+    """Return the fields in the body at `version`, in order."""
     return [field for field in fields if version in field.versions and version not in field.tagged]
 
 
 def tagged(fields: tuple[Field, ...], version: int) -> list[Field]:
-    """The fields that stand in the tag section at `version`, by tag as KIP-482 wants them written."""
+    """Return the fields in the tag section at `version`, sorted by tag, as KIP-482 requires."""
     present = [field for field in fields if version in field.versions and version in field.tagged]
     return sorted(present, key=lambda field: field.tag or 0)
 
@@ -78,7 +78,7 @@ def runs(fields: list[Field]) -> Iterator[list[Field]]:
 
 
 def minimum_size(item: Primitive | type, version: int, *, flexible: bool) -> int:
-    """The fewest bytes that one array element can take: what bounds a count before anything is allocated."""
+    """Return the minimum size of one array element, which limits a count before memory is allocated."""
     if isinstance(item, Primitive):
         if item.size:
             return item.size

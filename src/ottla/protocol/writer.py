@@ -1,9 +1,9 @@
-"""Compiles, for one message class and one version, a flat function that appends it to a bytearray.
+"""Compiles a flat writer function for one message class and version, which appends to a bytearray.
 
-A tagged field is written when it differs from its default. A field that the version doesn't know must hold its
-default unless it is declared ignorable: dropping it would change what the message says (Kafka's rule). Both that and
-a null the version can't carry raise KafkaError UNSUPPORTED_VERSION. Values of a wrong Python type are mistakes of the
-caller and surface as they come.
+A tagged field is written when it differs from its default. A field that the version lacks must have its default unless
+it is declared ignorable: dropping it would change the meaning of the message (Kafka's rule). Both that and a null that
+the version can't represent raise KafkaError UNSUPPORTED_VERSION. Values of a wrong Python type are errors of the caller
+and raise any exception.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Writer = Callable[[Any, bytearray], None]
 SteppedWriter = Callable[[Any, bytearray], Iterator[None]]
 
 MAX_STRING_BYTES = 0x7FFF
-"""Kafka writes no longer string, not even in the compact form that could hold one."""
+"""Maximum string length that Kafka writes, even in the compact form, which could be longer."""
 
 
 def _unsupported(name: str, version: int) -> KafkaError:
@@ -37,17 +37,18 @@ def _too_long(name: str) -> KafkaError:
 
 
 def _cut(encoded: bytes) -> bytes:
-    """The longest prefix that fits a string and ends between two characters."""
+    """Return the longest prefix that fits a string and ends between two characters."""
     return encoded[:MAX_STRING_BYTES].decode(errors="ignore").encode()
 
 
 def compile_writer(cls: type, version: int) -> Writer:
-    """The writer of a message class at one version."""
+    """Return the writer of a message class at one version."""
     return _compile(cls, version, stepped=False)
 
 
 def compile_stepped_writer(cls: type, version: int) -> SteppedWriter:
-    """The same as an iterator, which pauses after each struct of an array: the message must not change meanwhile."""
+    """Return the writer as an iterator, which pauses after each struct of an array: the message must not change
+    meanwhile."""
     return _compile(cls, version, stepped=True)
 
 
@@ -73,7 +74,7 @@ def _compile(cls: type, version: int, *, stepped: bool) -> Callable[..., Any]:
 
 
 class _WriterCompiler:
-    """Emits statements that extend the bytearray variable they are given."""
+    """Emits statements that extend a bytearray variable."""
 
     __slots__ = ("flexible", "source", "stepped", "version")
 
@@ -98,7 +99,7 @@ class _WriterCompiler:
             self._emit_tags(fields, value, out)
 
     def _differs(self, field: Field, value: str) -> str:
-        """A condition that holds when `value` is not the default of the field."""
+        """Return a condition that is true when `value` is not the default of the field."""
         if field.default is UNSET and isinstance(field.type, ArrayType):
             return value
         default = field.make_default()
@@ -135,7 +136,7 @@ class _WriterCompiler:
         source.dedent()
 
     def _emit_nested(self, cls: type, value: str, out: str, nullable: bool, absent: int) -> None:
-        """Null is marked by `absent`: -1 as a byte, in a tagged field by zero (as `reader` has it)."""
+        """Write a nested struct; null is the byte `absent`: -1, or zero in a tagged field (see `reader`)."""
         source = self.source
         if not nullable:
             self.emit_struct(cls, value, out)

@@ -69,7 +69,7 @@ LATEST: Mapping[str, int] = {
 
 
 class CountingRng:
-    """Ids that differ and are the same in every run."""
+    """Random ids that are distinct and reproducible."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -97,7 +97,7 @@ def subscription(*topics: str) -> bytes:
 
 
 def encode_subscription(subscription: ConsumerProtocolSubscription, version: int) -> bytes:
-    """As a client writes it: the version, then the message in it."""
+    """Encode as a client does: the version, then the message in it."""
     out = bytearray(version.to_bytes(2, "big"))
     write_message(subscription, version, out)
     return bytes(out)
@@ -120,7 +120,7 @@ class Conversation:
         self.start()
 
     def start(self) -> None:
-        """As after a restart of the process: the log is all there is."""
+        """Start as after a process restart: only the log is left."""
 
         def new_shard(_: int, registry: SnapshotRegistry, timer: CoordinatorTimer) -> GroupCoordinatorShard:
             return GroupCoordinatorShard(
@@ -208,7 +208,7 @@ class Conversation:
         return self._send(self.coordinator.join_group, self.context("join", version, client_id), request)
 
     def join_at_once(self, *instances: str) -> list[Answer[JoinGroupResponse]]:
-        """Static members whose requests come in one turn of the loop, so that one batch is for both."""
+        """Static members with requests in one tick of the loop, so that one batch contains both."""
         answers: list[Answer[JoinGroupResponse]] = []
         for instance in instances:
             request = JoinGroupRequest(
@@ -225,7 +225,7 @@ class Conversation:
         return answers
 
     def join_new(self, **options: Any) -> tuple[str, Answer[JoinGroupResponse]]:
-        """A dynamic member in its two steps: (member id, answer of the second)."""
+        """Join a dynamic member in its two steps: (member id, response of the second)."""
         first = self.join(**options).response
         assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED, first
         return first.member_id, self.join(first.member_id, **options)
@@ -274,7 +274,7 @@ class Conversation:
         return response
 
     def leave_without_answer(self, member_id: str, group: str = "g") -> None:
-        """As a client that closes: it does not wait."""
+        """Leave like a closing client: it does not wait."""
         request = LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=member_id)])
         self.coordinator.leave_group(self.context("leave", None), request, lambda response: None)
         self.time.settle()
@@ -373,7 +373,7 @@ class Conversation:
         version: int | None = None,
         **options: Any,
     ) -> Any:
-        """The answer about one group, in the layout of version 8 and above; no partitions: all."""
+        """The response for one group, in the layout of version 8 and above; no partitions: all."""
         topics: dict[str, OffsetFetchRequestTopics] = {}
         for name, partition in partitions:
             known = self.image.topic(name)
@@ -396,7 +396,7 @@ class Conversation:
         }
 
     def unstable(self, *partitions: tuple[str, int], group: str = "g") -> set[tuple[str, int]]:
-        """Which of these a reader that wants stable offsets has to wait for; no partitions: of all."""
+        """Return the partitions on which a reader of stable offsets has to wait; no partitions: of all."""
         (answer,) = self.fetch(*partitions, group=group, require_stable=True).response.groups
         return {
             (topic.name, each.partition_index)
@@ -455,7 +455,7 @@ class Conversation:
         return members
 
     def settle_generation(self, members: list[str], generation: int, *, group: str = "g") -> None:
-        """All sync, the first as leader; each gets its own id as assignment."""
+        """Sync all members, the first as leader; each gets its own id as assignment."""
         assignments = {member: member.encode() for member in members}
         protocol = self.shard.context.groups.get(group).protocol_name  # type: ignore[attr-defined]
         kind = self.shard.context.groups.get(group).protocol_type

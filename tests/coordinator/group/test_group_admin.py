@@ -24,7 +24,7 @@ class TestList:
         assert talk.list_groups(types=["Classic"]) == ["joining", "simple", "stable"]
         assert talk.list_groups(types=["consumer"]) == []
 
-    def test_what_is_not_committed_is_not_there(self, talk: Conversation) -> None:
+    def test_uncommitted_groups_are_not_listed(self, talk: Conversation) -> None:
         talk.log.commits = False
         talk.commit({("t", 0): 1})
         assert talk.list_groups() == []
@@ -45,7 +45,7 @@ class TestDescribe:
         assert [member.member_id for member in described.members] == members
         assert {(member.client_id, member.client_host) for member in described.members} == {("app", "/10.0.0.1")}
 
-    def test_between_generations_nothing_is_chosen(self, talk: Conversation) -> None:
+    def test_between_generations_no_protocol_is_selected(self, talk: Conversation) -> None:
         leader, _ = talk.stable_group(2)
         talk.join(leader)
         described = talk.describe()
@@ -84,7 +84,7 @@ class TestDelete:
         talk.time.advance(1)
         assert talk.describe().group_state == "Stable"
 
-    def test_somebody_who_was_asked_to_come_again_finds_nothing(self, talk: Conversation) -> None:
+    def test_pending_member_of_a_deleted_group_is_unknown(self, talk: Conversation) -> None:
         pending = talk.join().response.member_id
         assert talk.delete_groups("g") == {"g": ErrorCode.NONE}
         assert talk.join(pending).error == ErrorCode.UNKNOWN_MEMBER_ID
@@ -100,7 +100,7 @@ class TestDelete:
 
 
 class TestElsewhere:
-    """This broker does not coordinate, not yet, or not any more."""
+    """This broker does not coordinate the group: not yet, or no longer."""
 
     def test_not_coordinator(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1)
@@ -127,7 +127,7 @@ class TestElsewhere:
         assert talk.fetch().response.groups[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert talk.fetch(require_stable=True).response.groups[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    def test_while_it_loads_members_are_told_that_all_is_well(self, talk: Conversation) -> None:
+    def test_heartbeat_succeeds_while_loading(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1)
         talk.leader_epoch += 1
         talk.log.leader_epoch[0] = talk.leader_epoch

@@ -1,4 +1,4 @@
-"""What members may keep in memory: one, a group, all groups; and that what went counts no more."""
+"""Memory limits for one member, a group and all groups, and the release of memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bounded(member: int = 1 << 20, group: int = 1 << 20, groups: int = 1 << 20) 
     return Conversation(group_member_max_bytes=member, group_max_bytes=group, groups_max_bytes=groups)
 
 
-def test_a_member_brings_a_bounded_amount() -> None:
+def test_member_metadata_is_limited() -> None:
     talk = bounded(member=20 * KIB)
     assert talk.join(protocols=with_bytes(21 * KIB), version=3).error == ErrorCode.INVALID_REQUEST
     assert talk.join(protocols={"range": bytes(11 * KIB), "b": bytes(11 * KIB)}).error == ErrorCode.INVALID_REQUEST
@@ -42,16 +42,16 @@ def test_an_assignment_is_bounded_too() -> None:
     assert talk.shard.context.groups.held_bytes() > 19 * KIB
 
 
-def test_assignments_that_a_group_can_not_keep() -> None:
+def test_assignments_above_the_group_limit() -> None:
     talk = bounded(group=40 * KIB)
     answers = [talk.join(version=3) for _ in range(3)]
     talk.time.advance(2 * INITIAL_DELAY_S)
     leader, *others = (answer.response.member_id for answer in answers)
     waiting = talk.sync(others[0], 1)
-    everybody = [leader, *others]
-    assert talk.sync(leader, 1, {member: bytes(15 * KIB) for member in everybody}).error == REFUSED
+    all_members = [leader, *others]
+    assert talk.sync(leader, 1, {member: bytes(15 * KIB) for member in all_members}).error == REFUSED
     assert waiting.pending
-    assert talk.sync(leader, 1, {member: bytes(10 * KIB) for member in everybody}).error == ErrorCode.NONE
+    assert talk.sync(leader, 1, {member: bytes(10 * KIB) for member in all_members}).error == ErrorCode.NONE
     assert waiting.response.assignment == bytes(10 * KIB)
 
 
@@ -70,7 +70,7 @@ def test_the_members_of_a_group_share_a_bound() -> None:
     assert talk.join(protocols=with_bytes(10 * KIB), version=3).pending
 
 
-def test_who_joins_again_is_counted_once() -> None:
+def test_rejoining_member_is_counted_once() -> None:
     talk = bounded(group=40 * KIB)
     answer = talk.join(protocols=with_bytes(30 * KIB), version=3)
     talk.time.advance(INITIAL_DELAY_S)
@@ -84,7 +84,7 @@ def test_who_joins_again_is_counted_once() -> None:
     assert talk.join(instance="i", group="s", protocols=with_bytes(30 * KIB)).error == ErrorCode.NONE
 
 
-def test_all_groups_share_a_bound_and_half_of_it_is_for_small_members() -> None:
+def test_half_of_the_broker_limit_is_for_small_members() -> None:
     talk = bounded(groups=400 * KIB)
     large = 2 * SMALL_MEMBER_BYTES
     joined = [talk.join(group=f"large-{number}", protocols=with_bytes(large), version=3) for number in range(20)]
@@ -108,7 +108,7 @@ def test_ids_that_were_handed_out_count() -> None:
     assert talk.join().error == ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_memory_comes_back_when_members_go() -> None:
+def test_leaving_members_free_memory() -> None:
     talk = bounded(groups=100 * KIB)
     for number in range(5):
         answer = talk.join(group=f"g{number}", protocols=with_bytes(40 * KIB), version=3)
@@ -144,11 +144,11 @@ def refused(world: World, member: str, **fields: Any) -> ErrorCode:
 
 
 def names(number: int, size: int) -> list[str]:
-    """`size` bytes of topic names that nobody else has."""
+    """Topic names of `size` bytes that no other member uses."""
     return [f"{number:04}-{index:059}" for index in range(size // 128)]
 
 
-def test_members_of_the_consumer_protocol_are_bounded_by_what_they_subscribe_to() -> None:
+def test_consumer_members_are_limited_by_subscription_size() -> None:
     world = World({"foo": 2})
     world.set_config(group_member_max_bytes=20 * KIB, group_max_bytes=40 * KIB)
     assert refused(world, "a", topics=names(1, 20 * KIB)) == ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`: bytes as Apache Kafka lays them out, every kind and version back and forth."""
+"""Records of `__consumer_offsets`: bytes as in Apache Kafka, round trips of every type and version."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_bytes_of_classic_group_metadata():
     assert decode_record(key, encoded) == record
 
 
-def test_records_of_the_consumer_protocol_come_back():
+def test_consumer_protocol_records_round_trip():
     partitions = CurrentAssignmentTopicPartitions(topic_id=TOPIC_ID, partitions=[0, 2], assignment_epochs=[4, 5])
     for record in (
         GroupRecord(
@@ -160,9 +160,9 @@ def test_damage_is_a_protocol_error(key, value):
         ),
     ],
 )
-def test_epoch_that_no_group_reaches_is_refused(key, value):
-    """The next epoch of such a group could not be written."""
-    with pytest.raises(ProtocolError, match=r"has (generation|epoch|member_epoch) -?\d+"):
+def test_out_of_range_epoch_is_rejected(key, value):
+    """The next epoch of this group could not be written."""
+    with pytest.raises(ProtocolError, match=r"has the invalid (generation|epoch|member_epoch) -?\d+"):
         decode_record(*encode_record(GroupRecord(key, value)))
 
 
@@ -183,8 +183,8 @@ def test_epoch_that_no_group_reaches_is_refused(key, value):
         )
     )
 )
-def test_a_row_of_offset_commits_is_written_and_read_as_each_alone(row):
-    """What the serializer remembers of the record before changes nothing; the general writers are the reference."""
+def test_cached_offset_codec_equals_the_general_one(row):
+    """The serializer's cache has no effect on the result; the general codec is the reference."""
     serde = GroupRecordSerde()
     for place, value, removed in row:
         version = 4 if value.expire_timestamp == NO_TIMESTAMP else 1
@@ -214,8 +214,8 @@ def test_a_row_of_offset_commits_is_written_and_read_as_each_alone(row):
     st.integers(0, 60),
     st.binary(max_size=2),
 )
-def test_damaged_offset_commits_are_told(metadata, expire_timestamp, cut, more):
-    """By the short way, which only a whole value may take, as by the general one."""
+def test_corrupt_offset_commits_are_rejected(metadata, expire_timestamp, cut, more):
+    """By the fast path, which only accepts complete values, and by the general one."""
     serde = GroupRecordSerde()
     key, value = serde.encode(
         GroupRecord(OffsetPlace("g", "t", 0), pack(1, 2, 3, expire_timestamp, TOPIC_ID, metadata))

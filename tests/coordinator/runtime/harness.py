@@ -1,6 +1,6 @@
-"""A runtime on virtual time over logs in memory whose appends, reads and high watermarks the test rules.
+"""A runtime on virtual time over in-memory logs; tests control their appends, reads and high watermarks.
 
-The shard is a map of numbers. Its log holds real record batches, so what the runtime writes is what it loads.
+The shard is a map of numbers. Its log contains real record batches, so the runtime can load its own writes.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Handle:
 
 
 class VirtualTime:
-    """Clock and scheduler. A turn runs what was due at its beginning, as an event loop does."""
+    """Clock and scheduler. A tick runs the callbacks that were due at its start, as an event loop does."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.wall_clock_s = 1_700_000_000.0
-        """The wall clock at the beginning; an operator may set it, which no timer notices."""
+        """Start of the wall clock; an operator may set it, which does not affect timers."""
         self.longest_callback_s = 0.0
         self._soon: deque[tuple[Handle, Callable[..., Any], tuple[Any, ...]]] = deque()
         self._later: list[tuple[float, int, Handle, Callable[..., Any], tuple[Any, ...]]] = []
@@ -75,7 +75,7 @@ class VirtualTime:
         return sum(not handle.cancelled for _, _, handle, _, _ in self._later)
 
     def turn(self) -> bool:
-        """One turn of the loop; False when there was nothing to do."""
+        """Run one tick of the loop; False when it was idle."""
         while self._later and (self._later[0][0] <= self.now_s or self._later[0][2].cancelled):
             _, _, handle, callback, args = heapq.heappop(self._later)
             self._soon.append((handle, callback, args))
@@ -88,7 +88,7 @@ class VirtualTime:
         return bool(ready)
 
     def settle(self) -> None:
-        """Turn until nothing is left to do now."""
+        """Run ticks until the loop is idle."""
         for _ in range(100_000):
             if not self.turn():
                 return
@@ -106,7 +106,7 @@ class VirtualTime:
 
 
 class MemoryLog:
-    """The partitions of an internal topic. `commits` off: the high watermark moves by `commit` only."""
+    """The partitions of an internal topic. `commits` False: only `commit` moves the high watermark."""
 
     def __init__(self, time: VirtualTime, partitions: int) -> None:
         self.time = time
@@ -149,7 +149,7 @@ class MemoryLog:
         return self.append(partition, leader_epoch, batch)
 
     def verify_transaction(self, partition: int, transaction: Transaction, done: VerificationDone) -> None:
-        """Answers at once with a guard that names the transaction, or when `verifications` are called."""
+        """Responds at once with a guard that names the transaction, or when `verifications` are called."""
         self.verified.append((partition, transaction))
         error = self.verification_failures.popleft() if self.verification_failures else None
 
@@ -162,7 +162,7 @@ class MemoryLog:
             self.verifications.append(answer)
 
     def put(self, partition: int, batch: bytearray) -> None:
-        """Append without questions, as another leader would have."""
+        """Append without checks, as another leader would have."""
         struct.pack_into(">q", batch, 0, self.end[partition])
         self.batches[partition].append(bytes(batch))
         self.end[partition] = BatchView(batch).next_offset
@@ -207,7 +207,7 @@ class MemoryLog:
         self.time.call_soon(done, out, None)
 
     def records(self, partition: int, end: int | None = None) -> list[Put]:
-        """Everything in the log below `end` that counts there, decoded; of a transaction where its marker stands."""
+        """Return the decoded records below `end` that have taken effect; those of a transaction at its marker."""
         found: list[Put] = []
         pending: dict[int, list[Put]] = {}
         for batch in self.views(partition):
@@ -254,7 +254,7 @@ class JsonSerde:
         return Put(key.decode(), None if value is None else json.loads(value))
 
     def without_value(self, key: bytes) -> Put | None:
-        """Keys that begin with `old` keep what they had."""
+        """Keys with the prefix `old` retain their value."""
         return None if key.startswith(b"old") else Put(key.decode(), None)
 
 
@@ -266,7 +266,7 @@ class MapShard:
         self.timer = timer
         self.numbers: TimelineDict[str, int] = TimelineDict(registry)
         self.pending: TimelineDict[int, tuple[Put, ...]] = TimelineDict(registry)
-        """Of transactions, by producer id."""
+        """Numbers of open transactions, by producer id."""
         self.setup = setup
         self.is_loaded = False
         self.is_unloaded = False
@@ -348,7 +348,7 @@ class Setup:
         self.runtime = self.new_runtime()
 
     def new_runtime(self) -> CoordinatorRuntime[MapShard]:
-        """As after a restart of the process: the log is all there is."""
+        """Create the runtime as after a process restart: only the log is left."""
 
         def new_shard(partition: int, registry: SnapshotRegistry, timer: CoordinatorTimer) -> MapShard:
             self.shards.append(MapShard(partition, registry, timer, self))
@@ -414,12 +414,12 @@ class Setup:
         return outcome
 
     def committed(self, partition: int = 0) -> dict[str, int]:
-        """What a read sees."""
+        """Return the state that a read sees."""
         found: dict[str, int] = self.read(partition).response
         return found
 
     def store(self, *batches: list[Put], partition: int = 0, compression: str = "none", **options: Any) -> None:
-        """Put batches into the log behind the runtime's back, committed."""
+        """Put batches into the log without the runtime, committed."""
         for records in batches:
             encoded = [RecordData(0, *JsonSerde().encode(record)) for record in records]
             self.log.put(partition, build_batch(encoded, compression=compression, **options))
@@ -427,7 +427,7 @@ class Setup:
 
 
 def state_of(records: list[Put]) -> dict[str, int]:
-    """The plain meaning of a log."""
+    """Return the state that the log describes."""
     numbers: dict[str, int] = {}
     for key, number in records:
         if number is None:

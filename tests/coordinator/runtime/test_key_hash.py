@@ -1,4 +1,4 @@
-"""Java's hash of a string, as Java computes it, whatever the string and however long."""
+"""Java's string hash for any string of any length."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from ottla.coordinator.runtime.key_hash import partition_for, string_hash
 
 LONGEST = 32_767
-"""UTF-8 bytes of a string that is not compact; compact ones are longer."""
+"""UTF-8 bytes of a string that is not compact; compact ones may be longer."""
 
 
 def of_java(string: str) -> int:
-    """`String.hashCode` as its documentation has it, one unit after the other."""
+    """`String.hashCode` by its documentation, one unit after the other."""
     hashed = 0
     units = string.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
@@ -70,7 +70,7 @@ def test_lanes_and_chunks_that_are_just_full(unit: str, units: int, beyond: int)
     assert string_hash(string) == of_java(string)
 
 
-def test_the_interpreter_takes_no_step_for_each_character() -> None:
+def test_hash_takes_no_step_per_character() -> None:
     steps = 0
 
     def count(_frame: FrameType, event: str, _argument: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which broker coordinates what: partitions come and go, operations go to the right shard or are sent elsewhere."""
+"""Leadership changes: partitions move, operations reach the right shard or are rejected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_partition_of_a_key_follows_the_number_of_partitions(setup: Setup) -
             assert [setup.runtime.partition_for(key) for key in keys] == [partition_for(key, count) for key in keys]
 
 
-def test_before_the_start_there_is_no_coordinator(setup: Setup) -> None:
+def test_before_start_coordinator_is_not_available(setup: Setup) -> None:
     setup.runtime.stop()
     with pytest.raises(KafkaError) as raised:
         setup.runtime.partition_for("group")
@@ -30,13 +30,13 @@ def test_before_the_start_there_is_no_coordinator(setup: Setup) -> None:
     assert setup.write(Put("a", 1)).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_another_broker_coordinates(setup: Setup) -> None:
+def test_other_partitions_are_not_coordinated(setup: Setup) -> None:
     outcome = Outcome()
     setup.runtime.schedule_read("read", 0, lambda shard, offset: None, outcome)
     assert outcome.error == setup.write(Put("a", 1)).error == ErrorCode.NOT_COORDINATOR
 
 
-def test_resigning_fails_what_waits(led: Setup) -> None:
+def test_resigning_fails_waiting_operations(led: Setup) -> None:
     led.log.commits = False
     parked = led.write(Put("a", 1))
     led.time.turn()
@@ -53,14 +53,14 @@ def test_resigning_fails_what_waits(led: Setup) -> None:
     assert led.time.armed == 0
 
 
-def test_soft_state_that_waits_writes_nothing_any_more(led: Setup) -> None:
+def test_unloaded_soft_state_writes_nothing(led: Setup) -> None:
     inside: list[Outcome] = []
     led.shard().unloaded = lambda: inside.append(led.write(Put("a", 1)))  # type: ignore[method-assign]
     led.runtime.resign(0)
     assert inside[0].error == ErrorCode.NOT_COORDINATOR
 
 
-def test_news_of_older_epochs_are_ignored(setup: Setup) -> None:
+def test_older_epochs_are_ignored(setup: Setup) -> None:
     setup.lead(leader_epoch=5)
     shard = setup.shard()
     setup.runtime.become_leader(0, 5)
@@ -73,7 +73,7 @@ def test_news_of_older_epochs_are_ignored(setup: Setup) -> None:
     assert setup.runtime.state(0) is None
 
 
-def test_a_new_epoch_reads_the_log_anew(led: Setup) -> None:
+def test_new_epoch_reloads_the_log(led: Setup) -> None:
     parked = led.write(Put("a", 1))
     led.store([Put("a", 2)])
     led.lead(leader_epoch=3)
@@ -93,7 +93,7 @@ def test_uncommitted_records_that_the_next_leader_cut(led: Setup) -> None:
     assert led.committed() == {"b": 2}
 
 
-def test_a_deposed_leader_that_does_not_know_it(led: Setup) -> None:
+def test_deposed_leader_fails_writes(led: Setup) -> None:
     led.log.leader_epoch[0] = 2
     outcome = led.write(Put("a", 1))
     led.time.turn()
@@ -101,7 +101,7 @@ def test_a_deposed_leader_that_does_not_know_it(led: Setup) -> None:
     assert not led.shard().numbers
 
 
-def test_stop_appends_what_is_pending(led: Setup) -> None:
+def test_stop_flushes_pending_records(led: Setup) -> None:
     outcome = led.write(Put("a", 1))
     led.runtime.stop()
     assert outcome.response == "written"
@@ -162,7 +162,7 @@ def test_write_all_without_shards(setup: Setup) -> None:
     assert written == [{}]
 
 
-def test_what_is_given_up_is_let_go_of_in_slices(setup: Setup) -> None:
+def test_closed_shards_are_released_in_slices(setup: Setup) -> None:
     for partition in range(3):
         setup.store([Put(f"k{number}", number) for number in range(1_000)], partition=partition)
         setup.lead(partition)
@@ -181,7 +181,7 @@ def test_what_is_given_up_is_let_go_of_in_slices(setup: Setup) -> None:
     assert len(turns) > 70
 
 
-def test_a_large_load_is_told(setup: Setup) -> None:
+def test_large_load_calls_after_large_load(setup: Setup) -> None:
     setup.store([Put(f"k{number}", number) for number in range(LARGE_LOAD_RECORDS - 1)])
     setup.lead(0, 1)
     assert setup.large_loads == 0

@@ -1,4 +1,4 @@
-"""Loading: what is replayed, in slices, what happens when it fails."""
+"""Loading: replayed records, slices, failures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_restart_finds_the_same_state(led: Setup) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_who_waits_for_a_load_hears_of_its_end(setup: Setup, fails: bool) -> None:
+def test_after_loading_callback_runs_at_load_end(setup: Setup, fails: bool) -> None:
     setup.store([Put("a", 1)])
     if fails:
         setup.log.read_failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
@@ -82,14 +82,14 @@ def test_a_log_of_many_reads(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> N
     assert setup.shard().offsets == list(range(100))
 
 
-def test_a_log_that_begins_inside_a_batch(setup: Setup) -> None:
+def test_log_start_inside_a_batch(setup: Setup) -> None:
     setup.store([Put("a", 1), Put("b", 2), Put("c", 3)], [Put("d", 4)])
     setup.log.start[0] = 1
     setup.lead()
     assert setup.shard().numbers == {"b": 2, "c": 3, "d": 4}
 
 
-def test_a_log_whose_last_batches_were_compacted_away(setup: Setup) -> None:
+def test_log_with_compacted_tail_is_loaded(setup: Setup) -> None:
     setup.store([Put("a", 1)], [Put("b", 2)], [Put("b", None)])
     del setup.log.batches[0][1:]
     setup.lead()
@@ -118,7 +118,7 @@ def test_an_empty_log_needs_no_read(setup: Setup) -> None:
     assert setup.committed() == {}
 
 
-def test_what_is_not_for_the_shard_is_passed_over(setup: Setup) -> None:
+def test_foreign_batches_are_skipped(setup: Setup) -> None:
     setup.store([Put("a", 1)])
     setup.store([Put("control", 2)], is_control=True)
     setup.store([Put("transactional", 3)], is_transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
@@ -128,7 +128,7 @@ def test_what_is_not_for_the_shard_is_passed_over(setup: Setup) -> None:
     assert setup.shard().offsets == [0, 2, 4]
 
 
-def test_operations_are_told_to_wait_while_loading(setup: Setup) -> None:
+def test_operations_fail_with_load_in_progress(setup: Setup) -> None:
     setup.store([Put("a", 1)])
     setup.log.leader_epoch[0] = 1
     setup.runtime.become_leader(0, 1)
@@ -139,7 +139,7 @@ def test_operations_are_told_to_wait_while_loading(setup: Setup) -> None:
     assert setup.committed() == {"a": 1}
 
 
-def test_a_load_takes_the_loop_for_a_slice_at_a_time(setup: Setup) -> None:
+def test_load_runs_in_slices(setup: Setup) -> None:
     setup.replay_s = 0.0001
     for partition in range(3):
         for _ in range(5):
@@ -174,8 +174,8 @@ def test_a_loaded_shard_serves_while_another_loads(setup: Setup) -> None:
     assert outcome.response == "written"
 
 
-def test_what_is_above_the_high_watermark_is_loaded_and_not_committed(setup: Setup) -> None:
-    """It may have been acknowledged by the coordinator before this one: nobody reads past it meanwhile."""
+def test_records_above_high_watermark_are_loaded_uncommitted(setup: Setup) -> None:
+    """The previous coordinator may have acknowledged these records: reads wait for their commit."""
     setup.log.commits = False
     setup.store([Put("a", 1)], [Put("a", 2)], [Put("a", 3)])
     setup.log.high_watermark[0] = 1
@@ -203,7 +203,7 @@ def test_the_high_watermark_rises_while_loading(setup: Setup) -> None:
     assert setup.committed() == {"a": 2}
 
 
-def test_a_failed_read_is_tried_again(setup: Setup) -> None:
+def test_failed_read_is_retried(setup: Setup) -> None:
     setup.store([Put("a", 1)])
     setup.log.read_failures.extend([KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)] * 2)
     setup.lead()
@@ -220,10 +220,8 @@ def test_a_failed_read_is_tried_again(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("fails", ["read", "offsets"])
-def test_a_disk_that_fails_is_told_in_a_sentence_and_is_no_defect(
-    setup: Setup, caplog: pytest.LogCaptureFixture, fails: str
-) -> None:
-    # What the disk does is no surprise: a traceback is for a defect of the broker (cluster seed 100680).
+def test_disk_error_is_logged_without_traceback(setup: Setup, caplog: pytest.LogCaptureFixture, fails: str) -> None:
+    # Disk errors are expected: tracebacks are for defects of the broker (cluster seed 100680).
     setup.store([Put("a", 1)])
     failures = setup.log.read_failures if fails == "read" else setup.log.offsets_failures
     failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is gone"))
@@ -232,12 +230,12 @@ def test_a_disk_that_fails_is_told_in_a_sentence_and_is_no_defect(
     assert setup.defects == []
     (record,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert record.exc_info is None
-    assert "can't be loaded at offset 0, which is tried again in 1 s" in record.getMessage()
+    assert "load failed at offset 0, retrying in 1 s" in record.getMessage()
     setup.time.advance(1.1)
     assert setup.committed() == {"a": 1}
 
 
-def test_a_topic_that_goes_while_it_is_loaded_is_no_defect(setup: Setup) -> None:
+def test_topic_deletion_during_load_is_not_a_defect(setup: Setup) -> None:
     setup.store([Put("a", 1)])
     setup.log.read_failures.append(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     setup.lead()
@@ -259,14 +257,14 @@ def test_damage_fails_one_partition_and_no_other(setup: Setup) -> None:
     assert not setup.defects
     reads = setup.log.reads
     setup.time.advance(300)
-    assert setup.log.reads - reads <= 10, "ever more seldom"
+    assert setup.log.reads - reads <= 10, "exponential backoff"
     setup.runtime.resign(0)
     setup.time.settle()
     assert setup.time.armed == 0
 
 
 def compressed_nonsense() -> bytearray:
-    """A batch that says it is compressed by gzip, with a right checksum."""
+    """A batch that is marked as gzip-compressed, with a valid checksum."""
     batch = build_batch([RecordData(0, b"c", b"3")])
     struct.pack_into(">h", batch, ATTRIBUTES_POSITION, 1)
     struct.pack_into(">I", batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
@@ -287,7 +285,7 @@ UNREADABLE = {
 def test_unreadable_record_is_skipped_and_the_rest_is_loaded(
     setup: Setup, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """Clients may write to the topic: one record must not stop the partition for good."""
+    """Clients may write to the topic: one record must not block the partition permanently."""
     batch, state = UNREADABLE[kind]
     setup.store([Put("a", 1), Put("old", 1)])
     setup.log.put(0, batch)
@@ -297,7 +295,7 @@ def test_unreadable_record_is_skipped_and_the_rest_is_loaded(
     assert setup.committed() == {**state, "last": 9}
     assert setup.runtime.statistics.records_skipped == 1
     (record,) = (record for record in caplog.records if record.levelname == "ERROR")
-    assert "-0: the record at offset" in record.getMessage()
+    assert "-0: skipping the unreadable record at offset" in record.getMessage()
     assert record.exc_info is None
 
 
@@ -306,8 +304,8 @@ def test_many_unreadable_records_take_few_lines(setup: Setup, caplog: pytest.Log
     setup.log.high_watermark[0] = 1000
     setup.lead()
     *named, summary = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
-    assert [f"at offset {number} " in line for number, line in enumerate(named)] == [True] * LOGGED_PER_LOAD
-    assert "1000 records in all" in summary
+    assert [f"at offset {number}:" in line for number, line in enumerate(named)] == [True] * LOGGED_PER_LOAD
+    assert "skipped 1000 unreadable records" in summary
     assert setup.runtime.statistics.records_skipped == 1000
 
 
@@ -331,7 +329,7 @@ def test_damage_behind_the_first_part_skips_the_rest(setup: Setup) -> None:
     assert setup.runtime.statistics.records_skipped == 1
 
 
-def test_leadership_that_goes_while_loading(setup: Setup) -> None:
+def test_leadership_loss_while_loading(setup: Setup) -> None:
     setup.replay_s = 0.001
     setup.store([Put(f"k{number}", number) for number in range(100)])
     setup.log.leader_epoch[0] = 1

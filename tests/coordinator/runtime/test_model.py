@@ -1,14 +1,14 @@
 """The runtime against a model, under failing appends, stalled high watermarks, lost leadership and restarts.
 
-The log is the truth: without an open batch the state is what the log says, a read sees what the log says up to the
-high watermark, and every operation is answered once and rightly:
+The log is the reference: without an open batch the state equals the log, a read sees the log up to the high watermark,
+and every operation is answered once and correctly:
 
-- answered well: what it saw was the state that the log tells at its place; its records lie below the high watermark,
-  and stay there for ever;
-- failed by its append, or refused: its records are nowhere in the log;
-- failed by a time-out or by lost leadership: either.
+- success: the operation saw the state of the log at its position; its records are below the high watermark, and stay
+  there for ever;
+- failed append, or rejected: its records are nowhere in the log;
+- timeout or lost leadership: either.
 
-Records of a transaction count from its marker on, whatever happens in between; a marker whose append failed has no
+Records of a transaction take effect at its marker, under all events in between; a marker with a failed append has no
 effect at all.
 """
 
@@ -28,7 +28,7 @@ APPEND_ERRORS = st.sampled_from([ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_
 
 
 class RuntimeModel(RuleBasedStateMachine):
-    """One partition. `number` makes every write unique, so that it can be found again in the log."""
+    """One partition. `number` makes every write unique, so that it can be found in the log."""
 
     @initialize(commits=st.booleans(), batch_bytes=st.sampled_from([150, 400, 1_000_000]))
     def begin(self, commits: bool, batch_bytes: int) -> None:
@@ -46,7 +46,7 @@ class RuntimeModel(RuleBasedStateMachine):
         self.transactional: list[Outcome] = []
         self.elect()
 
-    # --- what happens ----------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=4), atomic=st.booleans(), remove=st.booleans())
     def write(self, keys: list[str], atomic: bool, remove: bool) -> None:
@@ -113,7 +113,7 @@ class RuntimeModel(RuleBasedStateMachine):
     @precondition(lambda self: self.setup.log.leader_epoch[0] is not None)
     @rule(known=st.booleans())
     def lose_leadership(self, known: bool) -> None:
-        """Another broker leads; this one may hear of it only with its own next election."""
+        """Another broker leads; this one may notice it only at its own next election."""
         self.leader_epoch += 1
         self.setup.log.leader_epoch[0] = None
         if known:
@@ -122,7 +122,7 @@ class RuntimeModel(RuleBasedStateMachine):
     @precondition(lambda self: self.setup.log.leader_epoch[0] is None)
     @rule(cut=st.booleans(), writes=st.booleans(), data=st.data())
     def elsewhere(self, cut: bool, writes: bool, data: st.DataObject) -> None:
-        """The other leader drops what was not committed, writes, commits."""
+        """The other leader truncates uncommitted records, writes, commits."""
         log = self.setup.log
         if cut:
             log.truncate(0, data.draw(st.sampled_from([log.high_watermark[0], log.end[0]])))
@@ -141,7 +141,7 @@ class RuntimeModel(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """kill -9: whoever waits never hears, the log stays."""
+        """kill -9: waiting clients get no response, the log stays."""
         self.waiting.clear()
         self.modifications.clear()
         self.looks.clear()
@@ -152,7 +152,7 @@ class RuntimeModel(RuleBasedStateMachine):
         self.setup.log.leader_epoch[0] = None
         self.elect()
 
-    # --- what holds ------------------------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------------------
 
     @property
     def active(self) -> bool:
@@ -180,8 +180,8 @@ class RuntimeModel(RuleBasedStateMachine):
         assert self.setup.defects == []
 
     @invariant()
-    def answers_tell_what_was_so(self) -> None:
-        """What an operation saw is what the log says before its record, or up to some committed point."""
+    def responses_match_the_log(self) -> None:
+        """An operation saw the log before its record, or up to some committed point."""
         log = self.setup.log
         records = log.records(0)
         index_of = {record.number: index for index, record in enumerate(records)}
@@ -198,7 +198,7 @@ class RuntimeModel(RuleBasedStateMachine):
         self.looks = [outcome for outcome in self.looks if outcome.pending]
 
     @invariant()
-    def state_is_what_the_log_says(self) -> None:
+    def state_matches_the_log(self) -> None:
         if not self.active:
             return
         log = self.setup.log
@@ -206,7 +206,7 @@ class RuntimeModel(RuleBasedStateMachine):
         if not pending:
             assert self.setup.shard().numbers == state_of(log.records(0))
         if log.high_watermark[0] < self.readable_from:
-            # Acknowledged by an earlier leader, perhaps, and not committed yet as far as this one knows.
+            # Possibly acknowledged by an earlier leader, and not known to be committed by this one.
             assert self.setup.read().error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return
         ends = [0, *log.ends(0)]
@@ -224,14 +224,14 @@ class RuntimeModel(RuleBasedStateMachine):
         log.commit(0, log.end[0])
         self.setup.time.settle()
         self.answers_are_right()
-        assert self.waiting == [], "everybody was answered"
+        assert self.waiting == [], "every request was answered"
         assert all(len(outcome.calls) == 1 for outcome in self.transactional)
         pending = dict(self.setup.shard().pending)
         before = dict(self.setup.shard().numbers)
         self.restart()
         self.setup.time.settle()
         assert self.setup.committed() == before == state_of(log.records(0))
-        assert self.setup.shard().pending == pending, "what is open was loaded as it was"
+        assert self.setup.shard().pending == pending, "open transactions were restored"
 
 
 RuntimeModel.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

@@ -1,4 +1,4 @@
-"""Work in slices: a piece that fails ends alone."""
+"""Sliced work: a failing piece does not stop the others."""
 
 from __future__ import annotations
 

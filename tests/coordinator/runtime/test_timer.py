@@ -1,4 +1,4 @@
-"""Timers of a shard: named, moved, retried, and gone when they should be."""
+"""Timers of a shard: named, moved, retried, cancelled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fired(led: Setup) -> dict[str, int]:
     return led.committed()
 
 
-def test_a_timer_writes_when_its_time_has_come(led: Setup, timer: CoordinatorTimer) -> None:
+def test_due_timer_writes(led: Setup, timer: CoordinatorTimer) -> None:
     timer.schedule("t", 100, lambda: CoordinatorResult((Put("a", 1),)))
     assert led.time.armed == 1
     led.time.advance(0.099)
@@ -94,7 +94,7 @@ def test_an_operation_that_is_not_retried(led: Setup, timer: CoordinatorTimer) -
     assert led.time.armed == 0
 
 
-def test_a_retry_gives_way_to_a_new_schedule(led: Setup, timer: CoordinatorTimer) -> None:
+def test_new_schedule_replaces_a_retry(led: Setup, timer: CoordinatorTimer) -> None:
     led.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
     timer.schedule("t", 100, lambda: CoordinatorResult((Put("old", 1),)))
     led.time.now_s += 0.1
@@ -122,7 +122,7 @@ def test_a_timer_that_fired_while_an_operation_ran(led: Setup, timer: Coordinato
     led.time.now_s += 1
 
     def running(shard: MapShard) -> CoordinatorResult[Put, None]:
-        led.time.turn()  # the loop reaches the timer while this operation is not finished
+        led.time.turn()  # the loop reaches the timer while this operation is still running
         if how == "cancel":
             timer.cancel("t")
         else:

@@ -15,7 +15,7 @@ A1, B2, C3 = Put("a", 1), Put("b", 2), Put("c", 3)
 
 
 class TestWrite:
-    def test_records_count_when_the_marker_says_so(self, led: Setup) -> None:
+    def test_records_take_effect_at_the_commit_marker(self, led: Setup) -> None:
         assert led.write_in_transaction(A1).response == "written"
         assert led.shard().numbers == {}
         assert led.end_transaction().response is None
@@ -27,7 +27,7 @@ class TestWrite:
         assert led.shard().pending == {}
         assert led.committed() == {}
 
-    def test_a_batch_of_its_own_with_the_producer(self, led: Setup) -> None:
+    def test_transactional_batch_has_the_producer(self, led: Setup) -> None:
         led.write(A1)
         led.write_in_transaction(B2, producer_id=9)
         led.write(C3)
@@ -38,7 +38,7 @@ class TestWrite:
         ] == [(1, False, -1, -1, -1), (1, True, 9, 0, -1), (1, False, -1, -1, -1)]
         assert led.log.guards == [None, "guard of t9", None]
 
-    def test_a_marker_goes_behind_what_is_open(self, led: Setup) -> None:
+    def test_marker_follows_the_open_batch(self, led: Setup) -> None:
         written = led.write(A1)
         assert written.pending
         assert led.end_transaction().response is None
@@ -57,14 +57,14 @@ class TestWrite:
         assert ended.response is None
         assert led.committed() == {"a": 1}
 
-    def test_markers_of_others_touch_nothing(self, led: Setup) -> None:
+    def test_markers_of_other_producers_have_no_effect(self, led: Setup) -> None:
         led.write_in_transaction(A1, producer_id=1)
         led.end_transaction(2)
         assert led.committed() == {}
         led.end_transaction(1)
         assert led.committed() == {"a": 1}
 
-    def test_one_more_changes_nothing(self, led: Setup) -> None:
+    def test_repeated_marker_has_no_effect(self, led: Setup) -> None:
         led.write_in_transaction(A1)
         for committed in (True, False, True):
             assert led.end_transaction(committed=committed).response is None
@@ -77,7 +77,7 @@ class TestWrite:
 
 
 class TestVerification:
-    def test_asks_for_the_partition_first(self, led: Setup) -> None:
+    def test_partition_is_verified_first(self, led: Setup) -> None:
         led.log.verifications = deque()
         written = led.write_in_transaction(A1)
         assert led.log.verified == [(0, Transaction("t7", 7, 0, add=True))]
@@ -86,7 +86,7 @@ class TestVerification:
         assert written.response == "written"
 
     @pytest.mark.parametrize(
-        ("refused", "told"),
+        ("refused", "expected"),
         [
             (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
             (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
@@ -95,19 +95,19 @@ class TestVerification:
             (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
         ],
     )
-    def test_a_refusal_is_told_as_coordinators_do(self, led: Setup, refused: ErrorCode, told: ErrorCode) -> None:
+    def test_verification_errors_are_translated(self, led: Setup, refused: ErrorCode, expected: ErrorCode) -> None:
         led.log.verification_failures.append(KafkaError(refused))
-        assert led.write_in_transaction(A1).error == told
+        assert led.write_in_transaction(A1).error == expected
         assert led.log.end[0] == 0
 
-    def test_leadership_that_goes_meanwhile(self, led: Setup) -> None:
+    def test_leadership_loss_during_verification(self, led: Setup) -> None:
         led.log.verifications = deque()
         written = led.write_in_transaction(A1)
         led.runtime.resign(0)
         led.log.verifications.popleft()()
         assert written.error == ErrorCode.NOT_COORDINATOR
 
-    def test_nobody_is_asked_where_nothing_can_be_written(self, setup: Setup) -> None:
+    def test_no_verification_without_active_shard(self, setup: Setup) -> None:
         assert setup.write_in_transaction(A1).error == ErrorCode.NOT_COORDINATOR
         setup.log.leader_epoch[0] = 1
         setup.runtime.become_leader(0, 1)
@@ -117,7 +117,7 @@ class TestVerification:
         assert setup.log.verified == []
 
     def test_no_producer_has_no_transaction(self, led: Setup) -> None:
-        """What it writes would count at once."""
+        """Its records would take effect at once."""
         assert led.write_in_transaction(A1, producer_id=-1).error == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert led.log.verified == []
         assert led.log.end[0] == 0
@@ -136,12 +136,12 @@ class TestFailure:
     def test_of_a_marker_leaves_the_transaction_open(self, led: Setup, code: ErrorCode) -> None:
         led.write_in_transaction(A1)
         led.log.append_failures.append(KafkaError(code))
-        assert led.end_transaction().error == code, "as the log says it: the sender decides by it"
+        assert led.end_transaction().error == code, "unchanged, because the sender depends on it"
         assert (dict(led.shard().numbers), dict(led.shard().pending)) == ({}, {7: (A1,)})
         assert led.end_transaction().response is None
         assert led.committed() == {"a": 1}
 
-    def test_of_what_is_open_before_a_marker(self, led: Setup) -> None:
+    def test_of_the_open_batch_before_a_marker(self, led: Setup) -> None:
         led.write_in_transaction(A1)
         led.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
         written = led.write(B2)
@@ -149,7 +149,7 @@ class TestFailure:
         assert written.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert led.committed() == {"a": 1}
 
-    def test_a_marker_that_can_not_be_replayed_is_not_written(self, led: Setup) -> None:
+    def test_unreplayable_marker_is_not_written(self, led: Setup) -> None:
         led.write_in_transaction(A1)
         led.poisoned_markers = True
         assert led.end_transaction().error == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -157,20 +157,20 @@ class TestFailure:
         assert led.shard().pending == {7: (A1,)}
         assert len(led.defects) == 1
 
-    def test_records_that_can_not_be_replayed_are_not_written(self, led: Setup) -> None:
+    def test_unreplayable_records_are_not_written(self, led: Setup) -> None:
         led.write_in_transaction(A1)
         assert led.write_in_transaction(Put("poison", 1)).error == ErrorCode.UNKNOWN_SERVER_ERROR
         assert led.log.end[0] == 1
         assert led.shard().pending == {7: (A1,)}
         assert len(led.defects) == 1
 
-    def test_somebody_else_wrote_before_the_marker(self, led: Setup) -> None:
+    def test_foreign_write_before_the_marker_reloads(self, led: Setup) -> None:
         led.write_in_transaction(A1)
         led.store([B2])
         assert led.end_transaction().error == ErrorCode.NOT_COORDINATOR
         led.time.settle()
         assert led.runtime.state(0) is CoordinatorState.ACTIVE
-        assert led.shard().numbers == {"a": 1, "b": 2}, "read anew from the log, where the marker stands"
+        assert led.shard().numbers == {"a": 1, "b": 2}, "reloaded from the log, which contains the marker"
 
 
 class TestLoad:

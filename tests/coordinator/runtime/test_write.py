@@ -1,4 +1,4 @@
-"""The life of a write: batching, parking, failing, reverting."""
+"""Writes: batching, parking, failures, reverts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_response_waits_for_the_high_watermark(led: Setup) -> None:
     assert led.time.armed == 0
 
 
-def test_a_high_watermark_inside_a_batch_commits_nothing_of_it(led: Setup) -> None:
+def test_high_watermark_inside_a_batch_commits_nothing(led: Setup) -> None:
     led.log.commits = False
     outcome = led.write(Put("a", 1), Put("b", 2))
     led.time.turn()
@@ -66,7 +66,7 @@ def test_a_high_watermark_inside_a_batch_commits_nothing_of_it(led: Setup) -> No
     assert outcome.response == "written"
 
 
-def test_an_operation_without_records_waits_for_what_it_saw(led: Setup) -> None:
+def test_operation_without_records_waits_for_commit(led: Setup) -> None:
     idle = led.write()
     assert idle.response == "written"
     led.log.commits = False
@@ -98,7 +98,7 @@ def test_a_failed_append_reverts_and_fails_the_whole_batch(led: Setup) -> None:
     assert led.shard().offsets == [0, 1, 2, 1]
 
 
-def test_an_operation_falls_with_the_batch_that_it_was_decided_by(led: Setup) -> None:
+def test_operation_fails_with_the_batch_it_depends_on(led: Setup) -> None:
     led.log.batch_bytes = 300
     led.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
     first = led.write(Put("a" * 150, 1))
@@ -115,7 +115,7 @@ def test_an_operation_falls_with_the_batch_that_it_was_decided_by(led: Setup) ->
 
 
 @pytest.mark.parametrize(
-    ("raised", "told"),
+    ("raised", "expected"),
     [
         (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (KafkaError(ErrorCode.REQUEST_TIMED_OUT), ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -127,16 +127,16 @@ def test_an_operation_falls_with_the_batch_that_it_was_decided_by(led: Setup) ->
         (OSError("disk gone"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_append_errors_become_those_of_a_coordinator(led: Setup, raised: Exception, told: ErrorCode) -> None:
+def test_append_errors_are_translated(led: Setup, raised: Exception, expected: ErrorCode) -> None:
     led.log.append_failures.append(raised)
     outcome = led.write(Put("a", 1))
     led.time.turn()
-    assert outcome.error == told
+    assert outcome.error == expected
     assert not led.shard().numbers
     assert len(led.defects) == isinstance(raised, OSError)
 
 
-def test_a_revert_keeps_what_is_appended_and_not_yet_committed(led: Setup) -> None:
+def test_revert_keeps_appended_uncommitted_records(led: Setup) -> None:
     led.log.commits = False
     parked = led.write(Put("a", 1))
     led.time.turn()
@@ -169,7 +169,7 @@ def test_an_operation_is_one_batch_however_large(led: Setup) -> None:
     assert small.response == large.response == "written"
 
 
-def test_an_operation_beyond_max_message_bytes_is_refused_alone(led: Setup) -> None:
+def test_operation_above_max_message_bytes_fails_alone(led: Setup) -> None:
     led.log.batch_bytes = 2000
     small = led.write(Put("a", 1))
     large = led.write(*(Put("k" * 100 + str(number), number) for number in range(30)))
@@ -191,7 +191,7 @@ def test_records_that_need_not_be_atomic_are_spread(led: Setup) -> None:
     assert all(len(batch) <= 2000 for batch in led.log.batches[0])
 
 
-def test_a_failure_among_spread_records_is_told_once(led: Setup) -> None:
+def test_failure_of_piecemeal_records_is_reported_once(led: Setup) -> None:
     led.log.batch_bytes = 2000
     led.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
     outcome = led.write(*(Put("k" * 100 + str(number), number) for number in range(100)), atomic=False)
@@ -200,7 +200,7 @@ def test_a_failure_among_spread_records_is_told_once(led: Setup) -> None:
     assert led.shard().numbers == led.committed() == {}
 
 
-def test_a_refusal_changes_nothing(led: Setup) -> None:
+def test_rejected_operation_changes_nothing(led: Setup) -> None:
     pending = led.write(Put("a", 1))
 
     def refuse(shard: MapShard) -> CoordinatorResult[Put, None]:
@@ -253,7 +253,7 @@ def test_a_broken_invariant_is_not_swallowed(led: Setup) -> None:
     assert led.write().response == "written"
 
 
-def test_soft_state_hears_of_the_outcome_before_the_response(led: Setup) -> None:
+def test_appended_callback_runs_before_the_response(led: Setup) -> None:
     heard: list[Any] = []
     result = CoordinatorResult((Put("a", 1),), "response", heard.append, replay=False)
     led.runtime.schedule_write("write", 0, lambda shard: result, lambda response, error: heard.append(response))
@@ -268,7 +268,7 @@ def test_soft_state_hears_of_the_outcome_before_the_response(led: Setup) -> None
     assert [getattr(entry, "code", entry) for entry in heard] == [ErrorCode.NOT_COORDINATOR, None]
 
 
-def test_a_callback_that_fails_hinders_nobody(led: Setup) -> None:
+def test_failing_callback_does_not_affect_others(led: Setup) -> None:
     def broken(*args: object) -> None:
         raise ValueError("a defect")
 
@@ -309,7 +309,7 @@ def test_an_operation_scheduled_inside_another_runs_after_it(led: Setup) -> None
     assert (outer.response, inner.response) == ("outer", "inner")
 
 
-def test_an_answered_client_may_write_again_at_once(led: Setup) -> None:
+def test_response_callback_may_write(led: Setup) -> None:
     second = Outcome()
 
     def answered(response: Any, error: KafkaError | None) -> None:
@@ -321,7 +321,7 @@ def test_an_answered_client_may_write_again_at_once(led: Setup) -> None:
     assert led.log.ends(0) == [1, 2]
 
 
-def test_leadership_that_goes_while_an_operation_runs(led: Setup) -> None:
+def test_leadership_loss_during_an_operation(led: Setup) -> None:
     def losing(shard: MapShard) -> CoordinatorResult[Put, str]:
         led.runtime.resign(0)
         return CoordinatorResult((Put("a", 1),), "never")
@@ -333,7 +333,7 @@ def test_leadership_that_goes_while_an_operation_runs(led: Setup) -> None:
     assert led.log.ends(0) == []
 
 
-def test_a_high_watermark_that_does_not_come_times_out(led: Setup) -> None:
+def test_stalled_high_watermark_times_out(led: Setup) -> None:
     led.log.commits = False
     outcome = led.write(Put("a", 1))
     led.time.turn()
@@ -351,7 +351,7 @@ def test_a_high_watermark_that_does_not_come_times_out(led: Setup) -> None:
     assert led.time.armed == 0
 
 
-def test_a_log_that_somebody_else_wrote_to_is_read_anew(led: Setup) -> None:
+def test_log_with_foreign_write_is_reloaded(led: Setup) -> None:
     led.store([Put("foreign", 7)])
     outcome = led.write(Put("a", 1))
     led.time.turn()

@@ -42,7 +42,7 @@ LAST_EPOCH = 32_766
 
 
 class Markers:
-    """Holds markers until the test says how they went; `prompt` on: each is written at once."""
+    """Stores markers until the test reports their outcome; `prompt` True: each is written at once."""
 
     def __init__(self) -> None:
         self.prompt = True
@@ -63,14 +63,14 @@ class Markers:
         self.out = [each for each in self.out if each[0] != coordinator_partition]
 
     def written(self, code: ErrorCode = ErrorCode.NONE) -> None:
-        """All that are out are done so."""
+        """Report all pending markers as written."""
         out, self.out = self.out, []
         for _, _, done in out:
             done(code)
 
 
 class ProducerIdBlock:
-    """Rising ids; `hold` on: they come when the test says; `error`: none comes."""
+    """Rising ids; `hold` True: they arrive when the test says; `error`: none arrives."""
 
     def __init__(self) -> None:
         self.next = FIRST_PRODUCER_ID
@@ -88,7 +88,7 @@ class ProducerIdBlock:
             receiver(self.next - 1, None)
 
     def come(self) -> None:
-        """Ids for all who wait."""
+        """Provide ids for all waiting requests."""
         self.hold = False
         waiting, self.waiting = self.waiting, []
         for receiver in waiting:
@@ -121,7 +121,7 @@ class Conversation:
         self.start()
 
     def start(self) -> None:
-        """As after a restart of the process: the log is all there is."""
+        """Start as after a process restart: only the log is left."""
         context = ShardContext(
             config=lambda: self.config,
             transaction_version=lambda: self.transaction_version,
@@ -167,7 +167,7 @@ class Conversation:
         self.time.settle()
 
     def restart(self) -> None:
-        """The process ends without a word and comes back."""
+        """Crash the process and start it again."""
         self.markers.out.clear()
         now_s, self.time = self.time.now_s, VirtualTime()
         self.time.now_s = now_s
@@ -200,7 +200,7 @@ class Conversation:
         return [record.metadata.state.label if record.metadata else "-" for record in self.records()]
 
     def put(self, metadata: TransactionMetadata, transactional_id: str = ID) -> None:
-        """Give an id a past, through the log."""
+        """Give an id a history through the log."""
         outcomes: list[Any] = []
         record = TransactionRecord(transactional_id, metadata)
         self.runtime.schedule_write(
@@ -237,7 +237,7 @@ class Conversation:
         return self._send(self.coordinator.init_producer_id, version, request, settle=settle)
 
     def producer(self, transactional_id: str = ID) -> tuple[int, int]:
-        """A new instance: its id and epoch."""
+        """Initialize a new instance; return its id and epoch."""
         return self.init(transactional_id).producer
 
     def add(
@@ -269,7 +269,7 @@ class Conversation:
         return self._send(self.coordinator.add_partitions_to_txn, version, request, settle=settle)
 
     def added(self, producer: tuple[int, int], *partitions: TopicPartition, **options: Any) -> list[ErrorCode]:
-        """The same; the codes of all partitions in the order of the answer."""
+        """Add partitions; return the codes of all partitions in the order of the response."""
         return codes(self.add(producer, *partitions, **options))
 
     def add_offsets(
@@ -314,7 +314,7 @@ class Conversation:
 
 
 def codes(answer: Answer[Any]) -> list[ErrorCode]:
-    """Of all partitions of an AddPartitionsToTxn, in the order of the answer."""
+    """Return the codes of all partitions of an AddPartitionsToTxn, in the order of the response."""
     response = answer.response
     topics = list(response.results_by_topic_v3_and_below)
     for result in response.results_by_transaction:

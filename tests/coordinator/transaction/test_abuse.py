@@ -1,4 +1,4 @@
-"""What a hostile client can try: Apache Kafka's error, no change of state, work and memory bounded."""
+"""Hostile clients: Apache Kafka's error, no change of state, limited work and memory."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_foreign_producer_id_or_epoch_changes_nothing(
     known=st.booleans(),
     epoch=st.sampled_from([0, LAST_EPOCH - 1, LAST_EPOCH, LAST_EPOCH + 1]),
 )
-def test_no_numbers_of_a_request_are_a_defect(
+def test_any_numbers_in_a_request_are_handled(
     producer: tuple[int, int],
     timeout_ms: int,
     version: int,
@@ -107,7 +107,7 @@ def test_any_text_that_fits_is_an_id(talk: Conversation, text: str) -> None:
     assert text in talk.shard.transactions
 
 
-def test_a_request_of_very_many_transactions_leaves_the_loop_to_others(talk: Conversation) -> None:
+def test_request_with_many_transactions_runs_in_slices(talk: Conversation) -> None:
     request = AddPartitionsToTxnRequest(
         transactions=[
             AddPartitionsToTxnTransaction(
@@ -120,13 +120,13 @@ def test_a_request_of_very_many_transactions_leaves_the_loop_to_others(talk: Con
     )
     answer: Answer[object] = Answer()
     talk.coordinator.add_partitions_to_txn(5, request, answer)
-    assert answer.pending, "it is done in slices, not at once"
+    assert answer.pending, "it runs in slices, not at once"
     talk.time.settle()
     assert set(codes(answer)) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
     assert not talk.shard.transactions
 
 
-def test_descriptions_and_listings_of_very_many_ids_are_done_in_slices(talk: Conversation) -> None:
+def test_describe_and_list_of_many_ids_run_in_slices(talk: Conversation) -> None:
     described: Answer[object] = Answer()
     talk.coordinator.describe_transactions(0, DescribeTransactionsRequest(transactional_ids=["x"] * 20_000), described)
     listed: Answer[object] = Answer()
@@ -139,15 +139,15 @@ def test_descriptions_and_listings_of_very_many_ids_are_done_in_slices(talk: Con
 
 
 @pytest.mark.parametrize("pattern", ["(a*)*b", "(a|aa)+$", "(.*a){25}", "(x+x+)+y"])
-def test_a_hostile_pattern_takes_no_longer_than_another(talk: Conversation, pattern: str) -> None:
-    """Each of these takes exponential time where the engine goes back to try again."""
+def test_hostile_pattern_takes_linear_time(talk: Conversation, pattern: str) -> None:
+    """Each of these takes exponential time in a backtracking engine."""
     talk.producer("a" * 3000)
     talk.producer("x" * 3000)
     response = talk.list(transactional_id_pattern=pattern)
     assert ErrorCode(response.error_code) in (ErrorCode.NONE, ErrorCode.INVALID_REGULAR_EXPRESSION)
 
 
-def test_requests_that_are_repeated_for_ever_write_nothing_more(talk: Conversation) -> None:
+def test_repeated_requests_write_nothing(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.end(producer)
@@ -161,7 +161,7 @@ def test_requests_that_are_repeated_for_ever_write_nothing_more(talk: Conversati
     assert len(talk.records()) == records
 
 
-def test_an_id_that_is_never_used_costs_one_record_and_goes(talk: Conversation) -> None:
+def test_unused_id_costs_one_record_and_expires(talk: Conversation) -> None:
     for index in range(1000):
         talk.init(f"id-{index}", settle=False)
     talk.time.settle()
@@ -171,7 +171,7 @@ def test_an_id_that_is_never_used_costs_one_record_and_goes(talk: Conversation) 
     assert not talk.shard.transactions
 
 
-def test_partitions_during_the_end_are_refused_and_after_it_open_what_the_timeout_ends(talk: Conversation) -> None:
+def test_partitions_added_after_the_end_expire_by_timeout(talk: Conversation) -> None:
     producer = talk.producer()
     talk.markers.prompt = False
     talk.add(producer, ("t", 0), version=3)
@@ -189,7 +189,7 @@ def test_partitions_during_the_end_are_refused_and_after_it_open_what_the_timeou
 
 @pytest.mark.parametrize("limit", [*range(2510, 2560, 4), 4000])
 def test_a_transaction_of_any_accepted_size_can_be_ended(talk: Conversation, limit: int) -> None:
-    """Its last records have more bytes than its first: one at the bound could neither end nor expire."""
+    """Its last records are larger than its first: one at the limit could neither end nor expire."""
     talk.image = image_of(t=600)
     producer, honest = talk.producer(), talk.producer("honest")
     talk.log.batch_bytes = limit

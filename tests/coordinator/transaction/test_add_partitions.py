@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn: of clients and of brokers, and partitions that are only asked for."""
+"""AddPartitionsToTxn and AddOffsetsToTxn from clients and brokers, and `verify_only`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_partitions_add_up(talk: Conversation, version: int) -> None:
     assert metadata.client_version == (2 if version >= 4 else 0)
 
 
-def test_what_is_there_already_is_not_written_again(talk: Conversation) -> None:
+def test_existing_partitions_are_not_written_again(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, ("t", 0), ("t", 1), version=5)
     before = len(talk.records())
@@ -42,8 +42,8 @@ def test_what_is_there_already_is_not_written_again(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize("state", [E.EMPTY, E.COMPLETE_COMMIT, E.COMPLETE_ABORT])
-def test_after_an_end_a_transaction_begins(talk: Conversation, state: TransactionState) -> None:
-    """What an AddPartitions that came late has opened is ended by the timeout (KAFKA-12671)."""
+def test_add_after_an_end_opens_a_transaction(talk: Conversation, state: TransactionState) -> None:
+    """A transaction that a late AddPartitions opened is ended by the timeout (KAFKA-12671)."""
     at(talk, state)
     talk.markers.prompt = True
     assert talk.added((77, 5), ("t", 1)) == [NONE]
@@ -55,7 +55,7 @@ def test_after_an_end_a_transaction_begins(talk: Conversation, state: Transactio
 
 @pytest.mark.parametrize("state", [E.PREPARE_COMMIT, E.PREPARE_ABORT])
 @pytest.mark.parametrize("producer", [(77, 5), (77, 4), (78, 5)])
-def test_while_a_transaction_ends_it_is_concurrent(
+def test_add_while_a_transaction_ends_is_concurrent(
     talk: Conversation, state: TransactionState, producer: tuple[int, int]
 ) -> None:
     at(talk, state)
@@ -75,7 +75,7 @@ def test_while_a_transaction_ends_it_is_concurrent(
         ((-1, -1), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     ],
 )
-def test_who_is_not_the_producer_adds_nothing(talk: Conversation, producer: tuple[int, int], error: ErrorCode) -> None:
+def test_wrong_producer_adds_nothing(talk: Conversation, producer: tuple[int, int], error: ErrorCode) -> None:
     at(talk, E.ONGOING)
     before = talk.metadata()
     assert talk.added(producer, ("t", 5), ("u", 5)) == [error, error]
@@ -83,26 +83,26 @@ def test_who_is_not_the_producer_adds_nothing(talk: Conversation, producer: tupl
     assert talk.metadata() is before
 
 
-def test_the_epoch_that_only_fences_opens_nothing(talk: Conversation) -> None:
+def test_fencing_epoch_opens_no_transaction(talk: Conversation) -> None:
     at(talk, E.COMPLETE_ABORT, epoch=LAST_EPOCH + 1)
     assert talk.added((77, LAST_EPOCH + 1)) == [ErrorCode.PRODUCER_FENCED]
 
 
 @pytest.mark.parametrize("version", [3, 5])
-def test_an_id_that_is_not_known_has_no_mapping(talk: Conversation, version: int) -> None:
+def test_unknown_id_has_no_mapping(talk: Conversation, version: int) -> None:
     assert talk.added((1, 0), version=version) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
     assert talk.added((1, 0), version=version, transactional_id="") == [ErrorCode.INVALID_REQUEST]
 
 
 @pytest.mark.parametrize(("version", "error"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)])
-def test_clients_before_kip_588_know_another_error(talk: Conversation, version: int, error: ErrorCode) -> None:
+def test_clients_before_kip_588_get_the_old_error(talk: Conversation, version: int, error: ErrorCode) -> None:
     at(talk, E.ONGOING)
     assert talk.added((77, 4), version=version) == [error]
     assert talk.add_offsets((77, 4), version=version).error is error
 
 
 @pytest.mark.parametrize("unknown", [("nowhere", 0), ("t", 8), ("t", -1)])
-def test_one_partition_that_there_is_not_keeps_the_others_out(talk: Conversation, unknown: tuple[str, int]) -> None:
+def test_one_missing_partition_rejects_all(talk: Conversation, unknown: tuple[str, int]) -> None:
     producer = talk.producer()
     assert talk.added(producer, ("u", 0), unknown) == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -112,7 +112,7 @@ def test_one_partition_that_there_is_not_keeps_the_others_out(talk: Conversation
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_partitions_are_asked_for_without_being_added(talk: Conversation, version: int) -> None:
+def test_verify_only_adds_nothing(talk: Conversation, version: int) -> None:
     producer = talk.producer()
     talk.add(producer, ("t", 0), ("t", 1))
     before = talk.metadata()
@@ -134,26 +134,26 @@ def test_partitions_are_asked_for_without_being_added(talk: Conversation, versio
         (E.EMPTY, (77, 5), ErrorCode.TRANSACTION_ABORTABLE),
     ],
 )
-def test_asking_for_partitions_has_its_errors(
+def test_verify_only_errors(
     talk: Conversation, state: TransactionState, producer: tuple[int, int], error: ErrorCode
 ) -> None:
     at(talk, state)
     assert talk.added(producer, ("t", 0), version=5, verify_only=True) == [error]
 
 
-def test_asking_for_partitions_sees_those_that_are_being_added(talk: Conversation) -> None:
-    """Otherwise a client that was answered would be refused (KAFKA-18575)."""
+def test_verify_only_sees_partitions_being_added(talk: Conversation) -> None:
+    """Otherwise a client that got a success response would be rejected (KAFKA-18575)."""
     producer = talk.producer()
     talk.log.commits = False
     added = talk.add(producer, ("t", 0), settle=False)
     asked = talk.add(producer, ("t", 0), version=5, verify_only=True)
     assert added.pending
-    assert asked.pending, "what it saw is not committed"
+    assert asked.pending, "the partitions it saw are uncommitted"
     talk.log.commit(0, talk.log.end[0])
     assert codes(added) == codes(asked) == [NONE]
 
 
-def test_a_broker_asks_for_several_transactions_at_once(talk: Conversation) -> None:
+def test_broker_verifies_several_transactions(talk: Conversation) -> None:
     producers = [talk.producer(f"id-{index}") for index in range(200)]
     request = AddPartitionsToTxnRequest(
         transactions=[
@@ -180,7 +180,7 @@ def test_a_request_without_transactions_is_answered(talk: Conversation) -> None:
     assert answer.response.results_by_transaction == []  # type: ignore[attr-defined]
 
 
-def test_the_local_way_is_the_same(talk: Conversation) -> None:
+def test_local_call_equals_the_request(talk: Conversation) -> None:
     producer_id, epoch = talk.producer()
     found: list[object] = []
     for verify_only in (False, True):

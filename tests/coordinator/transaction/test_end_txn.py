@@ -1,4 +1,4 @@
-"""EndTxn: every state, either result, both versions, and requests that come again or late."""
+"""EndTxn: every state, either result, both versions, retried and late requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAPPING = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 STATE = ErrorCode.INVALID_TXN_STATE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 DECIDED = "decided"
-"""The request is an end, and the transaction is prepared."""
+"""The request ends the transaction, which is prepared."""
 
 EPOCH = 5
 
@@ -35,7 +35,7 @@ def at(
     epoch: int = EPOCH,
     client_version: int = 0,
 ) -> None:
-    """Bring the id to this state, with markers that stay out."""
+    """Bring the id to this state, with pending markers."""
     talk.markers.prompt = False
     partitions = frozenset({("t", 0)}) if state in (E.ONGOING, E.PREPARE_COMMIT, E.PREPARE_ABORT) else NO_PARTITIONS
     start_ms = -1 if state is E.EMPTY else talk.time.time_ms()
@@ -47,7 +47,7 @@ def at(
 
 
 def ended(talk: Conversation, producer: tuple[int, int], *, committed: bool, version: int) -> ErrorCode | str:
-    """What an EndTxn comes to."""
+    """Return the outcome of an EndTxn."""
     before = len(talk.records())
     answer = talk.end(producer, committed=committed, version=version)
     if answer.error is not NONE or len(talk.records()) == before:
@@ -59,7 +59,7 @@ def ended(talk: Conversation, producer: tuple[int, int], *, committed: bool, ver
 
 
 V1 = [
-    # state, epoch of the request against the id's, what a commit comes to, what an abort comes to
+    # state, epoch of the request relative to the id's, outcome of a commit, outcome of an abort
     (E.EMPTY, 0, STATE, STATE),
     (E.ONGOING, 0, DECIDED, DECIDED),
     (E.PREPARE_COMMIT, 0, CONCURRENT, CONCURRENT),
@@ -135,11 +135,11 @@ def test_an_unknown_id_and_a_foreign_producer_id_have_no_mapping(talk: Conversat
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_an_empty_id_is_no_id(talk: Conversation, version: int) -> None:
+def test_empty_transactional_id_is_rejected(talk: Conversation, version: int) -> None:
     assert talk.end((77, 0), version=version, transactional_id="").error is ErrorCode.INVALID_REQUEST
 
 
-def test_while_markers_are_out_the_end_asked_for_again_is_concurrent(talk: Conversation) -> None:
+def test_retried_end_before_markers_is_concurrent(talk: Conversation) -> None:
     producer = talk.producer()
     talk.markers.prompt = False
     talk.add(producer, version=5)
@@ -147,12 +147,12 @@ def test_while_markers_are_out_the_end_asked_for_again_is_concurrent(talk: Conve
     assert talk.end(producer).error is CONCURRENT
     talk.markers.written()
     talk.time.settle()
-    assert talk.end(producer).producer == (producer[0], 1), "the same answer again"
+    assert talk.end(producer).producer == (producer[0], 1), "the same response"
     assert len(talk.markers.sent) == 1
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_the_end_asked_for_again_after_a_restart_has_the_same_answer(talk: Conversation, committed: bool) -> None:
+def test_retried_end_after_restart_has_the_same_response(talk: Conversation, committed: bool) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     answer = talk.end(producer, committed=committed).producer
@@ -160,7 +160,7 @@ def test_the_end_asked_for_again_after_a_restart_has_the_same_answer(talk: Conve
     assert talk.end(producer, committed=committed).producer == answer
 
 
-def test_an_abort_of_nothing_raises_the_epoch_and_sends_no_marker(talk: Conversation) -> None:
+def test_abort_without_transaction_raises_epoch_only(talk: Conversation) -> None:
     producer_id, _ = talk.producer()
     assert talk.end((producer_id, 0), committed=False).producer == (producer_id, 1)
     assert talk.states() == ["Empty", "PrepareAbort", "CompleteAbort"]
@@ -169,7 +169,7 @@ def test_an_abort_of_nothing_raises_the_epoch_and_sends_no_marker(talk: Conversa
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_used_up_epochs_end_with_a_new_producer_id(talk: Conversation, committed: bool) -> None:
+def test_exhausted_epochs_end_with_a_new_producer_id(talk: Conversation, committed: bool) -> None:
     at(talk, E.ONGOING, epoch=LAST_EPOCH, client_version=2)
     assert talk.end((77, LAST_EPOCH), committed=committed).producer == (FIRST_PRODUCER_ID, 0)
     [marker] = talk.markers.sent
@@ -196,13 +196,13 @@ def test_previous_producer_id_with_older_epoch_has_no_mapping(talk: Conversation
     assert talk.end((77, LAST_EPOCH), committed=False).error is MAPPING
 
 
-def test_an_abort_of_nothing_at_the_last_epoch_rotates_too(talk: Conversation) -> None:
+def test_abort_without_transaction_at_last_epoch_rotates(talk: Conversation) -> None:
     at(talk, E.COMPLETE_COMMIT, epoch=LAST_EPOCH, client_version=2)
     assert talk.end((77, LAST_EPOCH), committed=False).producer == (FIRST_PRODUCER_ID, 0)
     assert talk.state() == "CompleteAbort"
 
 
-def test_a_transaction_of_v1_ends_at_its_last_epoch_as_at_any_other(talk_v1: Conversation) -> None:
+def test_v1_transaction_ends_at_the_last_epoch(talk_v1: Conversation) -> None:
     at(talk_v1, E.ONGOING, epoch=LAST_EPOCH)
     assert talk_v1.end((77, LAST_EPOCH), version=4).error is NONE
     talk_v1.markers.written()
@@ -213,7 +213,7 @@ def test_a_transaction_of_v1_ends_at_its_last_epoch_as_at_any_other(talk_v1: Con
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("state", [E.ONGOING, E.COMPLETE_ABORT])
 @pytest.mark.parametrize("epoch", [LAST_EPOCH, LAST_EPOCH + 1])
-def test_nobody_ends_or_gets_the_epoch_that_only_fences(
+def test_fencing_epoch_is_never_accepted_or_assigned(
     talk: Conversation, version: int, state: TransactionState, epoch: int
 ) -> None:
     at(talk, state, epoch=LAST_EPOCH + 1)
@@ -232,14 +232,14 @@ def test_an_end_waits_for_its_producer_id(talk: Conversation) -> None:
     assert answer.producer == (FIRST_PRODUCER_ID, 0)
 
 
-def test_an_end_without_a_producer_id_leaves_the_transaction_open(talk: Conversation) -> None:
+def test_end_without_producer_id_keeps_transaction_open(talk: Conversation) -> None:
     at(talk, E.ONGOING, epoch=LAST_EPOCH, client_version=2)
     talk.producer_ids.error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert talk.end((77, LAST_EPOCH)).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert talk.state() == "Ongoing"
 
 
-def test_what_was_begun_by_v1_may_end_by_v2_and_the_other_way_round(talk: Conversation) -> None:
+def test_transaction_may_end_in_another_version(talk: Conversation) -> None:
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=3)
     assert talk.metadata().client_version == 0
@@ -256,6 +256,7 @@ def test_what_was_begun_by_v1_may_end_by_v2_and_the_other_way_round(talk: Conver
 def test_a_zombie_of_v2_is_fenced_by_a_successor_of_v1(
     talk: Conversation, state: TransactionState, committed: bool
 ) -> None:
-    """An end of v1 raises no epoch: the one before is the zombie's, and the answer would be what its successor has."""
+    """An end of v1 raises no epoch: the previous one is the zombie's, and the response would contain its
+    successor's."""
     at(talk, state, client_version=0)
     assert talk.end((77, EPOCH - 1), committed=committed, version=5).error is FENCED

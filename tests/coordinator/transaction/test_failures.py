@@ -1,4 +1,4 @@
-"""Appends that fail or come late, markers that are refused, moves: every decided transaction ends."""
+"""Failed and late appends, rejected markers, leader changes: every decided transaction ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def commit_all(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "expected"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -40,7 +40,9 @@ def commit_all(talk: Conversation) -> None:
         (ErrorCode.INVALID_REQUIRED_ACKS, ErrorCode.INVALID_REQUIRED_ACKS),
     ],
 )
-def test_a_failed_append_changes_nothing_and_is_told(talk: Conversation, failure: ErrorCode, told: ErrorCode) -> None:
+def test_failed_append_changes_nothing_and_fails_request(
+    talk: Conversation, failure: ErrorCode, expected: ErrorCode
+) -> None:
     producer = talk.producer()
     before = talk.metadata()
     for request in (
@@ -50,7 +52,7 @@ def test_a_failed_append_changes_nothing_and_is_told(talk: Conversation, failure
         lambda: talk.end(producer, committed=False).error,
     ):
         fail_next_append(talk, failure)
-        assert request() is told
+        assert request() is expected
         assert talk.metadata() is before
     talk.time.advance(60)
     assert not talk.markers.sent
@@ -63,8 +65,8 @@ def test_a_failed_append_of_a_new_id_leaves_no_id(talk: Conversation) -> None:
     assert ID not in talk.shard.transactions
 
 
-def test_who_was_fenced_by_a_failed_append_is_told_to_try_again(talk: Conversation) -> None:
-    """PRODUCER_FENCED by an epoch that is on no disk would end a producer that nobody has replaced."""
+def test_failed_fencing_append_returns_retriable_error(talk: Conversation) -> None:
+    """PRODUCER_FENCED with an epoch that was never stored would stop a producer without successor."""
     producer = talk.producer()
     fail_next_append(talk)
     new_instance = talk.init(settle=False)
@@ -75,7 +77,7 @@ def test_who_was_fenced_by_a_failed_append_is_told_to_try_again(talk: Conversati
     assert talk.added(producer, version=5) == [NONE]
 
 
-def test_nobody_is_answered_before_it_is_committed(talk: Conversation) -> None:
+def test_responses_wait_for_commit(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.log.commits = False
@@ -93,10 +95,8 @@ def test_nobody_is_answered_before_it_is_committed(talk: Conversation) -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("late_s", [0.1, 3.0, 17.0, 300.0])
-def test_a_decision_that_is_committed_after_its_time_is_carried_out(
-    talk: Conversation, committed: bool, late_s: float
-) -> None:
-    """The client was told to try again, but the record stays and is committed: the transaction must end."""
+def test_decision_committed_after_timeout_is_completed(talk: Conversation, committed: bool, late_s: float) -> None:
+    """The client got a retriable error, but the record stays and is committed: the transaction must end."""
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.log.commits = False
@@ -111,7 +111,7 @@ def test_a_decision_that_is_committed_after_its_time_is_carried_out(
     assert talk.end(producer, committed=committed).producer == (producer[0], 1)
 
 
-def test_a_decision_of_the_coordinator_that_is_late_is_carried_out(talk: Conversation) -> None:
+def test_late_decision_of_the_coordinator_is_completed(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.log.commits = False
@@ -123,7 +123,7 @@ def test_a_decision_of_the_coordinator_that_is_late_is_carried_out(talk: Convers
     assert talk.state() == "CompleteAbort"
 
 
-def test_a_decision_that_was_reverted_is_not_carried_out(talk: Conversation) -> None:
+def test_reverted_decision_is_not_completed(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     fail_next_append(talk)
@@ -137,7 +137,7 @@ def test_a_decision_that_was_reverted_is_not_carried_out(talk: Conversation) -> 
 
 @pytest.mark.parametrize("failures", [1, 5])
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_an_end_that_could_not_be_written_is_written_again(talk: Conversation, failures: int, code: ErrorCode) -> None:
+def test_failed_completion_is_written_again(talk: Conversation, failures: int, code: ErrorCode) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.markers.prompt = False
@@ -155,7 +155,7 @@ def test_an_end_that_could_not_be_written_is_written_again(talk: Conversation, f
     assert len(talk.markers.sent) == 1
 
 
-def test_an_end_whose_time_was_up_is_in_the_log_and_not_written_again(talk: Conversation) -> None:
+def test_timed_out_completion_is_not_written_twice(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.markers.prompt = False
@@ -170,7 +170,7 @@ def test_an_end_whose_time_was_up_is_in_the_log_and_not_written_again(talk: Conv
 
 
 def ending(talk: Conversation) -> list[str]:
-    """A transaction whose markers are out; two who wait for its end write their names into the list."""
+    """A transaction with pending markers; two waiters append their names to the list when it ends."""
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.markers.prompt = False
@@ -181,7 +181,7 @@ def ending(talk: Conversation) -> list[str]:
     return called
 
 
-def test_who_waits_for_an_end_is_called_once_when_it_is_committed(talk: Conversation) -> None:
+def test_waiter_is_called_once_on_completion(talk: Conversation) -> None:
     called = ending(talk)
     talk.log.commits = False
     talk.markers.written()
@@ -197,7 +197,7 @@ def test_who_waits_for_an_end_is_called_once_when_it_is_committed(talk: Conversa
     assert called == ["first", "second"]
 
 
-def test_who_waits_for_an_end_waits_until_it_could_be_written(talk: Conversation) -> None:
+def test_waiter_waits_until_completion_is_written(talk: Conversation) -> None:
     called = ending(talk)
     fail_next_append(talk)
     talk.markers.written()
@@ -207,7 +207,7 @@ def test_who_waits_for_an_end_waits_until_it_could_be_written(talk: Conversation
     assert called == ["first", "second"]
 
 
-def test_who_waits_for_an_end_is_called_when_the_shard_goes(talk: Conversation) -> None:
+def test_waiter_is_called_when_the_shard_closes(talk: Conversation) -> None:
     called = ending(talk)
     talk.runtime.resign(0)
     assert called == ["first", "second"]
@@ -218,7 +218,7 @@ def test_who_waits_for_an_end_is_called_when_the_shard_goes(talk: Conversation) 
     assert called == ["first", "second"]
 
 
-def test_who_no_longer_waits_for_an_end_is_not_called(talk: Conversation) -> None:
+def test_stopped_waiter_is_not_called(talk: Conversation) -> None:
     called: list[str] = ending(talk)
 
     def third() -> None:
@@ -226,14 +226,14 @@ def test_who_no_longer_waits_for_an_end_is_not_called(talk: Conversation) -> Non
 
     assert talk.coordinator.after_ending(ID, third)
     talk.coordinator.stop_waiting(ID, third)
-    talk.coordinator.stop_waiting("somebody else", third)
+    talk.coordinator.stop_waiting("another-id", third)
     talk.markers.written()
     talk.time.settle()
     assert called == ["first", "second"]
 
 
 @pytest.mark.parametrize("transactional_id", [ID, "unknown"])
-def test_who_waits_for_the_end_of_nothing_is_called_at_once(talk: Conversation, transactional_id: str) -> None:
+def test_waiter_without_transaction_is_called_at_once(talk: Conversation, transactional_id: str) -> None:
     talk.add(talk.producer(), version=5)
     called: list[str] = []
     assert talk.coordinator.after_ending(transactional_id, partial(called.append, "at once"))
@@ -241,9 +241,7 @@ def test_who_waits_for_the_end_of_nothing_is_called_at_once(talk: Conversation, 
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
-def test_markers_that_are_refused_for_good_leave_the_decision_to_the_next_coordinator(
-    talk: Conversation, code: ErrorCode
-) -> None:
+def test_rejected_markers_wait_for_the_next_coordinator(talk: Conversation, code: ErrorCode) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.markers.prompt = False
@@ -261,7 +259,7 @@ def test_markers_that_are_refused_for_good_leave_the_decision_to_the_next_coordi
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_move_takes_the_decision_along(talk: Conversation, committed: bool) -> None:
+def test_decision_survives_a_leader_change(talk: Conversation, committed: bool) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.markers.prompt = False
@@ -270,7 +268,7 @@ def test_a_move_takes_the_decision_along(talk: Conversation, committed: bool) ->
     talk.runtime.resign(0)
     assert talk.markers.cancelled == [0]
     assert not talk.markers.out
-    late(NONE)  # the channel forgot it; if it did not, nothing comes of it
+    late(NONE)  # the channel dropped it; a late call has no effect
     talk.time.settle()
     talk.lead()
     assert talk.states()[-1].startswith("Prepare")
@@ -296,7 +294,7 @@ def test_a_decision_that_was_loaded_waits_until_it_is_committed(talk: Conversati
     assert talk.state() == "CompleteCommit"
 
 
-def test_a_decision_that_is_truncated_was_never_made(talk: Conversation) -> None:
+def test_truncated_decision_has_no_effect(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.log.commits = False
@@ -327,7 +325,7 @@ def test_many_decisions_are_resumed_in_slices(talk: Conversation) -> None:
     assert talk.shard.open_count == 0
 
 
-def test_while_a_coordinator_loads_everybody_waits(talk: Conversation) -> None:
+def test_requests_fail_while_loading(talk: Conversation) -> None:
     producer = talk.producer()
     talk.runtime.resign(0)
     assert talk.end(producer).error is ErrorCode.NOT_COORDINATOR
@@ -339,15 +337,15 @@ def test_while_a_coordinator_loads_everybody_waits(talk: Conversation) -> None:
     assert talk.end(producer, settle=False).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_before_the_topic_exists_there_is_no_coordinator(talk: Conversation) -> None:
+def test_coordinator_is_not_available_without_topic(talk: Conversation) -> None:
     talk.runtime.stop()
     assert talk.init().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert talk.add_offsets((1, 0)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\x09", b"\0\x01nonsense", None], ids=repr)
-def test_id_of_an_unreadable_record_is_refused_until_initialized(talk: Conversation, value: bytes | None) -> None:
-    """What was known before may be old: a zombie of it must not go on, and a successor gets a new producer id."""
+def test_id_with_unreadable_record_has_to_initialize(talk: Conversation, value: bytes | None) -> None:
+    """The previous state may be outdated: its zombie must not continue, and a successor gets a new producer id."""
     producer, other = talk.producer(), talk.producer("other")
     talk.add(producer, version=5)
     if value is None:
@@ -361,8 +359,8 @@ def test_id_of_an_unreadable_record_is_refused_until_initialized(talk: Conversat
     assert talk.init("other", producer=other).producer == (other[0], other[1] + 1)
 
 
-def test_decision_before_an_unreadable_record_is_carried_out(talk: Conversation) -> None:
-    """The client was told that its transaction is committed; its end is all that can follow."""
+def test_decision_before_unreadable_record_is_completed(talk: Conversation) -> None:
+    """The client knows that its transaction is committed; only the completion can follow."""
     talk.markers.prompt = False
     producer = talk.producer()
     talk.add(producer, version=5)
@@ -381,5 +379,5 @@ def test_unreadable_record_names_topic_partition_offset(talk: Conversation, capl
     talk.log.high_watermark[0] = talk.log.end[0]
     talk.restart()
     (message,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
-    assert message.startswith("__transaction_state-0: the record at offset 0 can't be read and is skipped: ")
+    assert message.startswith("__transaction_state-0: skipping the unreadable record at offset 0: ")
     assert "\n" not in message

@@ -1,4 +1,4 @@
-"""InitProducerId: who gets which id and epoch, who is fenced, and what a repeated request is told."""
+"""InitProducerId: assigned ids and epochs, fencing, retries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def known(
     previous: int | None = None,
     start_ms: int = -1,
 ) -> TransactionMetadata:
-    """An idle id; `put` it into the log."""
+    """Return an idle id; `put` it into the log."""
     before = producer_id if previous is None else previous
     return TransactionMetadata(
         producer_id, before, -1, epoch, last_epoch, TIMEOUT_MS, state, NO_PARTITIONS, start_ms, 0, 0
@@ -44,7 +44,7 @@ def known(
         ({"timeout_ms": 900_001}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-def test_what_nobody_can_ask_for_is_refused(talk: Conversation, request_: dict[str, object], error: ErrorCode) -> None:
+def test_invalid_request_is_rejected(talk: Conversation, request_: dict[str, object], error: ErrorCode) -> None:
     answer = talk.init(**request_)  # type: ignore[arg-type]
     assert answer.error is error
     assert (answer.response.producer_id, answer.response.producer_epoch) == (-1, -1)
@@ -53,7 +53,7 @@ def test_what_nobody_can_ask_for_is_refused(talk: Conversation, request_: dict[s
     assert talk.producer_ids.next == FIRST_PRODUCER_ID
 
 
-def test_the_longest_id_is_taken(talk: Conversation) -> None:
+def test_longest_id_is_accepted(talk: Conversation) -> None:
     assert talk.init("x" * 32_767).error is ErrorCode.NONE
     assert talk.init("y", timeout_ms=900_000).error is ErrorCode.NONE
 
@@ -63,19 +63,19 @@ def test_each_new_instance_gets_a_higher_epoch(talk: Conversation) -> None:
     assert talk.producer_ids.next == FIRST_PRODUCER_ID + 1
 
 
-def test_a_new_instance_may_bring_another_timeout(talk: Conversation) -> None:
+def test_new_instance_may_change_the_timeout(talk: Conversation) -> None:
     talk.producer()
     talk.init(timeout_ms=5_000)
     assert talk.metadata().timeout_ms == 5_000
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_producer_that_goes_on_raises_its_epoch(talk: Conversation, version: int) -> None:
+def test_continuing_producer_raises_its_epoch(talk: Conversation, version: int) -> None:
     producer_id, epoch = talk.producer()
     assert talk.init(producer=(producer_id, epoch), version=version).producer == (producer_id, 1)
 
 
-def test_a_producer_that_asks_again_gets_the_same_answer(talk: Conversation) -> None:
+def test_retry_gets_the_same_response(talk: Conversation) -> None:
     producer = talk.producer()
     answers = [talk.init(producer=producer).producer for _ in range(3)]
     assert answers == [(producer[0], 1)] * 3
@@ -83,15 +83,15 @@ def test_a_producer_that_asks_again_gets_the_same_answer(talk: Conversation) -> 
     assert talk.init(producer=producer).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_new_instance_takes_the_same_answer_away(talk: Conversation) -> None:
-    """Otherwise the old instance would get the epoch of the new one by asking again."""
+def test_retry_after_a_new_instance_is_fenced(talk: Conversation) -> None:
+    """Otherwise the old instance would get the new one's epoch by a retry."""
     producer = talk.producer()
     talk.producer()
     assert talk.init(producer=producer).error is ErrorCode.PRODUCER_FENCED
 
 
 @pytest.mark.parametrize(("version", "error"), [(3, "INVALID_PRODUCER_EPOCH"), (4, "PRODUCER_FENCED")])
-def test_clients_before_kip_588_know_another_error(talk: Conversation, version: int, error: str) -> None:
+def test_clients_before_kip_588_get_the_old_error(talk: Conversation, version: int, error: str) -> None:
     producer_id, _ = talk.producer()
     assert talk.init(producer=(producer_id, 9), version=version).error is ErrorCode[error]
 
@@ -102,14 +102,14 @@ def test_a_foreign_producer_id_is_fenced(talk: Conversation) -> None:
     assert talk.metadata().producer_epoch == epoch
 
 
-def test_a_new_transactional_id_with_a_producer_id_is_initialized(talk: Conversation) -> None:
+def test_unknown_transactional_id_with_producer_id_works(talk: Conversation) -> None:
     """The id may have expired while the producer had it (as in Apache Kafka)."""
     assert talk.init(producer=(99, 3)).producer == (FIRST_PRODUCER_ID, 0)
 
 
 @pytest.mark.parametrize("state", [TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT])
 @pytest.mark.parametrize("producer", [(-1, -1), (77, 5), (1, 1)])
-def test_while_a_transaction_ends_it_is_concurrent(
+def test_init_while_a_transaction_ends_is_concurrent(
     talk: Conversation, state: TransactionState, producer: tuple[int, int]
 ) -> None:
     talk.markers.prompt = False
@@ -120,7 +120,7 @@ def test_while_a_transaction_ends_it_is_concurrent(
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_an_open_transaction_of_v1_is_aborted_and_its_producer_fenced(make_talk: MakeTalk, level: int) -> None:
+def test_open_v1_transaction_is_aborted_and_fenced(make_talk: MakeTalk, level: int) -> None:
     talk = make_talk(transaction_version=level)
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0))
@@ -131,7 +131,7 @@ def test_an_open_transaction_of_v1_is_aborted_and_its_producer_fenced(make_talk:
     assert talk.producer() == (producer_id, 2)
 
 
-def test_an_open_transaction_of_v2_is_aborted_and_its_producer_goes_on(talk: Conversation) -> None:
+def test_open_v2_transaction_is_aborted_for_its_producer(talk: Conversation) -> None:
     """The epoch rises once, not twice (KAFKA-19367)."""
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=5)
@@ -141,49 +141,49 @@ def test_an_open_transaction_of_v2_is_aborted_and_its_producer_goes_on(talk: Con
     assert talk.init(producer=(producer_id, 0)).producer == (producer_id, 1)
 
 
-def test_a_foreign_producer_id_does_not_abort_what_is_open(talk: Conversation) -> None:
+def test_foreign_producer_id_aborts_nothing(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     assert talk.init(producer=(producer[0] + 1, 0)).error is ErrorCode.PRODUCER_FENCED
     assert talk.state() == "Ongoing"
 
 
-def test_used_up_epochs_go_on_with_a_new_producer_id(talk: Conversation) -> None:
+def test_exhausted_epochs_rotate_the_producer_id(talk: Conversation) -> None:
     talk.put(known(epoch=LAST_EPOCH - 1))
     assert talk.producer() == (77, LAST_EPOCH)
     assert talk.producer() == (FIRST_PRODUCER_ID, 0)
     assert talk.metadata().previous_producer_id == 77
 
 
-def test_used_up_epochs_go_on_with_a_new_producer_id_for_one_that_goes_on(talk: Conversation) -> None:
+def test_exhausted_epochs_rotate_for_a_continuing_producer(talk: Conversation) -> None:
     talk.put(known(epoch=LAST_EPOCH))
     answers = [talk.init(producer=(77, LAST_EPOCH)).producer for _ in range(3)]
-    assert answers == [(FIRST_PRODUCER_ID, 0)] * 3, "asked again, the answer is the same"
+    assert answers == [(FIRST_PRODUCER_ID, 0)] * 3, "a retry gets the same response"
     assert talk.init(producer=(77, LAST_EPOCH - 1)).error is ErrorCode.PRODUCER_FENCED
     assert talk.init(producer=answers[0]).producer == (FIRST_PRODUCER_ID, 1)
     assert talk.init(producer=(77, LAST_EPOCH)).error is ErrorCode.PRODUCER_FENCED
 
 
 def test_zombie_with_previous_producer_id_aborts_nothing(talk: Conversation) -> None:
-    """The id before is accepted with its last epoch alone: that of the producer whose epochs were used up."""
+    """The previous id is accepted only with its last epoch: that of the producer with exhausted epochs."""
     talk.put(known(TransactionState.ONGOING, producer_id=88, previous=77, epoch=0, start_ms=talk.time.time_ms()))
     assert talk.init(producer=(77, LAST_EPOCH - 1)).error is ErrorCode.PRODUCER_FENCED
     assert talk.state() == "Ongoing"
 
 
-def test_the_last_epoch_asked_for_again_is_given_again(talk: Conversation) -> None:
+def test_retry_at_the_last_epoch_gets_the_same_response(talk: Conversation) -> None:
     talk.put(known(epoch=LAST_EPOCH - 1))
     assert talk.init(producer=(77, LAST_EPOCH - 1)).producer == (77, LAST_EPOCH)
     assert talk.init(producer=(77, LAST_EPOCH - 1)).producer == (77, LAST_EPOCH)
 
 
-def test_a_producer_that_is_behind_used_up_epochs_is_fenced(talk: Conversation) -> None:
+def test_outdated_producer_of_exhausted_epochs_is_fenced(talk: Conversation) -> None:
     talk.put(known(epoch=LAST_EPOCH + 1))
     assert talk.init(producer=(77, LAST_EPOCH)).error is ErrorCode.PRODUCER_FENCED
     assert talk.producer() == (FIRST_PRODUCER_ID, 0)
 
 
-def test_a_producer_id_may_take_a_while(talk: Conversation) -> None:
+def test_requests_wait_for_a_producer_id(talk: Conversation) -> None:
     talk.producer_ids.hold = True
     first, second = talk.init(settle=False), talk.init(settle=False)
     talk.time.settle()
@@ -192,10 +192,10 @@ def test_a_producer_id_may_take_a_while(talk: Conversation) -> None:
     talk.producer_ids.come()
     talk.time.settle()
     assert first.producer == (FIRST_PRODUCER_ID, 0)
-    assert second.producer == (FIRST_PRODUCER_ID, 1), "the second instance came later and fences the first"
+    assert second.producer == (FIRST_PRODUCER_ID, 1), "the second instance is later and fences the first"
 
 
-def test_without_a_producer_id_the_client_is_told_why(talk: Conversation) -> None:
+def test_missing_producer_id_returns_the_error(talk: Conversation) -> None:
     talk.producer_ids.error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert talk.init().error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     talk.producer_ids.error = ValueError("out of luck")
@@ -203,7 +203,7 @@ def test_without_a_producer_id_the_client_is_told_why(talk: Conversation) -> Non
     assert ID not in talk.shard.transactions
 
 
-def test_a_move_while_the_producer_id_comes_is_told(talk: Conversation) -> None:
+def test_leader_change_during_allocation_returns_error(talk: Conversation) -> None:
     talk.producer_ids.hold = True
     answer = talk.init(settle=False)
     talk.time.settle()

@@ -20,9 +20,7 @@ NONE = ErrorCode.NONE
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_kafka_17754_an_end_that_was_delayed_does_not_end_the_next_transaction(
-    talk: Conversation, committed: bool
-) -> None:
+def test_kafka_17754_delayed_end_does_not_end_next_transaction(talk: Conversation, committed: bool) -> None:
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=5)
     talk.end((producer_id, 0), committed=committed)
@@ -33,7 +31,7 @@ def test_kafka_17754_an_end_that_was_delayed_does_not_end_the_next_transaction(
     assert len(talk.markers.sent) == 1
 
 
-def test_kafka_18575_a_partition_check_that_races_the_end_is_not_let_through(talk: Conversation) -> None:
+def test_kafka_18575_verification_racing_the_end_is_rejected(talk: Conversation) -> None:
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=3)
     talk.markers.prompt = False
@@ -44,8 +42,8 @@ def test_kafka_18575_a_partition_check_that_races_the_end_is_not_let_through(tal
     assert talk.added((producer_id, 0), version=5, verify_only=True) == [ErrorCode.TRANSACTION_ABORTABLE]
 
 
-def test_kafka_20785_a_commit_that_races_the_abort_of_a_timeout_is_fenced(talk: Conversation) -> None:
-    """INVALID_TXN_STATE would be the end of the application, PRODUCER_FENCED is one of its producer."""
+def test_kafka_20785_commit_racing_a_timeout_abort_is_fenced(talk: Conversation) -> None:
+    """INVALID_TXN_STATE would stop the application, PRODUCER_FENCED only its producer."""
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.time.advance(75)
@@ -54,7 +52,7 @@ def test_kafka_20785_a_commit_that_races_the_abort_of_a_timeout_is_fenced(talk: 
     assert talk.end(producer, committed=False).producer == (producer[0], 1)
 
 
-def test_kafka_20785_also_where_the_producer_id_was_replaced(talk: Conversation) -> None:
+def test_kafka_20785_with_replaced_producer_id(talk: Conversation) -> None:
     at(talk, E.ONGOING, epoch=LAST_EPOCH, client_version=2)
     talk.markers.prompt = True
     talk.time.advance(75)
@@ -62,8 +60,8 @@ def test_kafka_20785_also_where_the_producer_id_was_replaced(talk: Conversation)
     assert talk.end((77, LAST_EPOCH)).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_kafka_18464_an_abort_of_nothing_right_after_a_commit_does_not_fence_its_producer(talk: Conversation) -> None:
-    """While the markers of the commit are out the epoch has risen already; the client is to try again."""
+def test_kafka_18464_empty_abort_after_commit_is_not_fenced(talk: Conversation) -> None:
+    """While the commit's markers are pending the epoch has already risen; the client has to retry."""
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=5)
     talk.markers.prompt = False
@@ -74,7 +72,7 @@ def test_kafka_18464_an_abort_of_nothing_right_after_a_commit_does_not_fence_its
     assert talk.end((producer_id, 1), committed=False).producer == (producer_id, 2)
 
 
-def test_kafka_18401_aborts_twice_in_a_row_and_aborts_of_nothing_after_a_commit(talk: Conversation) -> None:
+def test_kafka_18401_repeated_and_empty_aborts(talk: Conversation) -> None:
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=5)
     assert talk.end((producer_id, 0)).producer == (producer_id, 1)
@@ -88,10 +86,10 @@ def test_kafka_18401_aborts_twice_in_a_row_and_aborts_of_nothing_after_a_commit(
 @pytest.mark.parametrize("ended_with", [4, 5])
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("levels", [(1, 2), (2, 1), (0, 2), (2, 0)])
-def test_kafka_18227_the_version_is_switched_while_a_transaction_runs(
+def test_kafka_18227_version_switch_during_a_transaction(
     make_talk: MakeTalk, begun_with: int, ended_with: int, committed: bool, levels: tuple[int, int]
 ) -> None:
-    """The client goes over between transactions or within one; either way all its partitions get a marker by the rules
+    """The client switches between transactions or within one. Either way all its partitions get a marker by the rules
     of the end, also after a restart, and the next transaction begins."""
     talk = make_talk(transaction_version=levels[0])
     producer_id, _ = talk.producer()
@@ -111,10 +109,10 @@ def test_kafka_18227_the_version_is_switched_while_a_transaction_runs(
 
 
 @pytest.mark.parametrize("level", [1, 2])
-@pytest.mark.parametrize("path", ["commit", "abort", "abort of nothing", "timeout", "new instance", "goes on"])
-def test_kafka_18660_epochs_go_over_the_edge_by_every_path(make_talk: MakeTalk, level: int, path: str) -> None:
-    """Also 19367 (a bump too many) and 20090 (no new id): from 32760 on, one after the other, the producer always has a
-    next epoch, none is ever 32767, and none is given twice."""
+@pytest.mark.parametrize("path", ["commit", "abort", "abort of nothing", "timeout", "new instance", "continues"])
+def test_kafka_18660_epoch_exhaustion_by_every_path(make_talk: MakeTalk, level: int, path: str) -> None:
+    """Also KAFKA-19367 (a bump too many) and KAFKA-20090 (no new id). From 32760 on, one after the other, the producer
+    always has a next epoch, none is ever 32767, and none is assigned twice."""
     talk = make_talk(transaction_version=level)
     add, end = (5, 5) if level == 2 else (3, 4)
     at(talk, E.EMPTY, epoch=LAST_EPOCH - 6)
@@ -137,7 +135,7 @@ def test_kafka_18660_epochs_go_over_the_edge_by_every_path(make_talk: MakeTalk, 
             assert talk.init(producer=asked).error is ErrorCode.CONCURRENT_TRANSACTIONS
             answer = talk.init(producer=asked)
         if level == 1:
-            # EndTxn gives no epoch, and an abort by the coordinator fences: the next instance goes on.
+            # EndTxn assigns no epoch, and an abort by the coordinator fences: the next instance continues.
             answer = talk.init()
         assert answer.error is NONE
         producer = answer.producer
@@ -147,7 +145,7 @@ def test_kafka_18660_epochs_go_over_the_edge_by_every_path(make_talk: MakeTalk, 
     assert {producer_id for producer_id, _ in given} == {77, FIRST_PRODUCER_ID}
 
 
-def test_kafka_19367_an_abort_for_a_new_instance_raises_the_epoch_once(talk: Conversation) -> None:
+def test_kafka_19367_abort_for_new_instance_raises_epoch_once(talk: Conversation) -> None:
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=5)
     talk.init()
@@ -155,7 +153,7 @@ def test_kafka_19367_an_abort_for_a_new_instance_raises_the_epoch_once(talk: Con
     assert talk.metadata().producer_epoch == 1
 
 
-def test_kafka_20090_a_late_abort_at_the_edge_is_told_of_the_new_producer_id(talk: Conversation) -> None:
+def test_kafka_20090_late_abort_gets_the_new_producer_id(talk: Conversation) -> None:
     at(talk, E.ONGOING, epoch=LAST_EPOCH, client_version=2)
     talk.markers.prompt = False
     talk.time.advance(75)
@@ -167,7 +165,7 @@ def test_kafka_20090_a_late_abort_at_the_edge_is_told_of_the_new_producer_id(tal
 
 @pytest.mark.parametrize("level", [1, 2])
 def test_kafka_9666_a_failed_append_leaves_the_epoch_as_on_disk(make_talk: MakeTalk, level: int) -> None:
-    """Also that of a fence, which would raise the epoch again with each attempt until none is left."""
+    """Also for fencing, which would raise the epoch with each attempt until none is left."""
     talk = make_talk(transaction_version=level)
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0))
@@ -181,7 +179,7 @@ def test_kafka_9666_a_failed_append_leaves_the_epoch_as_on_disk(make_talk: MakeT
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_kafka_9600_an_end_with_an_epoch_above_the_producers_is_refused(talk: Conversation, version: int) -> None:
+def test_kafka_9600_end_with_too_high_epoch_is_fenced(talk: Conversation, version: int) -> None:
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=5)
     for epoch in (1, 2, 100):
@@ -191,9 +189,7 @@ def test_kafka_9600_an_end_with_an_epoch_above_the_producers_is_refused(talk: Co
 
 
 @pytest.mark.parametrize("version", [3, 5])
-def test_kafka_12671_what_is_added_after_the_end_is_refused_or_ended_by_the_timeout(
-    talk: Conversation, version: int
-) -> None:
+def test_kafka_12671_late_add_is_rejected_or_times_out(talk: Conversation, version: int) -> None:
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=version)
     talk.end((producer_id, 0), version=version + (1 if version == 3 else 0))
@@ -209,9 +205,7 @@ def test_kafka_12671_what_is_added_after_the_end_is_refused_or_ended_by_the_time
 
 
 @pytest.mark.parametrize("after", ["decision", "markers", "end"])
-def test_redpanda_a_coordinator_that_is_killed_as_a_transaction_expires_still_ends_it(
-    talk: Conversation, after: str
-) -> None:
+def test_redpanda_kill_during_expiry_still_ends_transaction(talk: Conversation, after: str) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.markers.prompt = after == "end"
@@ -228,7 +222,7 @@ def test_redpanda_a_coordinator_that_is_killed_as_a_transaction_expires_still_en
     assert {marker.producer_epoch for marker in talk.markers.sent} == {1}
 
 
-def test_redpanda_a_coordinator_that_is_killed_before_a_transaction_expires_aborts_it_later(talk: Conversation) -> None:
+def test_redpanda_kill_before_expiry_aborts_later(talk: Conversation) -> None:
     talk.add(talk.producer(), version=5)
     talk.time.advance(59)
     talk.restart()
@@ -237,8 +231,8 @@ def test_redpanda_a_coordinator_that_is_killed_before_a_transaction_expires_abor
     assert talk.state() == "CompleteAbort"
 
 
-def test_redpanda_no_epoch_is_given_before_the_markers_of_the_one_before_are_written(talk: Conversation) -> None:
-    """Clients filter aborted records by the producer's id alone: the abort has to stand in front of what follows it."""
+def test_redpanda_new_epoch_waits_for_previous_markers(talk: Conversation) -> None:
+    """Clients filter aborted records by producer id alone: the abort has to precede the records that follow it."""
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=5)
     talk.markers.prompt = False
@@ -252,7 +246,7 @@ def test_redpanda_no_epoch_is_given_before_the_markers_of_the_one_before_are_wri
     assert talk.producer() == (producer_id, 2)
 
 
-def test_redpanda_also_over_a_move(talk: Conversation) -> None:
+def test_redpanda_new_epoch_waits_across_leader_change(talk: Conversation) -> None:
     producer_id, _ = talk.producer()
     talk.add((producer_id, 0), version=5)
     talk.markers.prompt = False

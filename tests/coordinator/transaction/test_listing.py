@@ -1,4 +1,4 @@
-"""What tools are told of transactional ids."""
+"""Listing and describing transactional ids."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_all_are_listed_with_producer_and_state(listed: Conversation) -> None:
     ]
 
 
-def test_filters_by_state_name_those_that_there_are_not(listed: Conversation) -> None:
+def test_unknown_state_filters_are_returned(listed: Conversation) -> None:
     response = listed.list(state_filters=["Ongoing", "PrepareCommit", "ongoing", "Asleep"])
     assert [each.transactional_id for each in response.transaction_states] == ["ongoing", "preparing"]
     assert response.unknown_state_filters == ["ongoing", "Asleep"]
@@ -98,13 +98,13 @@ def test_filters_by_pattern_match_the_whole_id(listed: Conversation) -> None:
 @pytest.mark.parametrize(
     "pattern", ["(", "*a", "[z-a]", r"(a)\1", "x" * (MAX_PATTERN_BYTES + 1), "((a{100}){100}){100}"]
 )
-def test_a_pattern_that_is_none_is_refused(listed: Conversation, pattern: str) -> None:
+def test_invalid_pattern_is_rejected(listed: Conversation, pattern: str) -> None:
     response = listed.list(transactional_id_pattern=pattern)
     assert ErrorCode(response.error_code) is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert response.transaction_states == []
 
 
-def test_what_is_not_committed_is_not_listed(talk: Conversation) -> None:
+def test_uncommitted_ids_are_not_listed(talk: Conversation) -> None:
     producer = talk.producer()
     talk.log.commits = False
     talk.add(producer, settle=False)
@@ -125,7 +125,7 @@ def test_many_ids_are_listed_in_steps(talk: Conversation) -> None:
     assert talk.runtime.statistics.operations["list-transactions"] - before == 4
 
 
-def test_an_id_that_goes_during_a_listing_is_left_out(talk: Conversation) -> None:
+def test_id_deleted_during_a_listing_is_left_out(talk: Conversation) -> None:
     talk.producer()
     answer: Answer[object] = Answer()
     talk.coordinator.list_transactions(2, ListTransactionsRequest(), answer)
@@ -134,7 +134,7 @@ def test_an_id_that_goes_during_a_listing_is_left_out(talk: Conversation) -> Non
     assert answer.response.transaction_states == []  # type: ignore[attr-defined]
 
 
-def test_while_ids_are_being_loaded_nothing_is_listed(talk: Conversation) -> None:
+def test_listing_fails_while_loading(talk: Conversation) -> None:
     talk.producer()
     talk.runtime.resign(0)
     assert talk.list().transaction_states == []
@@ -146,25 +146,25 @@ def test_while_ids_are_being_loaded_nothing_is_listed(talk: Conversation) -> Non
     assert answer.response.transaction_states == []  # type: ignore[attr-defined]
 
 
-def test_each_id_is_described_for_itself(listed: Conversation) -> None:
-    ongoing, nobody, nothing, empty = listed.describe("ongoing", "nobody", "", "empty")
+def test_descriptions_are_per_id(listed: Conversation) -> None:
+    ongoing, unknown, nothing, empty = listed.describe("ongoing", "unknown", "", "empty")
     assert ongoing.error_code == 0
     assert (ongoing.transactional_id, ongoing.transaction_state) == ("ongoing", "Ongoing")
     assert (ongoing.producer_id, ongoing.producer_epoch, ongoing.transaction_timeout_ms) == (4001, 0, TIMEOUT_MS)
     assert ongoing.transaction_start_time_ms == listed.time.time_ms()
     assert [(topic.topic, topic.partitions) for topic in ongoing.topics] == [("t", [2, 4]), ("u", [1])]
-    assert (nobody.transactional_id, nobody.error_code) == ("nobody", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    assert (unknown.transactional_id, unknown.error_code) == ("unknown", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     assert nothing.error_code == ErrorCode.INVALID_REQUEST
     assert (empty.transaction_state, empty.transaction_start_time_ms, empty.topics) == ("Empty", -1, [])
 
 
-def test_what_is_not_led_here_is_not_described(talk: Conversation) -> None:
+def test_ids_of_other_coordinators_are_not_described(talk: Conversation) -> None:
     talk.producer()
     talk.runtime.resign(0)
     assert talk.describe(ID)[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_where_ids_could_not_be_loaded_nothing_is_listed(talk: Conversation) -> None:
+def test_listing_fails_after_a_failed_load(talk: Conversation) -> None:
     talk.producer()
     talk.runtime.resign(0)
     talk.log.read_failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))

@@ -1,4 +1,4 @@
-"""A transaction from its beginning to its end, by the rules of both versions."""
+"""A complete transaction by the rules of both versions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_open_transaction_is_aborted_for_a_new_instance(talk: Conversation) -
     assert talk.end((producer_id, 0)).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_restart_goes_on_with_what_was_decided(talk: Conversation) -> None:
+def test_restart_resumes_decided_transactions(talk: Conversation) -> None:
     talk.markers.prompt = False
     producer = talk.producer()
     talk.add(producer, version=5)

@@ -1,4 +1,4 @@
-"""What clients can make a coordinator keep is bounded."""
+"""Memory limits for clients of the transaction coordinator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FULL = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 @pytest.fixture
 def talk(make_talk: MakeTalk) -> Conversation:
-    """A coordinator with room for few."""
+    """A coordinator with room for few ids."""
     return make_talk(
         max_bytes=LIMIT,
         transactional_id_expiration_ms=600_000,
@@ -28,7 +28,7 @@ def talk(make_talk: MakeTalk) -> Conversation:
 
 
 def fill(talk: Conversation, length: int = 10) -> int:
-    """As many new ids as are taken."""
+    """Create new ids until one is rejected; return their number."""
     count = 0
     while talk.init(f"{count:0{length}d}").error is ErrorCode.NONE:
         count += 1
@@ -44,11 +44,11 @@ def test_new_ids_get_half_of_the_room(talk: Conversation, length: int, about: in
     ids_taken = talk.producer_ids.next
     for index in range(50):
         assert talk.init(f"{10**6 + index:0{length}d}").error is FULL
-    assert talk.producer_ids.next == ids_taken, "nor are producer ids used up by who is refused"
+    assert talk.producer_ids.next == ids_taken, "rejected requests use no producer ids"
     assert len(talk.shard.transactions) == count
 
 
-def test_those_who_have_an_id_go_on_when_the_room_for_ids_is_full(talk: Conversation) -> None:
+def test_existing_ids_work_at_the_memory_limit(talk: Conversation) -> None:
     fill(talk)
     producer = talk.init("0" * 10).producer
     assert talk.added(producer, ("t", 0), transactional_id="0" * 10, version=5) == [ErrorCode.NONE]
@@ -68,14 +68,14 @@ def test_partitions_of_open_transactions_count(talk: Conversation) -> None:
     assert talk.added(talk.init("id-99").producer, *every, transactional_id="id-99", version=5)[0] is ErrorCode.NONE
 
 
-def test_what_expires_makes_room(talk: Conversation) -> None:
+def test_expired_ids_free_memory(talk: Conversation) -> None:
     count = fill(talk)
     talk.time.advance(700)
     assert talk.shard.held == (0, 0)
     assert fill(talk) == count
 
 
-def test_what_is_held_is_known_after_a_restart(talk: Conversation) -> None:
+def test_memory_usage_is_restored_after_restart(talk: Conversation) -> None:
     count = fill(talk)
     held = talk.shard.held
     talk.restart()
@@ -84,7 +84,7 @@ def test_what_is_held_is_known_after_a_restart(talk: Conversation) -> None:
     assert len(talk.shard.transactions) == count
 
 
-def test_the_account_is_what_the_ids_hold(talk: Conversation) -> None:
+def test_memory_usage_matches_the_ids(talk: Conversation) -> None:
     for index in range(10):
         name = f"id-{index}"
         producer = talk.producer(name)

@@ -1,7 +1,7 @@
-"""Any schedule of requests, faults, moves and waits.
+"""Any schedule of requests, faults, leader changes and delays.
 
-Held are: a restart from the log gives the same state; what was decided and committed is carried out so and never
-otherwise; no identity is given to two instances; and when faults have healed every transaction ends.
+Invariants: a restart from the log restores the same state; committed decisions are completed as decided; no identity is
+assigned to two instances; and once faults are over every transaction ends.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ booleans = st.booleans()
 
 
 def as_loaded(metadata: TransactionMetadata) -> TransactionMetadata:
-    """Without what the log does not have."""
+    """Return the metadata without fields that the log does not contain."""
     return metadata._replace(last_producer_epoch=NO_PRODUCER_EPOCH)
 
 
 class Schedules(RuleBasedStateMachine):
-    """Clients know what they were told, and some that are late use what was told before."""
+    """Clients use the identities they got, and late ones use earlier identities."""
 
     @initialize(level=st.sampled_from([1, 2]), near_the_edge=booleans)
     def begin(self, level: int, near_the_edge: bool) -> None:
@@ -50,7 +50,7 @@ class Schedules(RuleBasedStateMachine):
             transaction_remove_expired_transaction_cleanup_interval_ms=60_000,
         )
         self.talk.markers.prompt = False
-        self.told: dict[str, list[tuple[int, int]]] = {name: [(1, 0)] for name in IDS}
+        self.known: dict[str, list[tuple[int, int]]] = {name: [(1, 0)] for name in IDS}
         self.waiting: list[tuple[str, Answer[Any]]] = []
         self.initialized: list[tuple[str, int, int]] = []
         self.markers_seen = 0
@@ -59,7 +59,7 @@ class Schedules(RuleBasedStateMachine):
                 producer_id, _ = self.talk.producer(name)
                 metadata = self.talk.metadata(name)
                 self.talk.put(metadata._replace(producer_epoch=LAST_EPOCH - 2), name)
-                self.told[name].append((producer_id, LAST_EPOCH - 2))
+                self.known[name].append((producer_id, LAST_EPOCH - 2))
 
     def _watch(self, name: str, answer: Answer[Any]) -> None:
         self.waiting.append((name, answer))
@@ -71,12 +71,12 @@ class Schedules(RuleBasedStateMachine):
             if answer.pending:
                 still.append((name, answer))
             elif getattr(answer.response, "producer_id", -1) >= 0:
-                self.told[name].append((answer.response.producer_id, answer.response.producer_epoch))
+                self.known[name].append((answer.response.producer_id, answer.response.producer_epoch))
         self.waiting = still
 
     def _producer(self, name: str, age: int) -> tuple[int, int]:
-        told = self.told[name]
-        return told[max(0, len(told) - 1 - age)]
+        identities = self.known[name]
+        return identities[max(0, len(identities) - 1 - age)]
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(name=ids, age=st.integers(0, 1), committed=booleans)
     def a_turn_of_many(self, name: str, age: int, committed: bool) -> None:
-        """Requests of one turn share a batch, and its fate."""
+        """Requests of one tick share a batch, and its outcome."""
         producer = self._producer(name, age)
         self.talk.add(producer, ("u", 0), transactional_id=name, version=5, settle=False)
         ended = self.talk.end(producer, committed=committed, transactional_id=name, settle=False)
@@ -151,7 +151,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(truncate=booleans)
     def move(self, truncate: bool) -> None:
-        """Another coordinator, which may miss what was not committed."""
+        """Another coordinator, which may lack uncommitted records."""
         self.talk.runtime.resign(0)
         if truncate:
             self.talk.log.truncate(0, self.talk.log.high_watermark[0])
@@ -160,7 +160,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """The state from the log is that from before, but for what is kept in memory alone."""
+        """The state from the log equals the previous one, except fields that are only in memory."""
         before = {name: as_loaded(each) for name, each in self.talk.shard.transactions.items()}
         was_open = set(self.talk.shard.open_ids)
         self.talk.log.append_failures.clear()
@@ -178,7 +178,7 @@ class Schedules(RuleBasedStateMachine):
             self.talk.log.commit(0, max(high_watermark, self.talk.log.end[0]))
             self.talk.time.settle()
 
-    # --- what must hold ----------------------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------------------
 
     @invariant()
     def it_holds(self) -> None:
@@ -191,8 +191,8 @@ class Schedules(RuleBasedStateMachine):
             name for name, each in talk.shard.transactions.items() if 1 <= each.state <= 3
         }
         for name in IDS:
-            for told in self.told[name]:
-                assert told[1] <= LAST_EPOCH
+            for identity in self.known[name]:
+                assert identity[1] <= LAST_EPOCH
 
     def _the_log_makes_sense(self) -> None:
         last: dict[str, TransactionMetadata] = {}
@@ -213,7 +213,7 @@ class Schedules(RuleBasedStateMachine):
             last[name] = metadata
 
     def _markers_are_of_committed_decisions(self) -> None:
-        """Each is in the log, so, below the high watermark at the time: those were never truncated."""
+        """Each decision was below the high watermark: those are never truncated."""
         sent = self.talk.markers.sent
         if self.markers_seen == len(sent):
             return
@@ -228,7 +228,7 @@ class Schedules(RuleBasedStateMachine):
         self.markers_seen = len(sent)
 
     def teardown(self) -> None:
-        """Faults heal: everything ends, within the timeout, an interval of the walk and what retries take."""
+        """Faults are over: everything ends within the timeout, a sweep interval and the retries."""
         if not hasattr(self, "talk"):
             return
         talk = self.talk
@@ -239,7 +239,7 @@ class Schedules(RuleBasedStateMachine):
         talk.time.settle()
         talk.markers.prompt = True
         talk.markers.written()
-        # Markers that were refused for good wait for the next coordinator.
+        # Permanently rejected markers wait for the next coordinator.
         talk.runtime.resign(0)
         talk.lead()
         talk.time.advance(TIMEOUT_MS / 1000 + 10 + 7)

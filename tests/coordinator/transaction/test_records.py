@@ -1,4 +1,4 @@
-"""The log's bytes: those of Apache Kafka 4.4, and those of the declared messages."""
+"""Bytes in the log: those of Apache Kafka 4.4, and those of the declared messages."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def metadata_of_any_kind(draw: st.DrawFn) -> TransactionMetadata:
 
 
 def declared(metadata: TransactionMetadata, version: int) -> bytes:
-    """The value as the declared message has it."""
+    """Return the value as encoded by the declared message."""
     topics: dict[str, PartitionsSchema] = {}
     for name, index in sorted(metadata.partitions):
         topics.setdefault(name, PartitionsSchema(topic=name)).partition_ids.append(index)
@@ -153,19 +153,19 @@ def test_keys_packed_by_hand_are_the_declared_ones(transactional_id: str) -> Non
     assert decode_record(bytes(out), None) == TransactionRecord(transactional_id, None)
 
 
-def test_a_transaction_of_v2_keeps_its_tags_when_the_level_is_lowered() -> None:
+def test_v2_transaction_keeps_tags_after_downgrade() -> None:
     metadata = PINS[4][1]
     assert encode_value(metadata, 0) == encode_value(metadata, 2)
 
 
 @pytest.mark.parametrize("key", [b"\x00\x01\x00\x01a", b"\x7f\xff"])
-def test_records_of_other_kinds_are_passed_over(key: bytes) -> None:
+def test_records_of_other_types_are_skipped(key: bytes) -> None:
     assert decode_record(key, b"\x00\x00whatever") is None
 
 
 @pytest.mark.parametrize("version", [b"\x00\x02", b"\xff\xff"])
-def test_value_of_another_version_is_refused(version: bytes) -> None:
-    """The state before it may be old, so it must not be taken for the current one."""
+def test_value_of_unknown_version_is_rejected(version: bytes) -> None:
+    """The previous state may be outdated, so it must not be used as the current one."""
     with pytest.raises(ProtocolError, match="version"):
         decode_record(encode_key("id"), version + b"whatever")
 
@@ -173,8 +173,8 @@ def test_value_of_another_version_is_refused(version: bytes) -> None:
 NONSENSE = [
     ("producer_id", -5, "producer id"),
     ("producer_epoch", -5, "producer id"),
-    ("previous_producer_id", -2, "previous producer id"),
-    ("next_producer_id", -2, "previous producer id"),
+    ("previous_producer_id", -2, "invalid previous producer id"),
+    ("next_producer_id", -2, "invalid previous producer id"),
     ("client_version", -1, "transaction version"),
     ("client_version", 3, "transaction version"),
     ("state", TransactionState.DEAD, "state 6"),
@@ -183,8 +183,8 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize(("field", "value", "reason"), NONSENSE)
-def test_value_that_is_never_written_is_refused(field: str, value: Any, reason: str) -> None:
-    """Kept, such an id would answer an error for ever, or hand a producer id that is none to a client."""
+def test_invalid_value_is_rejected(field: str, value: Any, reason: str) -> None:
+    """If accepted, this id would return an error for ever, or assign an invalid producer id to a client."""
     for state in (TransactionState.EMPTY, TransactionState.ONGOING):
         fields: dict[str, Any] = {"state": state, field: value}
         stored = encode_value(PINS[3][1]._replace(**fields), 2)
@@ -193,7 +193,7 @@ def test_value_that_is_never_written_is_refused(field: str, value: Any, reason: 
 
 
 def is_read_or_corrupt(key: bytes, value: bytes | None) -> bool:
-    """Whether it is a record, none of ours, or CORRUPT_MESSAGE; any other failure is raised."""
+    """Return whether it is a record or a foreign type, False for CORRUPT_MESSAGE; raises other errors."""
     try:
         TransactionRecordSerde(lambda: 2).decode(key, value)
     except KafkaError as error:
@@ -208,9 +208,7 @@ def test_damaged_bytes_are_an_error_of_the_record(key: bytes, value: bytes | Non
 
 
 @given(metadata_of_any_kind(), st.data())
-def test_a_cut_or_changed_value_is_refused_or_read_as_a_value(
-    metadata: TransactionMetadata, data: st.DataObject
-) -> None:
+def test_mutated_value_is_rejected_or_decoded(metadata: TransactionMetadata, data: st.DataObject) -> None:
     value = bytearray(encode_value(metadata, 2))
     position = data.draw(st.integers(0, len(value) - 1))
     value[position] ^= data.draw(st.integers(1, 255))
@@ -218,7 +216,7 @@ def test_a_cut_or_changed_value_is_refused_or_read_as_a_value(
         assert is_read_or_corrupt(encode_key("id"), damaged)
 
 
-def test_a_state_that_there_is_not_is_refused() -> None:
+def test_unknown_state_is_rejected() -> None:
     value = bytearray(encode_value(PINS[1][1], 1))
     value[16] = 9
     with pytest.raises(KafkaError):

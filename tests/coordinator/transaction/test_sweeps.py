@@ -1,4 +1,4 @@
-"""Transactions that nobody ends, and ids that nobody uses."""
+"""Abandoned transactions and unused ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ E = TransactionState
 DAY_S = 24 * 3600
 
 
-def test_an_abort_comes_within_an_interval_of_the_timeout(talk: Conversation) -> None:
+def test_abort_follows_timeout_within_an_interval(talk: Conversation) -> None:
     producer = talk.producer()
     talk.add(producer, version=5)
     talk.time.advance(60)
@@ -80,13 +80,13 @@ def test_a_transaction_without_timeout_does_not_time_out(make_talk: MakeTalk) ->
     assert talk.state() == "Ongoing"
 
 
-def test_an_abort_at_the_last_epoch_goes_on_with_a_new_producer_id(talk: Conversation) -> None:
-    """KAFKA-20090: it took none, and the producer was stuck."""
+def test_abort_at_the_last_epoch_rotates_the_producer_id(talk: Conversation) -> None:
+    """KAFKA-20090: no new producer id was allocated, and the producer was stuck."""
     at(talk, E.ONGOING, epoch=LAST_EPOCH, client_version=2)
     talk.markers.prompt = True
     talk.producer_ids.error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     talk.time.advance(75)
-    assert talk.state() == "Ongoing", "there was no id to go on with"
+    assert talk.state() == "Ongoing", "no producer id was available"
     talk.producer_ids.error = None
     talk.producer_ids.hold = True
     talk.time.advance(10)
@@ -99,7 +99,7 @@ def test_an_abort_at_the_last_epoch_goes_on_with_a_new_producer_id(talk: Convers
     assert talk.end((77, LAST_EPOCH), committed=False).producer == (FIRST_PRODUCER_ID, 0)
 
 
-def test_a_producer_id_that_comes_too_late_is_not_used(talk: Conversation) -> None:
+def test_late_producer_id_is_not_used(talk: Conversation) -> None:
     at(talk, E.ONGOING, epoch=LAST_EPOCH - 1, client_version=2)
     talk.put(talk.metadata()._replace(producer_epoch=LAST_EPOCH))
     talk.markers.prompt = True
@@ -113,7 +113,7 @@ def test_a_producer_id_that_comes_too_late_is_not_used(talk: Conversation) -> No
     assert ended.error in (ErrorCode.NONE, ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
-def test_an_abort_of_v1_at_the_last_epoch_fences_by_the_epoch_that_nobody_has(make_talk: MakeTalk) -> None:
+def test_v1_abort_at_the_last_epoch_uses_fencing_epoch(make_talk: MakeTalk) -> None:
     talk = make_talk(transaction_version=1)
     at(talk, E.ONGOING, epoch=LAST_EPOCH)
     talk.markers.prompt = True
@@ -136,7 +136,7 @@ def test_many_aborts_are_done_in_steps(talk: Conversation) -> None:
     assert talk.runtime.statistics.batches_appended - before >= 4
 
 
-def test_a_failed_walk_is_walked_again(talk: Conversation) -> None:
+def test_failed_sweep_is_repeated(talk: Conversation) -> None:
     talk.add(talk.producer(), version=5)
     for _ in range(3):
         talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
@@ -145,10 +145,10 @@ def test_a_failed_walk_is_walked_again(talk: Conversation) -> None:
     assert talk.state() == "CompleteAbort"
 
 
-# --- ids that nobody uses ------------------------------------------------------------------------------------------
+# --- unused ids -------------------------------------------------------------------------------------------------------
 
 
-def test_an_idle_id_goes_after_a_week(talk: Conversation) -> None:
+def test_idle_id_expires_after_a_week(talk: Conversation) -> None:
     talk.producer()
     talk.time.advance(7 * DAY_S - 3600)
     assert talk.state() == "Empty"
@@ -170,7 +170,7 @@ def test_an_idle_id_goes_after_a_week(talk: Conversation) -> None:
         (E.PREPARE_ABORT, False),
     ],
 )
-def test_only_idle_ids_go(make_talk: MakeTalk, state: TransactionState, goes: bool) -> None:
+def test_only_idle_ids_expire(make_talk: MakeTalk, state: TransactionState, goes: bool) -> None:
     talk = make_talk(
         transactional_id_expiration_ms=60_000, transaction_remove_expired_transaction_cleanup_interval_ms=10_000
     )
@@ -191,7 +191,7 @@ def test_an_id_in_use_stays(make_talk: MakeTalk) -> None:
     assert producer == (FIRST_PRODUCER_ID, 10)
 
 
-def test_many_ids_go_in_steps(make_talk: MakeTalk) -> None:
+def test_many_ids_expire_in_steps(make_talk: MakeTalk) -> None:
     talk = make_talk(
         transactional_id_expiration_ms=60_000, transaction_remove_expired_transaction_cleanup_interval_ms=10_000
     )
@@ -205,7 +205,7 @@ def test_many_ids_go_in_steps(make_talk: MakeTalk) -> None:
     assert not talk.shard.transactions
 
 
-def test_tombstones_that_can_not_be_written_leave_the_ids(make_talk: MakeTalk) -> None:
+def test_failed_tombstones_retain_the_ids(make_talk: MakeTalk) -> None:
     talk = make_talk(
         transactional_id_expiration_ms=60_000, transaction_remove_expired_transaction_cleanup_interval_ms=10_000
     )
@@ -217,7 +217,7 @@ def test_tombstones_that_can_not_be_written_leave_the_ids(make_talk: MakeTalk) -
     assert ID not in talk.shard.transactions
 
 
-def test_there_is_one_timer_a_walk_however_many_ids(talk: Conversation) -> None:
+def test_sweep_uses_one_timer(talk: Conversation) -> None:
     for index in range(300):
         name = f"id-{index}"
         talk.add(talk.producer(name), transactional_id=name, version=5)

@@ -1,6 +1,6 @@
-"""The settings that the group coordinator reads, typed; names and defaults are those of Apache Kafka 4.x.
+"""Typed settings of the group coordinator; names and defaults are those of Apache Kafka 4.x.
 
-A shard gets a callable that returns the current settings, so that dynamic ones take effect with the next request.
+Each shard gets a callable that returns the current settings, so a dynamic change applies to the next request.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class GroupCoordinatorConfig(NamedTuple):
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2**31 - 1
     classic_new_member_join_timeout_ms: int = 300_000
-    """How long a member whose first JoinGroup waits for a rebalance is kept without heartbeats; fixed in Kafka."""
+    """Session timeout of a new member while its first JoinGroup waits for the rebalance; fixed in Kafka."""
 
-    # what members keep in memory (`member_memory`)
+    # memory of members (`member_memory`)
     group_member_max_bytes: int = 1024 * 1024
-    """`group.coordinator.member.max.bytes`: metadata of a JoinGroup or a heartbeat, or an assignment."""
+    """`group.coordinator.member.max.bytes`: limit for the metadata of a JoinGroup or heartbeat, or an assignment."""
     group_max_bytes: int = 64 * 1024 * 1024
-    """`group.coordinator.group.max.bytes`: of all members of a group."""
+    """`group.coordinator.group.max.bytes`: limit for all members of a group."""
     groups_max_bytes: int = 256 * 1024 * 1024
-    """`group.coordinator.max.bytes`: of all members of all groups that this broker coordinates."""
+    """`group.coordinator.max.bytes`: limit for all members of all groups that this broker coordinates."""
 
     # offsets
     offset_metadata_max_bytes: int = 4_096
@@ -48,15 +48,15 @@ class GroupCoordinatorConfig(NamedTuple):
     group_consumer_min_assignment_interval_ms: int = 0
     group_consumer_max_assignment_interval_ms: int = 15_000
     group_consumer_assignment_interval_ms: int = 1_000
-    """No target assignment is computed sooner after the last one of its group (KIP-1263)."""
+    """Minimum time between two target assignments of a group (KIP-1263)."""
     group_consumer_max_size: int = 2**31 - 1
     group_consumer_assignors: tuple[str, ...] = DEFAULT_ASSIGNORS
-    """The first one is used when no member asks for another."""
+    """The first one is the default, used when no member requests an assignor."""
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: int = 600_000
 
     def session_timeout_ms(self, overrides: Mapping[str, str]) -> int:
-        """Of members of the consumer protocol, in a group with these settings of its own."""
+        """Return the session timeout of consumer protocol members in a group with these config overrides."""
         return clamped(
             SESSION_TIMEOUT,
             overrides,
@@ -66,7 +66,7 @@ class GroupCoordinatorConfig(NamedTuple):
         )
 
     def heartbeat_interval_ms(self, overrides: Mapping[str, str]) -> int:
-        """The same for their heartbeats."""
+        """Return the heartbeat interval of consumer protocol members in a group with these config overrides."""
         return clamped(
             HEARTBEAT_INTERVAL,
             overrides,
@@ -76,7 +76,7 @@ class GroupCoordinatorConfig(NamedTuple):
         )
 
     def assignment_interval_ms(self, overrides: Mapping[str, str]) -> int:
-        """The same for the group's target assignments."""
+        """Return the minimum time between target assignments of a group with these config overrides."""
         return clamped(
             ASSIGNMENT_INTERVAL,
             overrides,

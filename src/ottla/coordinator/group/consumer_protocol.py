@@ -1,8 +1,8 @@
-"""What members of a group with protocol type `consumer` tell one another, where the coordinator has to look into it.
+"""Embedded consumer protocol: the subscriptions and assignments in JoinGroup and SyncGroup of protocol type `consumer`.
 
-Subscription and assignment each travel as a 16-bit version and a body. A version above those known is read as the
-highest known, and what follows is ignored: newer versions only append fields (Apache Kafka's rule for this format).
-The bytes come from clients: whatever they hold, the only error is ProtocolError.
+Each is encoded as a 16-bit version and a body. A version above the known ones is decoded as the highest known version,
+and trailing bytes are ignored: newer versions only append fields (Apache Kafka's rule for this format). The bytes come
+from clients: ProtocolError is the only error, for any input.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ _INT16 = Struct(">h")
 
 
 def decode_subscription(metadata: Buffer) -> ConsumerProtocolSubscription:
-    """The subscription in a member's metadata. Raises ProtocolError."""
+    """Return the subscription in a member's metadata. Raises ProtocolError."""
     return _decode(ConsumerProtocolSubscription, metadata)
 
 
 def decode_assignment(assignment: Buffer) -> ConsumerProtocolAssignment:
-    """The assignment of a member. Raises ProtocolError."""
+    """Return a member's decoded assignment. Raises ProtocolError."""
     return _decode(ConsumerProtocolAssignment, assignment)
 
 
 def encode_assignment(assignment: ConsumerProtocolAssignment, version: int) -> bytes:
-    """Bytes as a client of that version of the format expects them."""
+    """Encode an assignment in a version of the format, with the version in front."""
     out = bytearray(_INT16.pack(version))
     write_message(assignment, version, out)
     return bytes(out)
 
 
 def metadata_version(metadata: Buffer) -> int:
-    """The version at the front of a subscription or assignment. Raises ProtocolError when there is none."""
+    """Return the version in front of a subscription or assignment. Raises ProtocolError if missing or negative."""
     if len(metadata) < _INT16.size:
-        raise ProtocolError(f"consumer protocol metadata of {len(metadata)} bytes")
+        raise ProtocolError(f"consumer protocol metadata of {len(metadata)} bytes is too short for a version")
     version: int = _INT16.unpack_from(metadata)[0]
     if version < 0:
-        raise ProtocolError(f"consumer protocol metadata of version {version}")
+        raise ProtocolError(f"consumer protocol metadata has the invalid version {version}")
     return version
 
 

@@ -1,4 +1,4 @@
-"""What the parts of one shard share: settings, time, ids, metadata, timers, the groups."""
+"""Context that the components of one shard share: settings, clock, ids, metadata, timers and groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.timeline import SnapshotRegistry
 
 
 class ShardContext:
-    """Made once for each shard; `config` and `image` are read anew at each use since both may change."""
+    """Created once for each shard. `config` and `image` are read at each use, because both may change."""
 
     __slots__ = ("_config", "_image", "clock", "groups", "memory", "registry", "rng", "timer")
 
@@ -30,7 +30,7 @@ class ShardContext:
         timer: CoordinatorTimer,
         memory: MemberMemory | None = None,
     ) -> None:
-        """`memory` is what all shards of a broker share; without it this is the only one."""
+        """`memory` is shared by all shards of a broker; without it the shard creates its own."""
         self._config = config
         self._image = image
         self.clock = clock
@@ -46,20 +46,20 @@ class ShardContext:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest committed cluster metadata."""
+        """Return the newest committed cluster metadata."""
         return self._image()
 
     def new_member_id(self) -> str:
-        """For a member of a consumer group: 22 characters that nobody guesses."""
+        """Return a random id for a consumer group member: 22 characters, not guessable."""
         return uuid_to_string(new_uuid(self.rng.random_bytes(16)))
 
     def new_classic_member_id(self, prefix: str) -> str:
-        """For a member of a classic group: its instance id or client id, and a UUID in the form of RFC 9562."""
+        """Return an id for a classic group member: its instance id or client id, and a UUID in the form of RFC 9562."""
         return f"{prefix}-{uuid_to_rfc9562(new_uuid(self.rng.random_bytes(16)))}"
 
 
 class RequestContext:
-    """Who asks. Made by the request handlers."""
+    """The client that sent a request; created by the request handlers."""
 
     __slots__ = ("api_version", "client_host", "client_id", "listener", "may_describe")
 
@@ -71,7 +71,7 @@ class RequestContext:
         listener: str = "",
         may_describe: Callable[[str], bool] | None = None,
     ) -> None:
-        """`may_describe`: whether who asks may know of a topic; None where everybody may."""
+        """`may_describe(topic)` returns whether the client may describe the topic; None permits every topic."""
         self.client_id = client_id
         self.client_host = client_host
         self.api_version = api_version

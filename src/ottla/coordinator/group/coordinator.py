@@ -1,9 +1,9 @@
-"""The group coordinator as request handlers see it: one method for each API, each answers through `done`, once.
+"""Group coordinator API for request handlers: one method for each Kafka API, each calls `done` exactly once.
 
-A method checks what needs no group and hands an operation to the runtime (`operations`: by which id the shard is found,
-what is done there, how an error looks): nothing is raised for what a client did. `done` may be called before the method
-returns. Topic names and ids of commits and fetches are resolved here, against the image at the time of the request
-(`offsets.requests`). Access checks are the handlers' business, before they come here.
+A method runs the checks that need no group, then submits an operation to the runtime. `operations` defines for each
+operation the key that selects the shard, the handler and the error response. Client errors are returned in responses,
+never raised. `done` may be called before the method returns. Topic names and ids of commits and fetches are resolved
+here, against the image at the time of the request (`offsets.requests`). Authorization is done by the request handlers.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 FIRST_SYNC_WITH_PROTOCOL = 5
 GROUPS_PER_STEP = 128
-"""Groups that one step of a list looks at."""
+"""Number of groups that one step of a listing reads."""
 
 
 class GroupCoordinator:
-    """All groups whose partition of `__consumer_offsets` this broker leads."""
+    """Coordinates the groups of all `__consumer_offsets` partitions that this broker leads."""
 
     __slots__ = ("_config", "_image", "_runtime")
 
@@ -77,7 +77,7 @@ class GroupCoordinator:
     def join_group(
         self, context: RequestContext, request: JoinGroupRequest, done: Callable[[JoinGroupResponse], None]
     ) -> None:
-        """Answers when the rebalance is over, which may take up to the group's rebalance timeout."""
+        """Responds when the rebalance completes, after at most the group's rebalance timeout."""
         if context.api_version < FIRST_VERSION_WITH_REBALANCE_TIMEOUT:
             request.rebalance_timeout_ms = request.session_timeout_ms
 
@@ -95,7 +95,7 @@ class GroupCoordinator:
         if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
         stored = [request.group_instance_id or "", request.protocol_type, *(each.name for each in request.protocols)]
-        # A dynamic member's id starts with the client id, a static one's with the instance id, a UUID follows.
+        # Room for the member id: client id (dynamic member) or instance id (static member), then a UUID.
         if any(len(text.encode()) > operations.MAX_STORED_STRING_BYTES - 64 for text in stored):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if protocols_bytes(request_protocols(request)) > config.group_member_max_bytes:
@@ -104,7 +104,7 @@ class GroupCoordinator:
     def sync_group(
         self, context: RequestContext, request: SyncGroupRequest, done: Callable[[SyncGroupResponse], None]
     ) -> None:
-        """Answers when the leader's assignment is committed."""
+        """Responds when the leader's assignment is committed."""
         self._await(operations.SYNC, self._check_sync, context, DeferredRequest(request, Reply(done)))
 
     def _check_sync(self, context: RequestContext, request: SyncGroupRequest) -> None:
@@ -112,7 +112,8 @@ class GroupCoordinator:
         if context.api_version >= FIRST_SYNC_WITH_PROTOCOL and not named:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)  # KIP-559
         if any(len(each.assignment) > self._config().group_member_max_bytes for each in request.assignments):
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # as for one that the log of the group refuses
+            # same code as for an assignment that the group's log rejects
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _await(
         self,
@@ -121,7 +122,8 @@ class GroupCoordinator:
         context: RequestContext,
         awaited: DeferredRequest[Q, R],
     ) -> None:
-        """The group answers by the reply, now or when its rebalance goes on; what fails before that answers here."""
+        """Submit an operation that the group answers through its reply: at once, or when the rebalance completes.
+        Errors before that point are answered here."""
         reply = awaited.reply
 
         def finished(_: None, error: KafkaError | None) -> None:
@@ -139,13 +141,13 @@ class GroupCoordinator:
     def heartbeat(
         self, context: RequestContext, request: HeartbeatRequest, done: Callable[[HeartbeatResponse], None]
     ) -> None:
-        """Answers at once."""
+        """Responds immediately."""
         self._runtime.answer(operations.HEARTBEAT, context, request, done)
 
     def leave_group(
         self, context: RequestContext, request: LeaveGroupRequest, done: Callable[[LeaveGroupResponse], None]
     ) -> None:
-        """Answers for each member; before version 3 for the one there is."""
+        """Responds for each member; before version 3 the request names exactly one."""
         if context.api_version <= responses.LAST_VERSION_WITH_ONE_LEAVING:
             request.members = [MemberIdentity(member_id=request.member_id)]
         self._runtime.answer(operations.LEAVE, context, request, done)
@@ -153,7 +155,7 @@ class GroupCoordinator:
     def describe_groups(
         self, context: RequestContext, request: DescribeGroupsRequest, done: Callable[[DescribeGroupsResponse], None]
     ) -> None:
-        """Classic groups as of what is committed; authorized operations are the handler's to add."""
+        """Describes committed classic groups; the request handler adds the authorized operations."""
         self._gather(
             operations.DESCRIBE, context, request.groups, lambda groups: done(DescribeGroupsResponse(groups=groups))
         )
@@ -166,7 +168,7 @@ class GroupCoordinator:
         request: ConsumerGroupHeartbeatRequest,
         done: Callable[[ConsumerGroupHeartbeatResponse], None],
     ) -> None:
-        """Answers when what it changed is committed. The shard checks the request itself."""
+        """Responds when the resulting records are committed. The shard validates the request."""
         self._runtime.answer(operations.CONSUMER_HEARTBEAT, context, request, done)
 
     def consumer_group_describe(
@@ -175,7 +177,7 @@ class GroupCoordinator:
         request: ConsumerGroupDescribeRequest,
         done: Callable[[ConsumerGroupDescribeResponse], None],
     ) -> None:
-        """Consumer groups as of what is committed, at once: `consumer_group_description` without a pause."""
+        """Describes committed consumer groups without pauses; see `consumer_group_description`."""
         self.consumer_group_description(context, request, lambda steps: done(finish(steps)))
 
     def consumer_group_description(
@@ -184,7 +186,7 @@ class GroupCoordinator:
         request: ConsumerGroupDescribeRequest,
         done: Callable[[Generator[None, None, ConsumerGroupDescribeResponse]], None],
     ) -> None:
-        """The same in short steps; authorized operations are the handler's to add."""
+        """Describe committed consumer groups in short steps; the request handler adds the authorized operations."""
         self._gather(operations.CONSUMER_DESCRIBE, context, request.group_ids, lambda groups: done(_described(groups)))
 
     # -- groups of any type --------------------------------------------------------------------------------------------
@@ -192,13 +194,14 @@ class GroupCoordinator:
     def list_groups(
         self, context: RequestContext, request: ListGroupsRequest, done: Callable[[ListGroupsResponse], None]
     ) -> None:
-        """All groups of this broker, at once: `listing` without a pause."""
+        """List all groups of this broker without pauses; see `listing`."""
         done(finish(self.listing(request)))
 
     def listing(self, request: ListGroupsRequest) -> Generator[None, None, ListGroupsResponse]:
-        """All groups of this broker in short steps; while some are being loaded, COORDINATOR_LOAD_IN_PROGRESS and none.
+        """List all groups of this broker in short steps.
 
-        Each step reads what is committed then: a group that is gone by its step is left out.
+        Returns COORDINATOR_LOAD_IN_PROGRESS and no groups while a partition is loading. Each step reads the state that
+        is committed then: a group deleted before its step is left out.
         """
         wanted = GroupFilter(request.states_filter, request.types_filter)
         found: list[ListedGroup] = []
@@ -227,7 +230,7 @@ class GroupCoordinator:
     def delete_groups(
         self, context: RequestContext, request: DeleteGroupsRequest, done: Callable[[DeleteGroupsResponse], None]
     ) -> None:
-        """Each group is answered for itself; of one that is named twice the first counts."""
+        """Responds for each group; duplicate names are merged."""
         names = list(dict.fromkeys(request.groups_names))
         self._gather(operations.DELETE, context, names, lambda results: done(DeleteGroupsResponse(results=results)))
 
@@ -236,7 +239,7 @@ class GroupCoordinator:
     def offset_commit(
         self, context: RequestContext, request: OffsetCommitRequest, done: Callable[[OffsetCommitResponse], None]
     ) -> None:
-        """Answers when the offsets are committed; each partition for itself. The empty group id is allowed."""
+        """Responds when the offsets are committed, with a result for each partition. The empty group id is allowed."""
         plan = offset_requests.plan_commit(context, request, self._image())
         if plan.accepted.topics:
             self._runtime.answer(operations.COMMIT_OFFSETS, context, plan, done)
@@ -246,7 +249,8 @@ class GroupCoordinator:
     def txn_offset_commit(
         self, context: RequestContext, request: TxnOffsetCommitRequest, done: Callable[[TxnOffsetCommitResponse], None]
     ) -> None:
-        """Answers when the offsets are stored, pending until their transaction ends; each partition for itself."""
+        """Responds when the offsets are stored; they are pending until their transaction ends. Results are per
+        partition."""
         plan = offset_requests.plan_transactional_commit(context, request, self._image())
         if plan.commit.accepted.topics:
             self._runtime.answer_in_transaction(
@@ -258,7 +262,7 @@ class GroupCoordinator:
     def offset_fetch(
         self, context: RequestContext, request: OffsetFetchRequest, done: Callable[[OffsetFetchResponse], None]
     ) -> None:
-        """One group before version 8, several from there on; each is answered for itself."""
+        """The request has one group before version 8, several from version 8 on; results are per group."""
         image = self._image()
         plans = [
             offset_requests.plan_fetch(context, group, image)
@@ -274,7 +278,7 @@ class GroupCoordinator:
     def offset_delete(
         self, context: RequestContext, request: OffsetDeleteRequest, done: Callable[[OffsetDeleteResponse], None]
     ) -> None:
-        """Each partition is answered for itself."""
+        """Responds with a result for each partition."""
         plan = offset_requests.plan_delete(request, self._image())
         self._runtime.answer(operations.DELETE_OFFSETS, context, plan, done)
 
@@ -285,15 +289,15 @@ class GroupCoordinator:
         requests: Sequence[T],
         done: Callable[[list[U]], None],
     ) -> None:
-        """Groups are answered one by one, each for its place in the response."""
-        gathering = ResponseCollector(len(requests), done)
+        """Submit one operation for each group and collect the responses in request order."""
+        collector = ResponseCollector(len(requests), done)
         for index, request in enumerate(requests):
-            self._runtime.answer(operation, context, request, partial(gathering.put, index))
+            self._runtime.answer(operation, context, request, partial(collector.put, index))
 
-    # -- changes of the metadata ---------------------------------------------------------------------------------------
+    # -- metadata changes ----------------------------------------------------------------------------------------------
 
     def image_changed(self, changed_topics: frozenset[str], deleted_topics: Iterable[tuple[str, Uuid]]) -> None:
-        """After the image changed: offsets of deleted topics (name, id) go, consumer groups see new partitions."""
+        """Apply a new image: delete offsets of deleted topics (name, id), notify consumer groups of new partitions."""
         deleted = list(deleted_topics)
         if deleted:
             self._runtime.schedule_write_all(

@@ -1,7 +1,7 @@
-"""What every kind of group has in common, and the registry of a shard's groups.
+"""Interface that every group type implements, and the registry of a shard's groups.
 
-The registry is timeline state: which groups exist goes back with a failed append. What a group keeps inside is its own
-affair: classic groups keep soft state (members that wait for a rebalance), consumer groups only timeline state.
+The registry is timeline state: a failed append also reverts which groups exist. The state inside a group is up to its
+type: classic groups have soft state (members that wait for a rebalance), consumer groups have timeline state only.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from ottla.protocol.messages.list_groups import ListedGroup
 from ottla.timeline import SnapshotRegistry, TimelineDict
 
 LATEST = None
-"""Reads current state; an offset in its place reads the state as of that offset."""
+"""Reads current state; pass an offset instead to read the state as of that offset."""
 
 
 class GroupType(Enum):
-    """Kinds of groups, by their names in ListGroups (KIP-848, version 5)."""
+    """Group types, with their names in ListGroups (KIP-848, version 5)."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
 
 
 class OffsetExpiration(NamedTuple):
-    """From when on the retention of a group's offsets runs (KIP-211)."""
+    """Start of the retention period of a group's offsets (KIP-211)."""
 
     since_ms: int | None
-    """Milliseconds since the epoch; None: from the commit of each offset."""
+    """Milliseconds since the epoch; None starts the period of each offset at its commit."""
 
 
 PartitionCheck = Callable[[str, Uuid, int], None]
-"""Of topic name, topic id (zero where the client gave none) and partition; raises KafkaError."""
+"""Takes topic name, topic id (zero if the client sent none) and partition; raises KafkaError."""
 
 
 class Group(Protocol):
@@ -51,20 +51,20 @@ class Group(Protocol):
 
     @property
     def group_epoch(self) -> int:
-        """Rises with every change of the members; of a classic group it is the generation."""
+        """Incremented with every membership change; for a classic group it is the generation."""
         ...
 
     @property
     def held_bytes(self) -> int:
-        """About what its members keep in memory (`member_memory`)."""
+        """Approximate memory of the group's members, in bytes (`member_memory`)."""
         ...
 
     def state_name(self, as_of: int | None = LATEST) -> str:
-        """As ListGroups and the describe APIs print it, e.g. `Stable`."""
+        """Return the state as ListGroups and the describe APIs print it, e.g. `Stable`."""
         ...
 
     def is_empty(self) -> bool:
-        """Whether nobody is in it."""
+        """Return whether the group has no members."""
         ...
 
     def as_listed_group(self, as_of: int | None = LATEST) -> ListedGroup: ...
@@ -74,14 +74,14 @@ class Group(Protocol):
     ) -> PartitionCheck | None:
         """Raises KafkaError when this member may not commit.
 
-        The check that comes back, if any, is made for every partition of the commit, which fails as a whole.
+        The returned check, if any, runs for every partition of the commit; the commit fails as a whole.
         """
         ...
 
     def validate_transactional_offset_commit(
         self, member_id: str, group_instance_id: str | None, generation_or_member_epoch: int
     ) -> PartitionCheck | None:
-        """The same for offsets of a transaction, whose producer may know no member (KIP-447)."""
+        """Validate a commit in a transaction; the producer may have no member id (KIP-447). Raises KafkaError."""
         ...
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int, as_of: int | None) -> None:
@@ -89,23 +89,23 @@ class Group(Protocol):
         ...
 
     def validate_offset_delete(self) -> None:
-        """Raises KafkaError when offsets of this group can't be deleted at all."""
+        """Raises KafkaError when no offsets of this group can be deleted."""
         ...
 
     def validate_delete_group(self) -> None:
-        """Raises KafkaError NON_EMPTY_GROUP and the like."""
+        """Raises KafkaError, e.g. NON_EMPTY_GROUP."""
         ...
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
-        """Whether a member subscribes to `topic`, hence its offsets are in use."""
+        """Return whether a member subscribes to `topic`, so that its offsets are in use."""
         ...
 
     def offset_expiration(self) -> OffsetExpiration | None:
-        """None while offsets of this group don't expire."""
+        """Return the start of offset retention; None while offsets of this group don't expire."""
         ...
 
     def tombstone_records(self) -> Sequence[GroupRecord]:
-        """The records that delete the group."""
+        """Return the records that delete the group."""
         ...
 
 
@@ -118,7 +118,7 @@ class GroupRegistry:
         self._groups: TimelineDict[str, Group] = TimelineDict(registry)
 
     def find(self, group_id: str, as_of: int | None = LATEST) -> Group | None:
-        """The group, None when there is none."""
+        """Return the group, or None if it does not exist."""
         if as_of is None:
             return self._groups.get(group_id)
         return self._groups.get_at(group_id, as_of)
@@ -131,34 +131,34 @@ class GroupRegistry:
         return group
 
     def put(self, group: Group) -> None:
-        """Add a group or replace the one with its id; in an operation or a replay only."""
+        """Add a group or replace the one with its id; only in an operation or a replay."""
         self._groups[group.group_id] = group
 
     def remove(self, group_id: str, group_type: GroupType) -> None:
-        """Forget a group if it still has that type; in an operation or a replay only.
+        """Remove a group if it still has that type; only in an operation or a replay.
 
-        A group that changes its type writes the tombstones of the old one when the new one is in place already.
+        A group that changes its type registers the new group before the tombstones of the old one are replayed.
         """
         group = self._groups.get(group_id)
         if group is not None and group.type is group_type:
             del self._groups[group_id]
 
     def ids(self) -> Iterator[str]:
-        """Current ids in order of creation."""
+        """Return current ids in order of creation."""
         return iter(list(self._groups))
 
     def groups(self, as_of: int | None = LATEST) -> list[Group]:
-        """All groups, in order of creation."""
+        """Return all groups in order of creation."""
         if as_of is None:
             return list(self._groups.values())
         return list(self._groups.values_at(as_of))
 
     def held_bytes(self) -> int:
-        """What the members of all groups keep in memory."""
+        """Return the approximate memory of all groups' members, in bytes."""
         return sum(group.held_bytes for group in self._groups.values())
 
     def release(self) -> Iterator[None]:
-        """Let go of the groups one by one, when nobody will read or revert them any more."""
+        """Remove the groups one by one, once nothing can read or revert them any more."""
         while self._groups:
             dict.popitem(self._groups)
             yield

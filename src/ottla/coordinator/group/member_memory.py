@@ -1,12 +1,13 @@
-"""Bounds what members keep in the coordinator's memory: what they sent when they joined, and what was assigned to them.
+"""Memory limits for group members: the metadata they send when they join, and their assignments.
 
-Nobody is asked who he is, so any client may join any group with as much metadata as a request holds, and what it sent
-stays until its session ends. Three bounds of the settings, from one member to all groups of the broker; the group's and
-the broker's answer GROUP_MAX_SIZE_REACHED, as Apache Kafka's bounds on the number of members do. Of the broker's bound,
-members that bring more than `SMALL_MEMBER_BYTES` get half, so that they can't keep others out.
+Without authentication any client may join any group with a full request of metadata, which stays in memory
+until its session ends. Three settings limit the size of one member, one group and all groups of the broker. Exceeding
+the group's or the broker's limit returns GROUP_MAX_SIZE_REACHED, like Apache Kafka's limit on the number of members.
+Members larger than `SMALL_MEMBER_BYTES` may fill only half of the broker's limit, so that they can't lock out small
+ones.
 
-Growth is added up as it is admitted, and what went is found by counting all groups anew, at most once a second, when
-the sum has reached the bound: no path on which members go has to tell.
+Growth is added on admission. Removals are not reported here: when the sum reaches the limit, all groups are counted
+again, at most once a second.
 
 Left out: committed offsets (`offset.metadata.max.bytes`, retention), and empty groups, which expire.
 """
@@ -20,26 +21,26 @@ from ottla.common.platform.clock import Clock
 from ottla.coordinator.group.config import GroupCoordinatorConfig
 
 MEMBER_BYTES = 1024
-"""About what a member, or a member id that was handed out, costs besides what it sent."""
+"""Approximate fixed cost of a member, or of a member id that was handed out."""
 NAME_BYTES = 64
-"""The same for each name that it sent."""
+"""Approximate fixed cost of each name that the member sent."""
 SMALL_MEMBER_BYTES = 16 * 1024
 
 _COUNT_INTERVAL_S = 1.0
 
 
 def protocols_bytes(protocols: Mapping[str, bytes]) -> int:
-    """What the protocols of a JoinGroup cost to keep."""
+    """Return the approximate memory of a JoinGroup's protocols, in bytes."""
     return sum(NAME_BYTES + len(name) + len(metadata) for name, metadata in protocols.items())
 
 
 class MemberMemory:
-    """The account of all groups of one broker."""
+    """Memory accounting for all groups of one broker."""
 
     __slots__ = ("_clock", "_config", "_count", "_counted_s", "_held")
 
     def __init__(self, config: Callable[[], GroupCoordinatorConfig], clock: Clock, count: Callable[[], int]) -> None:
-        """`count()` is what all groups hold just now, in bytes."""
+        """`count()` returns the current size of all groups, in bytes."""
         self._config = config
         self._clock = clock
         self._count = count
@@ -47,11 +48,12 @@ class MemberMemory:
         self._held = 0
 
     def loaded(self, size: int) -> None:
-        """Groups that hold `size` bytes were read from the log."""
+        """Add the size of groups that were loaded from the log, in bytes."""
         self._held += size
 
     def admit(self, others: int, before: int, after: int) -> None:
-        """A member that held `before` bytes is about to hold `after`, in a group whose `others` hold that many.
+        """Reserve memory for a member that grows from `before` to `after` bytes; other members of its group use
+        `others`.
 
         Raises KafkaError GROUP_MAX_SIZE_REACHED.
         """
@@ -62,7 +64,8 @@ class MemberMemory:
         if others + after > config.group_max_bytes:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The members of the group would hold more than {config.group_max_bytes} bytes.",
+                "The group's members would use more memory than "
+                f"group.coordinator.group.max.bytes={config.group_max_bytes}.",
             )
         limit = config.groups_max_bytes if after <= SMALL_MEMBER_BYTES else config.groups_max_bytes // 2
         if self._held + growth > limit:
@@ -73,6 +76,7 @@ class MemberMemory:
             if self._held + growth > limit:
                 raise KafkaError(
                     ErrorCode.GROUP_MAX_SIZE_REACHED,
-                    f"The members of all groups of this broker would hold more than {limit} bytes.",
+                    f"The members of all groups on this broker would use more than {limit} bytes of memory "
+                    "(group.coordinator.max.bytes).",
                 )
         self._held += growth

@@ -1,6 +1,7 @@
-"""Everything that the group coordinator does on a shard, one row for each kind of operation; names are Apache Kafka's.
+"""Table of the group coordinator's shard operations, with Apache Kafka's names.
 
-`request` of a row is what its `key` and `run` take: the message itself, or a plan or a pending request around it.
+`request` of a row is the argument of its `key` and `run`: the message itself, or a plan or a deferred request around
+it.
 """
 
 from __future__ import annotations
@@ -30,31 +31,31 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 
 MAX_STORED_STRING_BYTES = 32_767
-"""Strings of group metadata have a length of 16 bits in the log; a group id or instance id beyond is refused."""
+"""Maximum length of strings in group metadata, which the log stores with a 16-bit length; longer ids are rejected."""
 
 Q = TypeVar("Q", JoinGroupRequest, SyncGroupRequest)
 R = TypeVar("R", JoinGroupResponse, SyncGroupResponse)
 
 
 class DeferredRequest(NamedTuple, Generic[Q, R]):
-    """A request that the rebalance of its group answers."""
+    """A request that is answered by the rebalance of its group."""
 
     request: Q
     reply: Reply[R]
 
 
-# -- whose shard -------------------------------------------------------------------------------------------------------
+# -- shard keys --------------------------------------------------------------------------------------------------------
 
 
 def any_group(group_id: str) -> str:
-    """APIs that clients used before groups had members take the empty id too. Raises KafkaError INVALID_GROUP_ID."""
+    """Return the id, which may be empty: for APIs that predate group membership. Raises KafkaError INVALID_GROUP_ID."""
     if len(group_id.encode()) > MAX_STORED_STRING_BYTES:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     return group_id
 
 
 def named_group(group_id: str) -> str:
-    """The id of a group that can have members. Raises KafkaError INVALID_GROUP_ID."""
+    """Return the id of a group that can have members. Raises KafkaError INVALID_GROUP_ID."""
     if not group_id or len(group_id.encode()) > MAX_STORED_STRING_BYTES:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     return group_id
@@ -183,7 +184,7 @@ FETCH_STABLE_OFFSETS: CoordinatorOperation[RequestContext, FetchPlan, OffsetFetc
     refused=FETCH_OFFSETS.refused,
     answered=FETCH_OFFSETS.answered,
 )
-"""As a write, it sees commits that are on their way, and is answered when those are committed."""
+"""Runs as a write: it sees commits that are in flight, and responds when those are committed."""
 
 DELETE_OFFSETS: CoordinatorOperation[RequestContext, DeletePlan, OffsetDeleteResponse] = CoordinatorOperation(
     "delete-offsets",
@@ -211,4 +212,4 @@ _ON_ONE_SHARD = (
     DELETE_OFFSETS,
 )
 NAMES = (*(operation.name for operation in _ON_ONE_SHARD), LIST, TOPICS_DELETED, WRITE_TXN_MARKER)
-"""What the runtime counts operations on groups by, timers aside."""
+"""Names by which the runtime counts group operations, timers excluded."""

@@ -1,10 +1,10 @@
-"""Records of `__consumer_offsets`: typed on one side, key and value bytes on the other.
+"""Codec for records of `__consumer_offsets`: typed messages to and from key and value bytes.
 
-A key is the kind of record as a 16-bit integer and the key's body, always in its version 0. A value is its version as a
-16-bit integer and its body; a null value is a tombstone. Values are written in the versions that Apache Kafka 4.4
-writes, and read in every version that is declared. Records of kind 0, which brokers before Kafka 0.9 wrote, read as
-kind 1. Kinds that are not declared (share and streams groups) read as None: whoever replays skips them, so that data of
-a newer broker does not stop this one, and the log keeps them.
+A key is the record type as a 16-bit integer and the key's body, always in version 0. A value is its version as a 16-bit
+integer and its body; a null value is a tombstone. Values are written in the versions that Apache Kafka 4.4 writes, and
+read in every version that is declared. Records of type 0, which brokers before Kafka 0.9 wrote, are read as type 1.
+Undeclared types (share and streams groups) decode to None. Replay skips them, so that data of a newer broker does not
+stop this one; the log retains them.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _INT32 = Struct(">i")
 _KINDS: Mapping[type, int] = {key: kind for kind, (key, _) in COORDINATOR_RECORDS.items()}
 _GROUP_METADATA_VERSION = 3
 _PARTITION_SIZE = 4
-"""At the end of the key of an offset commit."""
+"""Size of the partition number at the end of the key of an offset commit."""
 
 MAX_EPOCH = 1 << 30
-"""No group comes so far. From an epoch or generation near the end of 32 bits it could not go on."""
+"""Upper bound that no real group reaches. A group near the 32-bit limit could not increment its epoch or generation."""
 _EPOCHS: Mapping[type, tuple[int, tuple[str, ...]]] = {
     GroupMetadataValue: (-1, ("generation",)),
     ConsumerGroupMetadataValue: (0, ("epoch",)),
     ConsumerGroupTargetAssignmentMetadataValue: (-1, ("assignment_epoch",)),
     ConsumerGroupCurrentMemberAssignmentValue: (-2, ("member_epoch", "previous_member_epoch")),
 }
-"""Fields of values, with the lowest that is written."""
+"""Epoch fields of values, with the lowest value that is written."""
 
 
 class OffsetPlace(NamedTuple):
-    """The key of an offset commit. There may be millions of these, so they are no messages."""
+    """Key of an offset commit. There may be millions of these, so they are plain tuples, not messages."""
 
     group: str
     topic: str
@@ -58,9 +58,9 @@ class OffsetPlace(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """One record: a key message of `protocol.messages.coordinator_records` and its value message, None: tombstone.
+    """One record: a key message of `protocol.messages.coordinator_records` and its value message; None is a tombstone.
 
-    Of offset commits an `OffsetPlace` and what `committed_offset` packs.
+    An offset commit has an `OffsetPlace` as key and the bytes that `committed_offset` packs as value.
     """
 
     key: Any
@@ -68,7 +68,7 @@ class GroupRecord(NamedTuple):
 
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """Key and value of the log record."""
+    """Return key and value of the log record."""
     if isinstance(record.key, OffsetPlace):
         return _key_before_partition(record.key) + _INT32.pack(record.key.partition), record.value
     return _encode_any(record)
@@ -96,7 +96,7 @@ def _write_version(value: Any) -> int:
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
-    """Inverse of `encode_record`; None for a kind that is not known. Raises ProtocolError for damaged bytes."""
+    """Inverse of `encode_record`; None for an unknown record type. Raises ProtocolError for corrupt bytes."""
     record = _decode_any(key, value)
     if record is None or not isinstance(record.key, OffsetCommitKey):
         return record
@@ -117,7 +117,7 @@ def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
 
 def _decode_any(key: Buffer, value: Buffer | None) -> GroupRecord | None:
     if len(key) < _INT16.size:
-        raise ProtocolError(f"a coordinator record has a key of {len(key)} bytes")
+        raise ProtocolError(f"the key of a coordinator record is too short ({len(key)} bytes)")
     kind = _INT16.unpack_from(key)[0]
     classes = COORDINATOR_RECORDS.get(kind)
     if classes is None:
@@ -126,10 +126,10 @@ def _decode_any(key: Buffer, value: Buffer | None) -> GroupRecord | None:
     if value is None:
         return GroupRecord(_current_key(key_message), None)
     if len(value) < _INT16.size:
-        raise ProtocolError(f"a coordinator record has a value of {len(value)} bytes")
+        raise ProtocolError(f"the value of a coordinator record is too short ({len(value)} bytes)")
     version = _INT16.unpack_from(value)[0]
     if version < 0:
-        raise ProtocolError(f"{classes[1].__name__} of version {version}")
+        raise ProtocolError(f"{classes[1].__name__} has the invalid version {version}")
     value_message = _body(classes[1], version, value)
     _check_epochs(value_message)
     if isinstance(value_message, LegacyOffsetCommitValue):
@@ -145,7 +145,7 @@ def _check_epochs(value: Any) -> None:
     lowest, names = _EPOCHS.get(type(value), (0, ()))
     for name in names:
         if not lowest <= getattr(value, name) <= MAX_EPOCH:
-            raise ProtocolError(f"{type(value).__name__} has {name} {getattr(value, name)}")
+            raise ProtocolError(f"{type(value).__name__} has the invalid {name} {getattr(value, name)}")
 
 
 def _current_key(key: Any) -> Any:
@@ -155,7 +155,7 @@ def _current_key(key: Any) -> Any:
 
 
 def _body(cls: type, version: int, data: Buffer) -> Any:
-    """The message behind the leading 16 bits; a version above those declared is refused."""
+    """Decode the message after the leading 16 bits; a version above the declared ones raises ProtocolError."""
     end = len(data)
     message: Any
     try:
@@ -163,18 +163,18 @@ def _body(cls: type, version: int, data: Buffer) -> Any:
     except KafkaError as error:
         known = schema_of(cls).versions
         raise ProtocolError(
-            f"{cls.__name__} of version {version}: versions {known.low} to {known.high} are known"
+            f"{cls.__name__} has the unsupported version {version}, not {known.low} to {known.high}"
         ) from error
     if position != end:
-        raise ProtocolError(f"{cls.__name__} of version {version} has {end - position} bytes too many")
+        raise ProtocolError(f"{cls.__name__} of version {version} has {end - position} trailing bytes")
     return message
 
 
 class GroupRecordSerde:
-    """The records as the runtime's `CoordinatorSerde`.
+    """The group coordinator's `CoordinatorSerde`.
 
-    Offset commits come in rows for one group and topic, in commits as in the log; so the last key is remembered up to
-    its partition, and an offset costs neither a message nor a string.
+    Offset commits arrive in runs for one group and topic, in requests and in the log. The last key is cached up to its
+    partition, so an offset needs neither a message nor a new string.
     """
 
     __slots__ = ("_group", "_prefix", "_topic")
@@ -192,7 +192,7 @@ class GroupRecordSerde:
         return CoordinatorRecord(self._prefix + _INT32.pack(key.partition), record.value)
 
     def decode(self, key: Buffer, value: Buffer | None) -> GroupRecord | None:
-        """None for an unknown kind. Raises KafkaError CORRUPT_MESSAGE."""
+        """Return None for an unknown record type. Raises KafkaError CORRUPT_MESSAGE."""
         if isinstance(key, bytes) and isinstance(value, bytes):
             same = self._prefix and key.startswith(self._prefix) and len(key) == len(self._prefix) + _PARTITION_SIZE
             if same and is_usual(value):
@@ -207,7 +207,8 @@ class GroupRecordSerde:
         return record
 
     def without_value(self, key: Buffer) -> GroupRecord | None:
-        """None: a group that resumes at an older offset reads records twice, one without offsets may skip some."""
+        """Return None: a group that resumes at an older offset reads records twice; without any offset it may skip
+        some."""
         return None
 
     def _remember(self, prefix: bytes, place: OffsetPlace) -> None:

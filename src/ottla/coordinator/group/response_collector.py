@@ -1,4 +1,4 @@
-"""Answers that are given once, and one answer gathered from several shards."""
+"""One-shot replies, and a collector for responses that several shards contribute to."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ R = TypeVar("R")
 
 
 class Reply(Generic[R]):
-    """A response that is due later. It may be tried from several sides (the group, a failed append): the first wins."""
+    """A response that is sent later. Several paths may answer it (the group, a failed append): the first one wins."""
 
     __slots__ = ("_done", "outcome")
 
     def __init__(self, done: Callable[[R], None]) -> None:
         self._done: Callable[[R], None] | None = done
         self.outcome: Callable[[KafkaError | None], None] | None = None
-        """Called by `settle`: what to do once the records of the operation are committed, or failed."""
+        """Called by `settle` once the operation's records are committed or failed."""
 
     def answer(self, response: R) -> None:
         done, self._done = self._done, None
@@ -26,19 +26,19 @@ class Reply(Generic[R]):
             done(response)
 
     def settle(self, error: KafkaError | None) -> None:
-        """The operation's records are committed (None) or will not be; only the first call counts."""
+        """Report that the operation's records are committed (None) or failed; only the first call counts."""
         outcome, self.outcome = self.outcome, None
         if outcome is not None:
             outcome(error)
 
 
 class ResponseCollector(Generic[R]):
-    """Parts of one response that arrive one by one, each for its place in the request."""
+    """Collects the parts of one response, each at its index in the request."""
 
     __slots__ = ("_complete", "_missing", "_parts")
 
     def __init__(self, count: int, complete: Callable[[list[R]], None]) -> None:
-        """`complete` is called once with all parts in order: by the last `put`, or here when none are due."""
+        """`complete` is called once with all parts in order: by the last `put`, or here if `count` is 0."""
         self._parts: dict[int, R] = {}
         self._missing = count
         self._complete = complete

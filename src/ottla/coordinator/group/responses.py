@@ -1,4 +1,4 @@
-"""Where each group API carries an error."""
+"""Error responses of each group API."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 def error_code(error: KafkaError | None) -> ErrorCode:
-    """NONE when there is none. What does not fit in a record batch is not the client's affair: UNKNOWN_SERVER_ERROR, as
-    from Apache Kafka; a commit says it in its own way."""
+    """Return the response code; NONE without an error. Records larger than a batch are not the client's fault:
+    UNKNOWN_SERVER_ERROR, as in Apache Kafka. Commits have a code of their own (`commit_error_code`)."""
     if error is None:
         return ErrorCode.NONE
     return ErrorCode.UNKNOWN_SERVER_ERROR if error.code in _TOO_LARGE else error.code
 
 
 def commit_error_code(error: KafkaError | None) -> ErrorCode:
-    """The same for OffsetCommit, which has INVALID_COMMIT_OFFSET_SIZE for more than fits."""
+    """Return the code for OffsetCommit, which has INVALID_COMMIT_OFFSET_SIZE for records that exceed a batch."""
     if error is not None and error.code in _TOO_LARGE:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     return error_code(error)
 
 
 def heartbeat_refused(context: RequestContext, request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
-    """While the group is being loaded members are told that all is well."""
+    """Return the error response. While the group is loading the code is NONE, so that members keep their membership."""
     code = error_code(error)
     return HeartbeatResponse(error_code=ErrorCode.NONE if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code)
 
 
 def left(context: RequestContext, request: LeaveGroupRequest, response: LeaveGroupResponse) -> LeaveGroupResponse:
-    """Up to version 2 the member's error is the only one there is."""
+    """Up to version 2 the response has the single member's error at the top level."""
     if context.api_version <= LAST_VERSION_WITH_ONE_LEAVING:
         return LeaveGroupResponse(error_code=response.error_code or response.members[0].error_code)
     return response
 
 
 def leave_refused(context: RequestContext, request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:
-    """A group that does not exist means that its members are unknown."""
+    """Return the error response. A missing group is reported as UNKNOWN_MEMBER_ID for each member."""
     if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
         return LeaveGroupResponse(error_code=error_code(error))
     members = [
@@ -63,10 +63,10 @@ def leave_refused(context: RequestContext, request: LeaveGroupRequest, error: Ka
 def consumer_heartbeat_refused(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest, error: KafkaError
 ) -> ConsumerGroupHeartbeatResponse:
-    """With the reason, if there is one."""
+    """Return the error response with the reason, if any."""
     return ConsumerGroupHeartbeatResponse(error_code=error_code(error), error_message=error.message or None)
 
 
 def consumer_describe_refused(context: RequestContext, group_id: str, error: KafkaError) -> DescribedGroup:
-    """With the reason, if there is one."""
+    """Return the error response with the reason, if any."""
     return DescribedGroup(group_id=group_id, error_code=error_code(error), error_message=error.message or None)

@@ -1,9 +1,9 @@
 """One shard of the group coordinator: the groups and offsets of one partition of `__consumer_offsets`.
 
-Handlers get a request and return records and a response. The work is done by three parts that share one `ShardContext`:
-`ClassicGroups` (JoinGroup and its companions), `ConsumerGroups` (KIP-848) and `Offsets` (commits, whatever the group's
-type). Every group of whatever type is in `context.groups`. This module knows which part a record or request belongs to,
-and does what concerns groups of all types: list, delete, expire.
+Handlers take a request and return records and a response. Three components that share one `ShardContext` do the work:
+`ClassicGroups` (JoinGroup and related APIs), `ConsumerGroups` (KIP-848) and `Offsets` (commits for groups of any type).
+`context.groups` contains the groups of all types. This module routes records and requests to the components, and
+implements the operations for all group types: list, delete, expire.
 
 Left out: share and streams groups.
 """
@@ -33,11 +33,11 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest
 EXPIRATION_TIMER = "expire-group-metadata"
 
 EXPIRATION_SLICE_OFFSETS = 2_000
-"""Offsets that one operation of the expiry looks at before it gives way to others; a group is never split."""
+"""Offsets that one expiry operation examines before it yields to others; a group is never split."""
 
 
 class GroupFilter:
-    """The states and types that ListGroups asks for (none: any), compared without case."""
+    """State and type filters of ListGroups (empty: any), case-insensitive."""
 
     __slots__ = ("_states", "_types")
 
@@ -46,14 +46,14 @@ class GroupFilter:
         self._types = frozenset(name.lower() for name in types)
 
     def takes(self, group: Group, as_of: int) -> bool:
-        """Whether a group is asked for."""
+        """Return whether a group matches the filters."""
         return (not self._states or group.state_name(as_of).lower() in self._states) and (
             not self._types or group.type.value in self._types
         )
 
 
 class GroupCoordinatorShard:
-    """What the runtime loads, replays into and calls."""
+    """Group state machine that the coordinator runtime loads, replays into and calls."""
 
     __slots__ = ("_replays", "_unswept", "classic", "consumer", "context", "offsets")
 
@@ -67,12 +67,12 @@ class GroupCoordinatorShard:
             **self.consumer.replays(),
         }
         self._unswept: Iterator[str] | None = None
-        """Groups that the running pass of the expiry has still to look at; None between passes."""
+        """Groups that the current expiry pass still has to examine; None between passes."""
 
     # -- CoordinatorShard ----------------------------------------------------------------------------------------------
 
     def replay(self, offset: int, record: GroupRecord, producer_id: int, producer_epoch: int) -> None:
-        """Apply one record, while loading or right before it is appended; of a transaction there are offsets only."""
+        """Apply one record, while loading or right before it is appended; only offset commits are transactional."""
         key, value = record
         if type(key) is OffsetPlace:
             self.offsets.replay_offset_commit(offset, key, value, producer_id)
@@ -80,27 +80,27 @@ class GroupCoordinatorShard:
             self._replays[type(key)](key, value)
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Offsets of a transaction are committed, or dropped."""
+        """Commit or discard the offsets of a transaction."""
         self.offsets.replay_end_transaction_marker(producer_id, committed=committed)
 
     def loaded(self) -> None:
-        """Everything was replayed: members that were known get a full session to come back."""
+        """All records were replayed: known members get a full session to reconnect."""
         self.context.memory.loaded(self.context.groups.held_bytes())
         self.classic.loaded()
         self.consumer.loaded()
         self._schedule_expiration(self.context.config.offsets_retention_check_interval_ms)
 
     def unloaded(self) -> None:
-        """Leadership went: whoever waits in a rebalance is told NOT_COORDINATOR."""
+        """Leadership is lost: members that wait in a rebalance get NOT_COORDINATOR."""
         self.classic.unloaded()
         self.consumer.unloaded()
 
     def release(self) -> Iterator[None]:
-        """Offsets, then groups: there may be millions of the ones and many of the others."""
+        """Release offsets, then groups, in short steps: there may be millions of offsets and many groups."""
         yield from self.offsets.release()
         yield from self.context.groups.release()
 
-    # -- the classic protocol, which members of consumer groups may speak too (KIP-848, migration) ---------------------
+    # -- classic protocol; members of consumer groups may use it too (KIP-848, migration) ------------------------------
 
     def classic_join(self, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply) -> Result:
         """Raises KafkaError, or answers through `reply`."""
@@ -137,7 +137,7 @@ class GroupCoordinatorShard:
     # -- groups of any type --------------------------------------------------------------------------------------------
 
     def list_groups(self, wanted: GroupFilter, group_ids: Iterable[str], committed_offset: int) -> list[ListedGroup]:
-        """Those of the groups that are there and wanted."""
+        """Return the existing groups among `group_ids` that match the filter."""
         groups = self.context.groups
         return [
             group.as_listed_group(committed_offset)
@@ -148,7 +148,7 @@ class GroupCoordinatorShard:
     def delete_groups(
         self, group_ids: Sequence[str], request_context: RequestContext
     ) -> CoordinatorResult[GroupRecord, list[DeletableGroupResult]]:
-        """Delete those that are empty, with their offsets; each id is answered for itself."""
+        """Delete the empty groups with their offsets; results are per group id."""
         records: list[GroupRecord] = []
         results = []
         for group_id in group_ids:
@@ -170,7 +170,7 @@ class GroupCoordinatorShard:
         self.context.timer.schedule(EXPIRATION_TIMER, delay_ms, self._expire)
 
     def _expire(self) -> Result:
-        """Look at some groups: offsets that are due go, and groups that are empty and have no offsets."""
+        """Examine some groups: expire due offsets, and delete groups that are empty and have no offsets."""
         records: list[GroupRecord] = []
         examined = 0
         if self._unswept is None:

@@ -1,4 +1,4 @@
-"""Event-sourced shards over the partitions of an internal topic, shared by all coordinators."""
+"""Event-sourced shards over the partitions of an internal topic, used by all coordinators."""
 
 from ottla.coordinator.runtime.context import TIMER
 from ottla.coordinator.runtime.errors import append_error

@@ -1,4 +1,4 @@
-"""What one shard has written and not yet answered: the open batch, and appended batches below the high watermark."""
+"""Unanswered writes of one shard: the open batch, and appended batches above the high watermark."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ottla.record.builder import RecordData
 Done = Callable[[Any, KafkaError | None], None]
 
 RECORD_OVERHEAD_BYTES = 32
-"""Upper bound of what a record without headers needs beside key and value: attributes and six varints."""
+"""Upper bound for the overhead of a record without headers besides key and value: attributes and six varints."""
 
 
 class Producer(NamedTuple):
-    """Whose records a batch holds: a producer with a transaction, or nobody's."""
+    """The producer of a batch's records: one with a transaction, or NO_PRODUCER."""
 
     producer_id: int
     producer_epoch: int
     guard: Any
-    """For the log, where the partition was verified to be in the transaction."""
+    """Passed to the log for a partition that was verified to be in the transaction."""
 
 
 NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, None)
 
 
 class PendingOperation:
-    """One write operation that has run and waits for its records, or for those it has seen, to be committed."""
+    """A write operation that has run and waits until its records, or those it has read, are committed."""
 
     __slots__ = ("appended", "done", "name", "response")
 
@@ -42,12 +42,12 @@ class PendingOperation:
 
 
 class OpenBatch:
-    """Records of operations of this turn of the loop, or of one that belongs to a transaction; already replayed."""
+    """Records of this tick's operations, or of one operation in a transaction; already replayed."""
 
     __slots__ = ("base_offset", "limit_bytes", "operations", "producer", "records", "size_bytes", "timestamp_ms")
 
     def __init__(self, base_offset: int, timestamp_ms: int, producer: Producer, limit_bytes: int = 0) -> None:
-        """A batch that reaches `limit_bytes` is appended before the end of the turn; so many the log takes."""
+        """A batch that reaches `limit_bytes`, the log's limit, is appended before the end of the tick."""
         self.base_offset = base_offset
         self.limit_bytes = limit_bytes
         self.producer = producer
@@ -58,7 +58,7 @@ class OpenBatch:
 
     @property
     def next_offset(self) -> int:
-        """The offset of the record that is added next, or the end of the batch."""
+        """Offset of the next record, or the end of the batch."""
         return self.base_offset + len(self.records)
 
 

@@ -1,18 +1,18 @@
-"""One shard at work: runs its operations, batches and appends their records, parks responses, reverts.
+"""Runtime of one shard: runs its operations, batches and appends their records, parks responses, reverts on failure.
 
-An operation sees the newest state, records of the open batch included; a read sees what is committed. Records are
-replayed when their operation has run and appended at the end of the same turn of the loop, all in one batch; so the
-response of each operation of the batch, also of one that only read, waits until the high watermark passed what it saw.
+A write sees the newest state, including the records of the open batch; a read sees the committed state. Records are
+replayed when their operation has run, and appended in one batch at the end of the same tick. So the response of each
+operation in the batch, even of one that only read, waits until the high watermark has passed the state that it saw.
 
 Invariants:
-- `last_committed_offset <= last_written_offset`; the registry has a snapshot of each of the two and, between them, of
-  the end of every batch. The newest snapshot is that of `last_written_offset`, where a failed append goes back to.
-- An operation is answered exactly once, and never before what it has seen is committed.
-- Records of a transaction are a batch of their own. A marker is replayed and appended like one; where the append fails
-  the transaction stays open, in the state as in the log.
-- One operation runs at a time: one that is submitted while another runs (a response that woke its sender) waits.
-- Operations that wait are requests, one for each connection at most, and timers, one for each key; so their number is
-  bounded by what bounds those.
+
+- `last_committed_offset <= last_written_offset`. The registry has a snapshot of each of the two and, between them, of
+  the end of every batch. The newest snapshot is that of `last_written_offset`; a failed append reverts to it.
+- An operation is answered exactly once, and never before the state that it saw is committed.
+- Records of a transaction form a batch of their own. A marker is replayed and appended like one; if the append fails,
+  the transaction stays open, both in the state and in the log.
+- One operation runs at a time. An operation that is submitted while another one runs (by a response callback) waits.
+- Waiting operations are requests, at most one per connection, and timers, one per key; so their number is bounded.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ S = TypeVar("S", bound=CoordinatorShard[Any])
 T = TypeVar("T")
 
 WRITE_BATCH_BYTES = 256 * 1024
-"""A batch that reaches this size is appended at once, not at the end of the turn: bounds the time of one append. An
-operation with more than that in one piece has a batch of its own, up to `max.message.bytes`."""
+"""A batch that reaches this size is appended at once, not at the end of the tick. This limits the time of one append.
+An operation with larger records gets a batch of its own, up to `max.message.bytes`."""
 
 
 LOAD, TIMER, UNLOAD = "load", "timer", "unload"
-"""What a shard does without being asked; operations of clients have the names that they are scheduled with."""
+"""Names of internal operations; client operations have the names that they are scheduled with."""
 
 
 class Failures(Protocol):
-    """Where a defect that surfaced in a shard is reported."""
+    """Reports a defect in a shard."""
 
     def __call__(self, where: str, error: Exception) -> None: ...
 
 
 class RuntimeParts(NamedTuple):
-    """What all shards of one runtime share."""
+    """Components that all shards of one runtime share."""
 
     name: str
     log: CoordinatorLog
@@ -80,11 +80,11 @@ class RuntimeParts(NamedTuple):
     write_timeout_ms: int
     after_large_load: Callable[[], None]
     leftovers: SlicedWork
-    """Shards that are given up are taken apart here: dropping a million offsets at once would stop the loop."""
+    """Releases closed shards step by step: dropping a million offsets at once would block the loop."""
 
 
 class CoordinatorContext(Generic[S]):
-    """A partition that this broker coordinates, from one leader epoch to its end."""
+    """A partition that this broker coordinates, during one leader epoch."""
 
     __slots__ = (
         "_after_loading",
@@ -109,7 +109,7 @@ class CoordinatorContext(Generic[S]):
     )
 
     def __init__(self, parts: RuntimeParts, partition: int, leader_epoch: int, reload: Callable[[], None]) -> None:
-        """`reload()` is called when the state must be read anew from the log: state LOADING, shard empty."""
+        """`reload()` is called when the state has to be read from the log again; state LOADING, shard empty."""
         self._parts = parts
         self._counts = parts.statistics.operations
         self._reload = reload
@@ -135,24 +135,24 @@ class CoordinatorContext(Generic[S]):
 
     @property
     def shard(self) -> S:
-        """The state machine; raises InvariantError where there is none, before a load and after the end."""
+        """The state machine; raises InvariantError before a load and after the end."""
         if self._shard is None:
             raise InvariantError(f"{self} has no shard")
         return self._shard
 
     @property
     def pending_records(self) -> int:
-        """Records of the open batch."""
+        """Number of records in the open batch."""
         return 0 if self._batch is None else len(self._batch.records)
 
     def after_loading(self, then: Callable[[], None]) -> None:
-        """Call `then()` once the load that is under way has ended, one way or the other."""
+        """Call `then()` once the current load has ended, successfully or not."""
         self._after_loading.append(then)
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- lifecycle ----------------------------------------------------------------------------------------------------
 
     def start_loading(self) -> None:
-        """An empty shard, ready for the loader to replay into."""
+        """Create an empty shard for the loader to replay into."""
         self._transition(CoordinatorState.LOADING)
         self.registry = SnapshotRegistry()
         self.timer = self._new_timer()
@@ -160,7 +160,7 @@ class CoordinatorContext(Generic[S]):
         self._shard = self._parts.shard_factory(self.partition, self.registry, self.timer)
 
     def finish_loading(self, end_offset: int, high_watermark: int) -> None:
-        """Everything below `end_offset` was replayed, with snapshots from the high watermark on."""
+        """Complete a load: everything below `end_offset` was replayed, with snapshots from the high watermark on."""
         self.registry.snapshot(end_offset)
         self._high_watermark = max(self._high_watermark, high_watermark)
         self.last_written_offset = self._readable_from = end_offset
@@ -171,11 +171,11 @@ class CoordinatorContext(Generic[S]):
         self._transition(CoordinatorState.ACTIVE)
 
     def fail(self) -> None:
-        """The state is lost or can't be had: let go of everything. A later load may bring it back."""
+        """Drop the state, which is lost or can't be loaded. A later load may restore it."""
         self._end(CoordinatorState.FAILED)
 
     def close(self) -> None:
-        """This broker no longer leads: nothing can be written any more, everybody is sent elsewhere."""
+        """End leadership: nothing can be written any more, and all waiting clients get NOT_COORDINATOR."""
         self._end(CoordinatorState.CLOSED)
 
     def _end(self, state: CoordinatorState) -> None:
@@ -196,7 +196,7 @@ class CoordinatorContext(Generic[S]):
 
     def _transition(self, state: CoordinatorState) -> None:
         if state not in TRANSITIONS[self.state]:
-            raise InvariantError(f"{self}: no way to {state.value}")
+            raise InvariantError(f"{self}: invalid transition to {state.value}")
         self.state = state
         if self._after_loading and state is not CoordinatorState.LOADING:
             waiting, self._after_loading = self._after_loading, []
@@ -209,15 +209,15 @@ class CoordinatorContext(Generic[S]):
     def _submit_timer(self, operation: TimerOperation, done: Done) -> None:
         self.write(TIMER, lambda _shard: operation(), done)
 
-    # --- operations --------------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------------
 
     def read(
         self, name: str, operation: Callable[[S, int], T], done: Callable[[T | None, KafkaError | None], None]
     ) -> None:
         """Run `operation(shard, last committed offset)` now.
 
-        COORDINATOR_LOAD_IN_PROGRESS until the high watermark has reached what was loaded: before that, a read would
-        miss what the coordinator before this one acknowledged (as KIP-207 has it for ListOffsets).
+        Returns COORDINATOR_LOAD_IN_PROGRESS until the high watermark has reached the loaded end offset. Before that, a
+        read would miss records that the previous coordinator acknowledged (as in KIP-207 for ListOffsets).
         """
         code = REFUSALS.get(self.state)
         if code is None and self._high_watermark < self._readable_from:
@@ -294,14 +294,14 @@ class CoordinatorContext(Generic[S]):
             return
         waiting = PendingOperation(name, result.response, result.appended, done)
         if self.state is not CoordinatorState.ACTIVE:
-            # Leadership went while the operation ran, from within one of its callbacks.
+            # Leadership ended while the operation ran, within one of its callbacks.
             self._finish(waiting, KafkaError(REFUSALS[self.state]))
         elif not records:
             self._wait_for_pending(waiting)
         elif producer is not NO_PRODUCER:
             self._add_transactional(result.records, records, waiting, producer)
         elif result.reserve_bytes and self._is_too_large(records, result.reserve_bytes):
-            text = "the records leave too little room below max.message.bytes for those that follow"
+            text = "the records leave too little room below max.message.bytes for later records"
             self._finish(waiting, KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, text))
         elif result.atomic:
             self._add(result.records if result.replay else (), records, waiting)
@@ -318,7 +318,7 @@ class CoordinatorContext(Generic[S]):
     def _wait_for_pending(self, operation: PendingOperation) -> None:
         """Answer once everything that the operation may have seen is committed; mostly at once.
 
-        Behind a parked batch it shares that batch's time-out, so it waits for less than the whole of it.
+        Behind a parked batch it shares that batch's timeout, so it waits for less than the full timeout.
         """
         if self._batch is not None:
             self._batch.operations.append(operation)
@@ -329,13 +329,13 @@ class CoordinatorContext(Generic[S]):
         else:
             self._park(self.last_written_offset, [operation])
 
-    # --- the open batch ----------------------------------------------------------------------------------------------
+    # --- the open batch -----------------------------------------------------------------------------------------------
 
     def _batch_limit_bytes(self) -> int:
         try:
             return min(WRITE_BATCH_BYTES, self._parts.log.max_batch_bytes(self.partition))
         except KafkaError:
-            # The replica is going; the append will say so to everybody.
+            # The replica is being removed; the append will return that error to all operations.
             return WRITE_BATCH_BYTES
 
     def _is_too_large(self, records: Sequence[RecordData], reserve_bytes: int) -> bool:
@@ -348,13 +348,13 @@ class CoordinatorContext(Generic[S]):
             return False  # the append will report it
 
     def _add(self, replayed: Sequence[Any], records: Sequence[RecordData], operation: PendingOperation) -> None:
-        """Add the records of one operation to the open batch, which is appended before where it has no room."""
+        """Add the records of one operation to the open batch; flush that batch first if it has no room."""
         size_bytes = sum(map(record_size_bytes, records))
         batch = self._batch
         if batch is not None and batch.size_bytes + size_bytes > batch.limit_bytes:
             error = self.flush()
             if error is not None:
-                # What the operation was decided by is gone.
+                # The flush failed, so the state on which the operation is based was reverted.
                 self._finish(operation, error)
                 return
         batch = self._open_batch()
@@ -369,7 +369,7 @@ class CoordinatorContext(Generic[S]):
     def _add_transactional(
         self, replayed: Sequence[Any], records: Sequence[RecordData], operation: PendingOperation, producer: Producer
     ) -> None:
-        """Append the records of one operation, as a batch of the transaction; nothing else is open."""
+        """Append the records of one operation as a batch of the transaction; no other batch is open."""
         batch = self._batch = OpenBatch(self.last_written_offset, self._parts.clock.time_ms(), producer)
         batch.operations.append(operation)
         if self._replay(operation.name, batch, replayed):
@@ -421,12 +421,12 @@ class CoordinatorContext(Generic[S]):
         return True
 
     def _flush_batch(self, batch: OpenBatch) -> None:
-        """The end of the turn in which `batch` was opened; it may be gone, and another one open."""
+        """Flush `batch` at the end of its tick; it may already be flushed and another one open."""
         if self._batch is batch:
             self.flush()
 
     def flush(self) -> KafkaError | None:
-        """Append the open batch; returns why it failed, after its operations were told."""
+        """Append the open batch; return the error after failing its operations, or None."""
         batch = self._batch
         if batch is None:
             return None
@@ -464,7 +464,7 @@ class CoordinatorContext(Generic[S]):
             if size_bytes > limit_bytes:
                 raise KafkaError(
                     ErrorCode.RECORD_LIST_TOO_LARGE,
-                    f"{size_bytes} bytes of records in one batch, max.message.bytes is {limit_bytes}",
+                    f"one batch has {size_bytes} bytes of records, more than max.message.bytes={limit_bytes}",
                 )
         self._appending = True
         try:
@@ -484,14 +484,14 @@ class CoordinatorContext(Generic[S]):
         self.last_written_offset = end_offset
         self.registry.snapshot(end_offset)
         if self._high_watermark >= end_offset:
-            # Usual where this broker is the only replica in sync: nothing to park.
+            # Usual if this broker is the only in-sync replica: nothing to park.
             self._maybe_commit()
             self._finish_all(operations, None)
         else:
             self._park(end_offset, operations)
 
     def _fail_batch(self, error: KafkaError) -> None:
-        """Go back to what was last appended and fail all operations of the batch."""
+        """Revert to the last appended state and fail all operations of the batch."""
         batch, self._batch = self._batch, None
         self._parts.statistics.append_failures += 1
         self.registry.revert_to(self.last_written_offset)
@@ -499,7 +499,7 @@ class CoordinatorContext(Generic[S]):
             self._finish_all(batch.operations, error)
 
     def _out_of_step(self, expected_offset: int, end_offset: int) -> KafkaError:
-        """Somebody else wrote to the partition: the state is not that of the log, so it is read anew."""
+        """The log grew outside this context: the state does not match the log, so it is loaded again."""
         self._defect(
             "appending a batch",
             KafkaError(
@@ -510,7 +510,7 @@ class CoordinatorContext(Generic[S]):
         self._reload()
         return KafkaError(ErrorCode.NOT_COORDINATOR)
 
-    # --- the end of a transaction ------------------------------------------------------------------------------------
+    # --- the end of a transaction -------------------------------------------------------------------------------------
 
     def _complete_transaction(self, name: str, marker: EndMarker, done: Callable[[KafkaError | None], None]) -> None:
         self.flush()
@@ -552,7 +552,7 @@ class CoordinatorContext(Generic[S]):
         self._parts.statistics.records_appended += 1
         return end_offset
 
-    # --- what waits for the high watermark ---------------------------------------------------------------------------
+    # --- waiting for the high watermark -------------------------------------------------------------------------------
 
     def high_watermark_updated(self, offset: int) -> None:
         """The high watermark of the partition has risen to `offset`; also called inside an append."""
@@ -563,7 +563,7 @@ class CoordinatorContext(Generic[S]):
             self._maybe_commit()
 
     def _maybe_commit(self) -> None:
-        """Commit whole batches below the high watermark and answer who waits for them."""
+        """Commit all complete batches below the high watermark and answer their operations."""
         committed = self.registry.floor(self._high_watermark)
         if committed is None or committed <= self.last_committed_offset:
             return
@@ -578,7 +578,7 @@ class CoordinatorContext(Generic[S]):
         parked.timer = self._parts.scheduler.call_later(self._parts.write_timeout_ms / 1000, self._expire, parked)
 
     def _expire(self, parked: ParkedBatch) -> None:
-        """The high watermark takes too long. The records stay: they may be committed later, as with any time-out."""
+        """The high watermark is too slow. The records remain: they may be committed later, as with any timeout."""
         parked.timer = None
         if not parked.operations:
             return
@@ -592,7 +592,7 @@ class CoordinatorContext(Generic[S]):
         operations, parked.operations = parked.operations, []
         self._finish_all(operations, error)
 
-    # --- answers -----------------------------------------------------------------------------------------------------
+    # --- responses ----------------------------------------------------------------------------------------------------
 
     def _finish_all(self, operations: Sequence[PendingOperation], error: KafkaError | None) -> None:
         for operation in operations:
@@ -604,7 +604,7 @@ class CoordinatorContext(Generic[S]):
         self._call(operation.name, operation.done, None if error is not None else operation.response, error)
 
     def _call(self, name: str, callback: Callable[..., None], *args: object) -> None:
-        """A callback that fails is reported and hinders nobody else."""
+        """Run a callback. An exception is reported and does not affect other operations."""
         try:
             callback(*args)
         except InvariantError:
@@ -612,5 +612,5 @@ class CoordinatorContext(Generic[S]):
         except Exception as error:
             self._defect(f"answering {name}", error)
 
-    def _defect(self, what: str, error: Exception) -> None:
-        self._parts.failures(f"{self._parts.name}: {what}", error)
+    def _defect(self, action: str, error: Exception) -> None:
+        self._parts.failures(f"{self._parts.name}: {action}", error)

@@ -1,6 +1,6 @@
-"""What a failed append means to the client of a coordinator.
+"""Client error codes for failed appends.
 
-The table is that of Apache Kafka's coordinators: a client retries against the same coordinator, or looks for it anew.
+The table is that of Apache Kafka's coordinators: a client retries with the same coordinator, or looks it up again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _TO_CLIENT = {
 
 
 def append_error(error: KafkaError) -> KafkaError:
-    """The error that operations of a batch fail with when its append failed with `error`.
+    """Return the error for the operations of a batch when its append failed with `error`.
 
-    A batch beyond `max.message.bytes` stays RECORD_LIST_TOO_LARGE: each API has its own way to say that.
+    A batch above `max.message.bytes` remains RECORD_LIST_TOO_LARGE: each API translates that itself.
     """
     code = _TO_CLIENT.get(error.code)
     return error if code is None else KafkaError(code, error.message)

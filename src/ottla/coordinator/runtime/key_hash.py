@@ -1,10 +1,10 @@
-"""Which partition of an internal topic coordinates a key: Java's `String.hashCode` over the number of partitions.
+"""Partition of an internal topic that coordinates a key: Java's `String.hashCode` modulo the number of partitions.
 
-A key comes from a client, and one request may bring 100 MB of keys: no step of the interpreter is spent on a single
-character. The UTF-16 units of a chunk are one integer of Python, whose lanes of 64 bits are hashed all at once, each
-the four units that lie in it. Then the upper half of the lanes is weighed and added to the lower half, until one lane
-is left. After each step a lane holds less than 2^32, and a weight is less too: lower + upper * weight stays below 2^64,
-thus never carries into the next lane.
+Keys come from clients, and one request may contain 100 MB of keys, so hashing must not take an interpreter step per
+character. The UTF-16 units of a chunk form one Python integer. Its 64-bit lanes are hashed all at once, each with its
+four units. Then the upper half of the lanes is weighted and added to the lower half, until one lane is left. After each
+step a lane is below 2^32, and so is a weight: lower + upper * weight stays below 2^64, and never carries into the next
+lane.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HASH_MASK = (1 << 32) - 1
 
 
 def _weight(units: int) -> int:
-    """What the hash of a string is multiplied by when so many units follow it."""
+    """Return the factor for the hash of a string that is followed by this many units."""
     return pow(31, units, 1 << 32)
 
 
@@ -33,11 +33,11 @@ _FOLDS = tuple(
     (8 * _LANE_BYTES * lanes, _weight(_LANE_UNITS * lanes), _lower_half_of_lanes(lanes))
     for lanes in (1 << power for power in range(_CHUNK_LANES.bit_length() - 1))
 )
-"""(bits, weight, mask) of the lower half of twice 1, 2, 4 ... lanes, half a chunk being the last."""
+"""(bits, weight, mask) of the lower half of twice 1, 2, 4 ... lanes; the last one is half a chunk."""
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """`abs(key.hashCode()) % partition_count` of Java, whose abs of the smallest integer is taken as 0."""
+    """`abs(key.hashCode()) % partition_count` of Java, where the abs of the smallest integer counts as 0."""
     hashed = string_hash(key)
     if hashed >= 1 << 31:
         hashed = 0 if hashed == 1 << 31 else (1 << 32) - hashed
@@ -55,7 +55,8 @@ def string_hash(string: str) -> int:
 
 
 def _chunk_hash(units: bytes) -> int:
-    """The hash of big-endian UTF-16 units, up to a chunk; units of 0 that fill the uppermost lane change nothing."""
+    """Return the hash of big-endian UTF-16 units, up to a chunk; zero units that fill the uppermost lane have no
+    effect."""
     every = int.from_bytes(units, "big")
     pairs = (every & _EVERY_SECOND_UNIT) + (every >> 16 & _EVERY_SECOND_UNIT) * 31
     hashed = (pairs & _EVERY_LANE) + (pairs >> 32 & _EVERY_LANE) * 31**2 & _EVERY_LANE

@@ -1,13 +1,13 @@
-"""Fills shards from their logs, a slice at a time.
+"""Loads shards from their logs, a slice at a time.
 
-One partition is loaded after the other, in the order in which this broker came to lead them. A slice replays for
-SLICE_S at most and gives the loop its turn; files are read off the loop. So requests of other clients, and of shards
-that are loaded already, never wait longer than a slice, however many offsets the topic holds.
+Partitions are loaded one after the other, in the order in which this broker became their leader. A slice replays for at
+most SLICE_S and then yields to the loop; files are read off the loop. So requests of other clients, and of loaded
+shards, never wait longer than a slice, however many offsets the topic contains.
 
 Invariants: a shard is ACTIVE only after every record up to the log end was replayed; snapshots are taken only from the
-high watermark on. A load that fails leaves the shard FAILED and is tried again, ever more seldom. Records of a type
-that is not known here are skipped, as Apache Kafka does, and so are those that can't be read.
-Records of a transaction are replayed as such, and so is its marker, wherever the high watermark lies between them.
+high watermark on. A failed load leaves the shard FAILED and is retried with exponential backoff. Records of unknown
+types are skipped, as in Apache Kafka, and so are undecodable ones. Records of a transaction are replayed as such, and
+so is its marker, even if the high watermark is between them.
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ from ottla.record.legacy.stored import iter_any_batches
 logger = logging.getLogger(__name__)
 
 RECORDS_PER_LOOK = 16
-"""Records replayed between two looks at the clock."""
+"""Records replayed between two reads of the clock."""
 
 RECORDS_PER_PART = 4096
-"""Records of one batch that exist as objects at a time: clients may write a batch of millions that are empty."""
+"""Maximum number of decoded records of one batch at a time: clients may write a batch of millions of empty records."""
 
 LOGGED_PER_LOAD = 10
-"""Records that are skipped with a line of their own: there may be millions, and a line takes longer than a record."""
+"""Maximum number of skipped records that are logged individually: there may be millions, and logging is slower than
+replay."""
 
 SHOWN_REASON = 300
-"""Characters of the reason in the log: it may repeat an id of 32 kilobytes."""
+"""Maximum length of the logged reason: it may contain an id of 32 kilobytes."""
 
 READ_BYTES = 1024 * 1024
-"""Of the file in one read."""
+"""Bytes that one file read requests."""
 
 _GONE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 LARGE_LOAD_RECORDS = 20_000
-"""From here on what was loaded is worth keeping the garbage collector away from."""
+"""Loads of this size or more call `after_large_load`, which may freeze the garbage collector's generations."""
 
 RETRY_BACKOFF_S = 1.0
 MAX_RETRY_BACKOFF_S = 60.0
@@ -62,7 +63,7 @@ Context = CoordinatorContext[Any]
 
 
 def _without_value(serde: CoordinatorSerde[Any], key: bytes) -> Any:
-    """None also where the key can't be read either: that was logged with the value."""
+    """Return None also if the key can't be decoded either: that was logged with the value."""
     try:
         return serde.without_value(key)
     except Exception:
@@ -70,7 +71,7 @@ def _without_value(serde: CoordinatorSerde[Any], key: bytes) -> Any:
 
 
 class _Load:
-    """One attempt at one partition."""
+    """One attempt to load one partition."""
 
     __slots__ = ("attempt", "bytes", "context", "position", "records", "skipped", "started_s")
 
@@ -90,7 +91,7 @@ class _Load:
 
 
 class Loader:
-    """The loads of one runtime. Owner of the order; the shard's state belongs to its context."""
+    """The load queue of one runtime. Owns the order; the shard's state belongs to its context."""
 
     __slots__ = ("_current", "_parts", "_queue", "_retries")
 
@@ -105,18 +106,18 @@ class Loader:
         self._enqueue(context, 0)
 
     def stop(self) -> None:
-        """Forget retries; loads end by the state of their contexts."""
+        """Cancel retries; running loads end when their contexts close."""
         for handle in self._retries.values():
             handle.cancel()
         self._retries.clear()
 
     def forget(self, context: Context) -> None:
-        """The context was closed."""
+        """Cancel the retry of a closed context."""
         handle = self._retries.pop(context, None)
         if handle is not None:
             handle.cancel()
 
-    # --- inside ----------------------------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------------------------------
 
     def _enqueue(self, context: Context, attempt: int) -> None:
         self._retries.pop(context, None)
@@ -126,13 +127,13 @@ class Loader:
             self._next()
 
     def _next(self) -> None:
-        """Begin with the first load of the queue that is still wanted."""
+        """Start the first load in the queue that is still required."""
         self._current = None
         while self._queue:
             load = self._queue.popleft()
             if load.wanted:
                 self._current = load
-                # Not in the caller's turn: 50 empty partitions must not nest.
+                # Not in the caller's tick: 50 empty partitions must not nest.
                 self._parts.scheduler.call_soon(self._begin, load)
                 return
 
@@ -148,7 +149,7 @@ class Loader:
             self._failed(load, error)
 
     def _read_on(self, load: _Load) -> None:
-        """Read what follows `load.position`, or finish at the end of the log."""
+        """Read the batches after `load.position`, or finish at the end of the log."""
         partition = load.context.partition
         offsets = self._parts.log.offsets(partition)
         if load.position >= offsets.log_end_offset:
@@ -166,11 +167,11 @@ class Loader:
         self._parts.log.read(partition, load.position, READ_BYTES, done)
 
     def _slice(self, load: _Load, replay: Iterator[None]) -> None:
-        """Replay for a while; the rest follows in a later turn."""
+        """Replay for one slice; the rest follows in a later tick."""
         if not load.wanted:
             self._next()
             return
-        # Whatever is wrong with one partition, the broker has to start: even a broken invariant only fails the load.
+        # A defect in one partition must not stop the broker's start: even a broken invariant only fails this load.
         try:
             for _ in replay:
                 self._parts.scheduler.call_soon(self._slice, load, replay)
@@ -180,15 +181,15 @@ class Loader:
             self._failed(load, error)
 
     def _replay(self, load: _Load, buffer: Buffer, high_watermark: int, end_offset: int) -> Iterator[None]:
-        """Replay the whole batches of `buffer`; yields whenever the time of a slice is over.
+        """Replay the complete batches of `buffer`; yields whenever a slice is over.
 
-        High watermark and log end are those from before `buffer` was read.
+        High watermark and log end were read before `buffer`.
         """
         monotonic = self._parts.clock.monotonic
         deadline_s = monotonic() + SLICE_S
         start = load.position
         if not len(buffer):
-            # The cleaner took the last batches, e.g. tombstones of old: the end of the log is a gap.
+            # The cleaner removed the last batches, e.g. old tombstones: the end of the log is a gap.
             load.position = end_offset
             return
         for batch in iter_any_batches(buffer):
@@ -208,16 +209,16 @@ class Loader:
             load.position = batch.next_offset
             load.bytes += batch.size_bytes
         if load.position == start:
-            raise CorruptBatch(f"no whole batch was read at offset {start}")
+            raise CorruptBatch(f"the read at offset {start} returned no complete batch")
 
     def _replay_batch(self, load: _Load, batch: BatchView) -> Iterator[None]:
         """Replay the records of one batch; yields every RECORDS_PER_LOOK records and at the end.
 
-        Clients may write to the topic. What can't be read is skipped, as in Apache Kafka: it would stop the partition
-        for good.
+        Clients may write to the topic. Undecodable records are skipped, as in Apache Kafka: they would otherwise block
+        the partition permanently.
         """
         next_offset = max(batch.base_offset, load.position)
-        # Without the mark of a transaction no marker follows, and what was pending would be so for ever.
+        # Without the transactional flag no marker follows, so the records would stay pending for ever.
         producer = batch.producer_id, batch.producer_epoch
         producer_id, producer_epoch = producer if batch.is_transactional else _NO_PRODUCER
         parts = batch.records_in_parts(RECORDS_PER_PART)
@@ -244,7 +245,7 @@ class Loader:
     def _replay_record(self, load: _Load, record: Record, producer_id: int, producer_epoch: int) -> None:
         serde = self._parts.serde
         if record.key is None:
-            raise CorruptBatch("it has no key")
+            raise CorruptBatch("the record has no key")
         try:
             decoded = serde.decode(record.key, record.value)
         except KafkaError as error:
@@ -254,14 +255,14 @@ class Loader:
             load.context.shard.replay(record.offset, decoded, producer_id, producer_epoch)
 
     def _skip(self, load: _Load, place: str, error: Exception) -> None:
-        """Count what is skipped; log the first of a load, and in the end how many there were."""
+        """Count a skipped record. The first ones of a load are logged, and their total at its end."""
         self._parts.statistics.records_skipped += 1
         load.skipped += 1
         if load.skipped > LOGGED_PER_LOAD:
             return
         reason = str(error) if isinstance(error, KafkaError) else f"{type(error).__name__}: {error}"
         logger.error(
-            "%s-%d: the record at %s can't be read and is skipped: %s",
+            "%s-%d: skipping the unreadable record at %s: %s",
             self._parts.name,
             load.context.partition,
             place,
@@ -270,7 +271,7 @@ class Loader:
         )
 
     def _replay_marker(self, load: _Load, batch: BatchView) -> None:
-        """Replay the end of a transaction; control records of other kinds say nothing to a shard."""
+        """Replay the end of a transaction; other control records do not affect shards."""
         try:
             for record in next(batch.records_in_parts(RECORDS_PER_PART)):
                 kind = control_record_type(record)
@@ -303,7 +304,7 @@ class Loader:
         )
         if load.skipped > LOGGED_PER_LOAD:
             logger.error(
-                "%s-%d: %d records in all can't be read and are skipped: ottla log dump --records names them",
+                "%s-%d: skipped %d unreadable records; run ottla log dump --records to list them",
                 self._parts.name,
                 load.context.partition,
                 load.skipped,
@@ -320,9 +321,9 @@ class Loader:
         if not isinstance(error, KafkaError):
             self._parts.failures(f"{self._parts.name}-{context.partition}: loading, at offset {load.position}", error)
         elif error.code not in _GONE:
-            # Otherwise leadership or the whole topic has just gone, and the runtime is about to hear of it.
+            # Otherwise leadership has moved or the topic was deleted, and the runtime is about to be notified.
             logger.warning(
-                "%s-%d can't be loaded at offset %d, which is tried again in %.0f s: %s",
+                "%s-%d: load failed at offset %d, retrying in %.0f s: %s",
                 self._parts.name,
                 context.partition,
                 load.position,

@@ -1,4 +1,4 @@
-"""One kind of work of a coordinator, declared as a row: its name, whose shard it runs on, and how it is answered."""
+"""Declaration of a coordinator operation: its name, the key that selects its shard, and its responses."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ ResponseT = TypeVar("ResponseT")
 
 
 class CoordinatorOperation(NamedTuple, Generic[ContextT, RequestT, ResponseT]):
-    """What `CoordinatorRuntime.submit` and `answer` run. The context says who asks, the request what for."""
+    """Argument of `CoordinatorRuntime.submit` and `answer`; runs with a context (the client) and a request."""
 
     name: str
-    """As Apache Kafka's coordinators name it; in failures, log lines and metrics."""
+    """Apache Kafka's name of the operation; used in failures, log lines and metrics."""
     key: Callable[[RequestT], str]
-    """Whose shard it is, such as the group id. Raises KafkaError for a key that nobody can have."""
+    """Returns the key that selects the shard, such as the group id. Raises KafkaError for an invalid key."""
     run: Callable[..., Any]
-    """`run(context, request, shard)` returns a CoordinatorResult; one that reads is `run(context, request, shard, last
-    committed offset)` and returns the response itself. Raises KafkaError to refuse."""
+    """`run(context, request, shard)` returns a CoordinatorResult. An operation that reads is `run(context, request,
+    shard, last committed offset)` and returns the response itself. Raises KafkaError to reject the request."""
     refused: Callable[[ContextT, RequestT, KafkaError], ResponseT]
-    """The response that carries an error."""
+    """Builds the response for an error."""
     answered: Callable[[ContextT, RequestT, Any], ResponseT] | None = None
-    """The response made of the shard's; None: it is that."""
+    """Builds the response from the shard's result; None returns the result unchanged."""
     reads: bool = False
-    """Sees what is committed and writes nothing."""
+    """True reads the committed state and writes nothing."""

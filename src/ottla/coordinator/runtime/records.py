@@ -1,4 +1,4 @@
-"""What operations of a coordinator return, and how a shard's typed records become bytes."""
+"""Results of coordinator operations, and the codec interface for a shard's typed records."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ RecordT = TypeVar("RecordT")
 ResponseT = TypeVar("ResponseT")
 
 Appended = Callable[[KafkaError | None], None]
-"""Told once the records of a result are committed (None) or that they will not be (why not)."""
+"""Called once when the records of a result are committed (None) or have failed (the error)."""
 
 
 class CoordinatorRecord(NamedTuple):
-    """A record as it lies in the log; no value: a tombstone."""
+    """A record in the log's format; without value it is a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 class CoordinatorResult(NamedTuple, Generic[RecordT, ResponseT]):
-    """What an operation wants to happen: records to append, and the response once they are committed."""
+    """Result of an operation: records to append, and the response to send once they are committed."""
 
     records: Sequence[RecordT] = ()
-    """They take effect together: one batch, unless `atomic` is off."""
+    """They take effect together, in one batch, unless `atomic` is False."""
     response: ResponseT = None  # type: ignore[assignment]
     appended: Appended | None = None
-    """Called before the operation's `done`, for soft state that waits for the outcome."""
+    """Called before the operation's `done`, for soft state that depends on the outcome."""
     replay: bool = True
-    """Off: the operation has made the change itself (soft state), so the records are only for the next load; on failure
-    `appended` must undo what needs undoing, since nothing is reverted for it."""
+    """False: the operation has changed soft state itself, so the records only serve the next load. On failure
+    `appended` has to undo the change, since nothing is reverted for it."""
     atomic: bool = True
-    """Off: records may be spread over several batches, for housekeeping of any size; some may take effect although the
-    operation fails."""
+    """False: records may be spread over several batches, for housekeeping of any size. Some may take effect although
+    the operation fails."""
     reserve_bytes: int = 0
-    """Room that the batch must leave below `max.message.bytes`: later records of the same state may need more, and
-    could not be refused."""
+    """Room that the batch must leave below `max.message.bytes`: later records of the same state may be larger, and
+    could not be rejected."""
 
 
 class CoordinatorSerde(Protocol[R]):
-    """Typed records <-> bytes. Pure."""
+    """Pure codec for typed records."""
 
     def encode(self, record: R) -> CoordinatorRecord: ...
 
     def decode(self, key: bytes, value: bytes | None) -> R | None:
-        """None for a record of a type that is not known here: it is skipped. Raises KafkaError for damaged bytes."""
+        """Return None for a record of an unknown type, which is skipped. Raises KafkaError for corrupt bytes."""
         ...
 
     def without_value(self, key: bytes) -> R | None:
-        """What to replay for a record whose value can't be read; None to keep what was known before.
+        """Return the record to replay for a key with an undecodable value; None leaves the previous state unchanged.
 
-        Raises KafkaError where the key can't be read either.
+        Raises KafkaError if the key can't be decoded either.
         """
         ...
 
 
 EMPTY_RESULT: CoordinatorResult[Any, None] = CoordinatorResult()
-"""Nothing to append, nothing to say; what most timers return."""
+"""No records and no response; the result of most timers."""

@@ -1,13 +1,12 @@
-"""All shards of one coordinator in this broker, and the way to them.
+"""Runtime of one coordinator: all its shards on this broker, and the routing of operations to them.
 
-The server tells it which partitions of the internal topic this broker leads; handlers of requests submit operations,
-each of which has a name and reads or writes. The life of a write: `schedule_write` runs it on the shard, replays its
-records, adds them to the open batch; at the end of the turn the batch is appended; when the high watermark passes it,
-`done` is called.
+The server reports the partitions of the internal topic that this broker leads. Request handlers submit named read and
+write operations. `schedule_write` runs a write on the shard, replays its records and adds them to the open batch. The
+batch is appended at the end of the tick. When the high watermark passes it, `done` is called.
 
-Invariants: at most one context for each partition, of the newest leader epoch this broker was told of; a response is
-never sent before everything that it was decided by is committed. All methods belong to the loop. `done(response, None)`
-or `done(None, error)` follows each scheduled operation exactly once, possibly before the call returns.
+Invariants: at most one context exists for each partition, in the newest known leader epoch; a response is never sent
+before the state that it is based on is committed. All methods run on the loop. `done(response, None)` or `done(None,
+error)` is called exactly once for each scheduled operation, possibly before the call returns.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ DEFAULT_WRITE_TIMEOUT_MS = 5_000
 NOT_STARTED = 0
 
 WRITE_TXN_MARKER = "write-txn-marker"
-"""The operation that ends a transaction, by Apache Kafka's name."""
+"""Apache Kafka's name of the operation that ends a transaction."""
 
 REMEMBERED_KEYS = 10_000
-"""Keys whose partition is remembered, since members send heartbeats for ever; beyond that all are forgotten."""
+"""Maximum number of cached keys, since members send heartbeats constantly; the cache is cleared when it is full."""
 REMEMBERED_KEY_LENGTH = 255
 
 LOAD_WAIT_S = 1.0
-"""How long somebody may be kept waiting for the end of a load; most take milliseconds."""
+"""Maximum time to wait for the end of a load; most loads take milliseconds."""
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -71,9 +70,9 @@ class CoordinatorRuntime(Generic[S]):
         write_timeout_ms: int = DEFAULT_WRITE_TIMEOUT_MS,
         after_large_load: Callable[[], None] = lambda: None,
     ) -> None:
-        """`name` is the internal topic's, for log lines; `compression` a codec name for the batches written.
+        """`name` is the internal topic, for log lines; `compression` the codec name for written batches.
 
-        `after_large_load()` is called when a load has made objects in such a number that they are to be looked after.
+        `after_large_load()` is called after a load that created many objects.
         """
         self.statistics = CoordinatorStatistics()
         self._parts = RuntimeParts(
@@ -95,7 +94,7 @@ class CoordinatorRuntime(Generic[S]):
         self._partition_of_key: dict[str, int] = {}
         self.partition_count = NOT_STARTED
 
-    # --- life ------------------------------------------------------------------------------------------------------
+    # --- lifecycle ----------------------------------------------------------------------------------------------------
 
     def start(self, partition_count: int) -> None:
         """The internal topic exists and has this many partitions; may be called again."""
@@ -103,7 +102,7 @@ class CoordinatorRuntime(Generic[S]):
         self._partition_of_key.clear()
 
     def stop(self) -> None:
-        """Append what is pending and leave all partitions; whoever still waits gets NOT_COORDINATOR."""
+        """Append pending records and leave all partitions; waiting operations get NOT_COORDINATOR."""
         for context in list(self._contexts.values()):
             if context.state is CoordinatorState.ACTIVE:
                 context.flush()
@@ -114,7 +113,7 @@ class CoordinatorRuntime(Generic[S]):
         self._partition_of_key.clear()
 
     def become_leader(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads `partition` in `leader_epoch`: load it. Ignored unless the epoch is newer than known.
+        """Load `partition`, which this broker leads in `leader_epoch`. Ignored unless the epoch is newer than known.
 
         A shard of an older epoch is dropped: another broker may have written in between.
         """
@@ -128,7 +127,7 @@ class CoordinatorRuntime(Generic[S]):
         self._loader.load(context)
 
     def resign(self, partition: int, leader_epoch: int | None = None) -> None:
-        """This broker no longer leads `partition`, as of `leader_epoch` (None: whatever it is, e.g. deleted).
+        """Close `partition`, which this broker no longer leads as of `leader_epoch` (None: any epoch, e.g. deleted).
 
         Ignored when the partition is led in that or a newer epoch, or not led at all.
         """
@@ -141,7 +140,7 @@ class CoordinatorRuntime(Generic[S]):
 
     @property
     def name(self) -> str:
-        """The internal topic's."""
+        """Name of the internal topic."""
         return self._parts.name
 
     @property
@@ -150,7 +149,7 @@ class CoordinatorRuntime(Generic[S]):
         return self.partition_count != NOT_STARTED
 
     def high_watermark_updated(self, partition: int, offset: int) -> None:
-        """The high watermark of a partition has risen; whoever implements CoordinatorLog calls this."""
+        """The high watermark of a partition has risen; called by CoordinatorLog implementations."""
         context = self._contexts.get(partition)
         if context is not None:
             context.high_watermark_updated(offset)
@@ -160,10 +159,10 @@ class CoordinatorRuntime(Generic[S]):
         if context is not None:
             self._loader.load(context)
 
-    # --- operations ------------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------------
 
     def partition_for(self, key: str) -> int:
-        """The partition that coordinates `key` (a group id), as Apache Kafka computes it.
+        """Return the partition that coordinates `key` (e.g. a group id), as Apache Kafka computes it.
 
         Raises KafkaError COORDINATOR_NOT_AVAILABLE before `start`.
         """
@@ -186,7 +185,8 @@ class CoordinatorRuntime(Generic[S]):
         request: RequestT,
         done: Callable[[ResponseT], None],
     ) -> None:
-        """Run an operation on the shard of its key; `done(response)` follows, also for what fails on the way there."""
+        """Run an operation on the shard of its key; calls `done(response)`, also for errors before the shard is
+        reached."""
         self.submit(operation, context, request, _answering(operation, context, request, done))
 
     def answer_in_transaction(
@@ -197,7 +197,7 @@ class CoordinatorRuntime(Generic[S]):
         transaction: Transaction,
         done: Callable[[ResponseT], None],
     ) -> None:
-        """`answer` for an operation whose records count when `transaction` is committed."""
+        """`answer` for an operation with records that take effect when `transaction` is committed."""
         finished = _answering(operation, context, request, done)
         try:
             partition = self.partition_for(operation.key(request))
@@ -215,7 +215,7 @@ class CoordinatorRuntime(Generic[S]):
         request: RequestT,
         done: Callable[[Any, KafkaError | None], None],
     ) -> None:
-        """Run an operation on the shard of its key; `done(what the shard responded, None)` or `done(None, error)`.
+        """Run an operation on the shard of its key; calls `done(shard's response, None)` or `done(None, error)`.
 
         Errors: those of the key, COORDINATOR_NOT_AVAILABLE before `start`, those of `schedule_write`.
         """
@@ -238,13 +238,16 @@ class CoordinatorRuntime(Generic[S]):
         operation: Callable[[S], CoordinatorResult[Any, T]],
         done: Callable[[T | None, KafkaError | None], None],
     ) -> None:
-        """Run `operation(shard)` and append what it returns; `done(response, None)` once it is committed.
+        """Run `operation(shard)` and append the returned records; calls `done(response, None)` once they are committed.
 
-        `name` tells the operation in failures and metrics, so there are few of them. The operation raises KafkaError to
-        refuse. Errors by `done`: that one; NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE by
-        the state of the shard; what `append_error` says, with the state reverted; RECORD_LIST_TOO_LARGE when the
-        records don't fit in one batch; COORDINATOR_NOT_AVAILABLE when the high watermark did not pass them within the
-        write time-out.
+        `name` identifies the operation in failures and metrics, so the set of names is small. The operation raises
+        KafkaError to reject the request. Errors passed to `done`:
+
+        - the operation's own error
+        - NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, by the state of the shard
+        - those of `append_error`, with the state reverted
+        - RECORD_LIST_TOO_LARGE when the records don't fit in one batch
+        - COORDINATOR_NOT_AVAILABLE when the high watermark did not pass the records within the write timeout
         """
         context = self._contexts.get(partition)
         if context is None:
@@ -260,15 +263,16 @@ class CoordinatorRuntime(Generic[S]):
         operation: Callable[[S], CoordinatorResult[Any, T]],
         done: Callable[[T | None, KafkaError | None], None],
     ) -> None:
-        """`schedule_write` of records that count when `transaction` is committed, a batch of their own.
+        """`schedule_write` for records that take effect when `transaction` is committed; they form a batch of their
+        own.
 
-        First the coordinator of the transaction is asked, by the log, whether the partition is in it. Errors by `done`,
-        beside those of `schedule_write`: what the transaction's coordinator or the log refuses it with, such as
-        INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS.
+        First the log verifies with the transaction's coordinator that the partition is in the transaction. Errors
+        passed to `done`, besides those of `schedule_write`: rejections by the transaction's coordinator or the log,
+        such as INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS.
         """
         refusal = self._refusal(partition)
         if refusal is None and transaction.producer_id < 0:
-            # Records that name no producer would count at once.
+            # Records without a producer id would take effect at once.
             refusal = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if refusal is not None:
             done(None, refusal)
@@ -289,11 +293,11 @@ class CoordinatorRuntime(Generic[S]):
     def complete_transaction(
         self, partition: int, marker: EndMarker, done: Callable[[KafkaError | None], None]
     ) -> None:
-        """Append `marker` to `partition` and apply it to its shard; `done(None)` once it is committed.
+        """Append `marker` to `partition` and apply it to its shard; calls `done(None)` once it is committed.
 
-        Errors by `done`: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE by the state of the
-        shard, the last one also when the high watermark did not pass the marker within the write time-out (it stays);
-        those of `CoordinatorLog.append_end_marker`, and then the transaction is as open as before.
+        Errors passed to `done`: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE by the state
+        of the shard. COORDINATOR_NOT_AVAILABLE also when the high watermark did not pass the marker within the write
+        timeout; the marker remains. After an error of `CoordinatorLog.append_end_marker` the transaction is still open.
         """
         context = self._contexts.get(partition)
         if context is None:
@@ -308,7 +312,7 @@ class CoordinatorRuntime(Generic[S]):
         operation: Callable[[S, int], T],
         done: Callable[[T | None, KafkaError | None], None],
     ) -> None:
-        """Run `operation(shard, last committed offset)`; it reads as of that offset. Errors as for `schedule_write`."""
+        """Run `operation(shard, last committed offset)`, a read as of that offset. Errors as for `schedule_write`."""
         context = self._contexts.get(partition)
         if context is None:
             done(None, self._unknown())
@@ -318,9 +322,9 @@ class CoordinatorRuntime(Generic[S]):
     def schedule_read_all(
         self, name: str, operation: Callable[[S, int], T], done: Callable[[list[T], KafkaError | None], None]
     ) -> None:
-        """Read from every shard of this broker, by partition: `done(responses, first error)`.
+        """Read from every shard of this broker, in partition order; calls `done(responses, first error)`.
 
-        Shards that are loading or failed count as errors, so that a caller never takes a part for the whole.
+        Shards that are loading or failed count as errors, so that a caller never mistakes a partial result for all.
         """
         responses: list[T] = []
         errors: list[KafkaError] = []
@@ -341,7 +345,7 @@ class CoordinatorRuntime(Generic[S]):
         operation: Callable[[S], CoordinatorResult[Any, T]],
         done: Callable[[dict[int, tuple[T | None, KafkaError | None]]], None],
     ) -> None:
-        """Write to every active shard of this broker: `done` gets response or error by partition."""
+        """Write to every active shard of this broker; calls `done` with response or error by partition."""
         partitions = [number for number in sorted(self._contexts) if self.state(number) is CoordinatorState.ACTIVE]
         outcomes: dict[int, tuple[T | None, KafkaError | None]] = {}
         if not partitions:
@@ -356,7 +360,7 @@ class CoordinatorRuntime(Generic[S]):
             self.schedule_write(name, partition, operation, partial(one_done, partition))
 
     def after_loading(self, partition: int, then: Callable[[], None]) -> None:
-        """Call `then()` when the shard of `partition` is not being loaded: now, or when that ends, or later by
+        """Call `then()` when the shard of `partition` is not loading: now, when the load ends, or after at most
         `LOAD_WAIT_S`."""
         context = self._contexts.get(partition)
         if context is None or context.state is not CoordinatorState.LOADING:
@@ -375,7 +379,7 @@ class CoordinatorRuntime(Generic[S]):
         context.after_loading(end)
 
     def _refusal(self, partition: int) -> KafkaError | None:
-        """Why nothing can be written to `partition` now."""
+        """Return the error that a write to `partition` would get now, or None."""
         context = self._contexts.get(partition)
         if context is None:
             return self._unknown()
@@ -386,38 +390,38 @@ class CoordinatorRuntime(Generic[S]):
         started = self.partition_count != NOT_STARTED
         return KafkaError(ErrorCode.NOT_COORDINATOR if started else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    # --- looking in ------------------------------------------------------------------------------------------------
+    # --- state and statistics -----------------------------------------------------------------------------------------
 
     def state(self, partition: int) -> CoordinatorState | None:
-        """The state of a partition's shard, None where this broker does not lead it."""
+        """Return the state of a partition's shard, None if this broker does not lead it."""
         context = self._contexts.get(partition)
         return None if context is None else context.state
 
     def active_shard(self, partition: int) -> S | None:
-        """The shard of a partition, None while it is not loaded here."""
+        """Return the shard of a partition, None while it is not loaded here."""
         context = self._contexts.get(partition)
         return context.shard if context is not None and context.state is CoordinatorState.ACTIVE else None
 
     def leader_epoch(self, partition: int) -> int:
-        """In which this broker leads a partition. Raises KafkaError NOT_COORDINATOR where it does not."""
+        """Return the epoch in which this broker leads a partition. Raises KafkaError NOT_COORDINATOR if it does not."""
         context = self._contexts.get(partition)
         if context is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return context.leader_epoch
 
     def state_counts(self) -> dict[CoordinatorState, int]:
-        """Partitions by state, for metrics."""
+        """Return the number of partitions by state, for metrics."""
         counts = dict.fromkeys(CoordinatorState, 0)
         for context in self._contexts.values():
             counts[context.state] += 1
         return counts
 
     def pending_records(self) -> int:
-        """Records that were replayed and are to be appended at the end of this turn."""
+        """Return the number of replayed records to append at the end of this tick."""
         return sum(context.pending_records for context in self._contexts.values())
 
     def active_shards(self) -> list[tuple[int, S]]:
-        """(partition, shard) of all that are loaded, by partition; to tell them of new metadata, for metrics."""
+        """Return (partition, shard) of all loaded shards by partition, for metadata updates and metrics."""
         return [
             (partition, context.shard)
             for partition, context in sorted(self._contexts.items())
@@ -431,7 +435,7 @@ def _answering(
     request: RequestT,
     done: Callable[[ResponseT], None],
 ) -> Callable[[Any, KafkaError | None], None]:
-    """What makes the response of an operation out of its outcome."""
+    """Return a callback that builds the response of an operation from its outcome."""
 
     def finished(response: Any, error: KafkaError | None) -> None:
         if error is not None:

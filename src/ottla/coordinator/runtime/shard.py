@@ -1,4 +1,4 @@
-"""What the runtime runs: a replayed state machine over one partition of an internal topic."""
+"""Interface of a coordinator shard: a replayed state machine over one partition of an internal topic."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ S = TypeVar("S")
 
 
 class CoordinatorShard(Protocol[R_contra]):
-    """One partition's state. Its hard state is made of timeline objects of the registry that it was made with, and
-    changes in `replay` only; the runtime takes the snapshots and reverts."""
+    """State of one partition. Its hard state consists of timeline objects of its registry, and changes in `replay`
+    only; the runtime takes the snapshots and reverts."""
 
     def replay(self, offset: int, record: R_contra, producer_id: int, producer_epoch: int) -> None:
         """Apply one record, while loading and right before it is appended at `offset`.
 
-        Producer id and epoch are those of the open transaction that it belongs to, both -1 where it counts at once.
-        Raises nothing for a record that was ever written; what it raises fails the batch or the load.
+        Producer id and epoch are those of the record's open transaction, both -1 for a record outside transactions.
+        Must not raise for a record that was ever written; an exception fails the batch or the load.
         """
         ...
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         """Apply the end of a transaction to the records of its producer that were replayed before.
 
-        The epoch may be above that of the records (KIP-890). A marker without such records changes nothing.
+        The epoch may be above that of the records (KIP-890). A marker without such records has no effect.
         """
         ...
 
@@ -36,17 +36,17 @@ class CoordinatorShard(Protocol[R_contra]):
         ...
 
     def unloaded(self) -> None:
-        """This broker coordinates no more: answer whoever waits in soft state with NOT_COORDINATOR.
+        """This broker stops coordinating: answer requests that wait in soft state with NOT_COORDINATOR.
 
-        Timers are gone and nothing can be written; the shard is dropped afterwards. Also called for a shard whose load
-        did not finish.
+        Timers are cancelled and nothing can be written; the shard is dropped afterwards. Also called for a shard after
+        an incomplete load.
         """
         ...
 
     def release(self) -> Iterator[None]:
-        """After `unloaded`: let go of everything that there may be much of, in steps that take no time each."""
+        """Called after `unloaded`: release all large collections, in short steps."""
         ...
 
 
 ShardFactory = Callable[[int, SnapshotRegistry, CoordinatorTimer], S]
-"""Makes the empty shard of a partition: `factory(partition, registry, timer)`."""
+"""Creates the empty shard of a partition: `factory(partition, registry, timer)`."""

@@ -1,6 +1,6 @@
-"""Work on the loop in slices, so that nobody waits for the whole of it.
+"""Time-sliced work on the loop, so that long work does not delay other tasks.
 
-Invariants: however many pieces of work are due, they take one slice of a turn together; one that fails ends alone.
+Invariants: all pending pieces of work share one slice per tick; a piece that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from ottla.common.platform.clock import Clock, Scheduler
 
 SLICE_S = 0.004
-"""Time on the loop in one piece, plus what one look at the clock is late."""
+"""Maximum time on the loop in one piece, plus the delay until the clock is read."""
 
 
 class SlicedWork:
-    """Work that nobody waits for, one after the other: iterators whose steps are short."""
+    """Runs background work in sequence: iterators with short steps."""
 
     __slots__ = ("_clock", "_queue", "_scheduler")
 
@@ -25,7 +25,7 @@ class SlicedWork:
         self._queue: deque[Iterator[None]] = deque()
 
     def add(self, steps: Iterator[None]) -> None:
-        """Run `steps` to their end, beginning with the next turn."""
+        """Run `steps` to their end, beginning with the next tick."""
         self._queue.append(steps)
         if len(self._queue) == 1:
             self._scheduler.call_soon(self._slice)
@@ -40,7 +40,7 @@ class SlicedWork:
                         self._scheduler.call_soon(self._slice)
                         return
             except Exception:
-                # The loop reports it; whoever waits behind it goes on.
+                # The loop reports it; the work behind it continues.
                 self._queue.popleft()
                 if self._queue:
                     self._scheduler.call_soon(self._slice)

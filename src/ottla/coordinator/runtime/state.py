@@ -1,4 +1,4 @@
-"""The states of a shard and what an operation is told outside ACTIVE."""
+"""States of a shard, and the error codes of operations outside ACTIVE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.common.errors import ErrorCode
 
 
 class CoordinatorState(Enum):
-    """Names as in Apache Kafka's metrics."""
+    """States with the names of Apache Kafka's metrics."""
 
     INITIAL = "initial"
     LOADING = "loading"
@@ -31,4 +31,5 @@ REFUSALS = {
     CoordinatorState.CLOSED: ErrorCode.NOT_COORDINATOR,
     CoordinatorState.FAILED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-"""FAILED differs from Apache Kafka (NOT_COORDINATOR): the load is tried again here, so this broker remains."""
+"""FAILED differs from Apache Kafka (NOT_COORDINATOR): the load is retried here, so this broker remains the coordinator.
+"""

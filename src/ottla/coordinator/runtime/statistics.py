@@ -6,7 +6,7 @@ from collections import defaultdict
 
 
 class CoordinatorStatistics:
-    """Since the start of the process; times in milliseconds."""
+    """Counters since the start of the process; times in milliseconds."""
 
     __slots__ = (
         "append_failures",
@@ -25,7 +25,7 @@ class CoordinatorStatistics:
 
     def __init__(self) -> None:
         self.operations: defaultdict[str, int] = defaultdict(int)
-        """Operations that were run, by name."""
+        """Number of operations that ran, by name."""
         self.batches_appended = 0
         self.records_appended = 0
         self.bytes_appended = 0
@@ -35,6 +35,6 @@ class CoordinatorStatistics:
         self.load_failures = 0
         self.records_loaded = 0
         self.records_skipped = 0
-        """Records of loads that could not be read."""
+        """Number of undecodable records in loads."""
         self.load_time_total_ms = 0.0
         self.load_time_max_ms = 0.0

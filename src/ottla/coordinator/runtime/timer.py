@@ -1,8 +1,8 @@
 """Timers of one shard: named, replaceable, and run as write operations.
 
-A member's session timer is moved by every heartbeat. So moving a timer to a later time only notes the new deadline; the
-timer of the loop is armed again when it fires early. The number of timers is the number of keys in use, which the
-shard's own state bounds.
+Every heartbeat moves a member's session timer. So moving a timer to a later time only stores the new deadline; the
+loop's timer is rearmed when it fires early. The number of timers is the number of keys in use, which the shard's own
+state bounds.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Submit = Callable[[TimerOperation, Callable[[Any, KafkaError | None], None]], No
 """Runs an operation as a write on the timer's shard."""
 
 RETRY_BACKOFF_MS = 500
-"""After a failed operation, as in Apache Kafka."""
+"""Delay before a retry of a failed operation, as in Apache Kafka."""
 
 
 class _Task:
-    """One armed key."""
+    """The timer of one key."""
 
     __slots__ = ("due_s", "handle", "operation", "retry", "retry_backoff_ms", "wakes_s")
 
@@ -58,10 +58,10 @@ class CoordinatorTimer:
         retry: bool = True,
         retry_backoff_ms: float = RETRY_BACKOFF_MS,
     ) -> None:
-        """Run `operation()` as a write operation in `delay_ms`, in place of what `key` was scheduled for.
+        """Run `operation()` as a write operation in `delay_ms`; replaces the pending operation of `key`.
 
-        With `retry` an operation that fails is run again after `retry_backoff_ms`, unless the shard is gone or the
-        key was scheduled meanwhile. Whatever the error: NOT_COORDINATOR also says that the disk refused an append.
+        With `retry` a failed operation runs again after `retry_backoff_ms`, unless the shard is closed or the key was
+        scheduled meanwhile. That applies to all errors: NOT_COORDINATOR may also mean that the disk rejected an append.
         """
         now_s = self._clock.monotonic()
         due_s = now_s + delay_ms / 1000
@@ -87,25 +87,25 @@ class CoordinatorTimer:
         retry: bool = True,
         retry_backoff_ms: float = RETRY_BACKOFF_MS,
     ) -> None:
-        """The same, unless `key` is scheduled already."""
+        """Run `schedule` unless `key` is already scheduled."""
         if key not in self._tasks:
             self.schedule(key, delay_ms, operation, retry=retry, retry_backoff_ms=retry_backoff_ms)
 
     def cancel(self, key: str) -> None:
-        """Forget `key`; fine when it is not scheduled."""
+        """Cancel `key`; does nothing when it is not scheduled."""
         task = self._tasks.pop(key, None)
         if task is not None and task.handle is not None:
             task.handle.cancel()
 
     def cancel_all(self) -> None:
-        """Forget everything, for good; for the runtime, when the shard goes."""
+        """Cancel all timers permanently; the runtime calls this when the shard is closed."""
         self._ended = True
         tasks, self._tasks = self._tasks, {}
         for task in tasks.values():
             if task.handle is not None:
                 task.handle.cancel()
 
-    # --- inside ----------------------------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------------------------------
 
     def _arm(self, key: str, task: _Task, now_s: float) -> None:
         task.wakes_s = task.due_s
@@ -118,10 +118,10 @@ class CoordinatorTimer:
         if task.due_s > task.wakes_s and task.due_s > now_s:
             self._arm(key, task, now_s)
             return
-        task.wakes_s = math.inf  # whoever schedules the key from now on replaces this task
+        task.wakes_s = math.inf  # scheduling the key from now on replaces this task
 
         def operation() -> CoordinatorResult[Any, Any]:
-            # The write may have had to wait for another one, which cancelled or replaced this timer.
+            # The write may have waited for another one, which cancelled or replaced this timer.
             if self._tasks.get(key) is not task:
                 return EMPTY_RESULT
             del self._tasks[key]

@@ -1,1 +1,1 @@
-"""The transaction coordinator: who produces under a transactional id, how transactions end (KIP-98, KIP-890)."""
+"""The transaction coordinator: transactional producers and the completion of transactions (KIP-98, KIP-890)."""

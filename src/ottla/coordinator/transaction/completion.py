@@ -1,11 +1,12 @@
-"""Decided transactions of one shard on their way to the end: markers out, then the record that all are written.
+"""Completion of prepared transactions: sends the markers, then writes the record that all markers are written.
 
-Markers go out once the decision is committed, whatever its client was told: a write whose time was up may be committed
-later, and a decision that was loaded need not be committed yet. Then the end is written, until it is.
+Markers are sent once the decision is committed, whether or not its client got a success response. A write that timed
+out may be committed later, and a loaded decision need not be committed yet. Then the completion record is written, with
+retries.
 
-Invariants: markers of a transaction are out once at a time; none before its decision is committed. What is kept here
-is soft: after a move the next coordinator finds the decision in its log and begins anew. Whoever waits for an end is
-called once, when the end is committed or the shard goes away, unless it stops waiting first.
+Invariants: the markers of a transaction are sent once at a time, never before its decision is committed. The state here
+is soft: after a leader change the next coordinator finds the decision in its log and starts over. A waiter is called
+once, when the completion is committed or the shard is closed, unless it stops waiting before.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from ottla.timeline import TimelineDict
 logger = logging.getLogger(__name__)
 
 COMPLETE = "complete-transaction"
-"""The operation's name."""
+"""Name of the operation."""
 
 RESUME_TIMER = "resume-endings"
 RESUME_BACKOFF_MS = 500
 SLICE = 100
-"""Transactions that one step of a resumption deals with."""
+"""Number of transactions per step of a retry."""
 
 Result = CoordinatorResult[TransactionRecord, None]
 Kept = list[tuple[str, TransactionMetadata]]
 
 
 class Endings:
-    """Owner of what is on its way; the transactions belong to the shard."""
+    """Owns the transactions that are being completed; their metadata belongs to the shard."""
 
     __slots__ = (
         "_context",
@@ -67,26 +68,26 @@ class Endings:
         self._transactions = transactions
         self._live = True
         self._sent: dict[str, TransactionMetadata] = {}
-        """Markers out, or all written."""
+        """Markers are sent or written; the completion record is not committed."""
         self._uncommitted: dict[str, TransactionMetadata] = {}
-        """Decided, and not known to be committed."""
+        """Decided, but the decision is not known to be committed."""
         self._unwritten: dict[str, TransactionMetadata] = {}
-        """All markers written, the end not yet: the last attempt failed."""
+        """All markers are written, but the last write of the completion record failed."""
         self._waiting: dict[str, dict[Callable[[], None], None]] = {}
-        """Whom to call when a transaction has ended, in the order of their coming."""
+        """Callbacks to call when a transaction is complete, in order of registration."""
 
     @property
     def pending_count(self) -> int:
-        """Transactions whose markers are out, or whose end is being written."""
+        """Number of transactions with markers in flight, or a completion record in flight."""
         return len(self._sent)
 
     @property
     def unwritten_count(self) -> int:
-        """Transactions whose end waits to be written again (LogAppendRetryQueueSize)."""
+        """Number of transactions with a completion record to write again (LogAppendRetryQueueSize)."""
         return len(self._unwritten)
 
     def decided(self, transactional_id: str, metadata: TransactionMetadata, error: KafkaError | None) -> None:
-        """The record of a decision is committed, or (`error`) was not in time, or was reverted."""
+        """The decision's record is committed, or (`error`) timed out, or was reverted."""
         if error is None:
             self._send(transactional_id, metadata)
         elif self._transactions.get(transactional_id) is metadata:
@@ -94,7 +95,7 @@ class Endings:
             self._schedule(RESUME_BACKOFF_MS)
 
     def loaded(self, open_ids: Iterable[str]) -> None:
-        """Go on with what a coordinator before this one decided."""
+        """Resume the transactions that the previous coordinator decided."""
         for transactional_id in open_ids:
             metadata = self._transactions[transactional_id]
             if metadata.state in PREPARED:
@@ -103,23 +104,23 @@ class Endings:
             self._schedule(0)
 
     def unloaded(self) -> None:
-        """Another broker goes on with it."""
+        """Stop; the next coordinator resumes the transactions."""
         self._live = False
         self._context.markers.cancel(self._partition)
         for transactional_id in list(self._waiting):
             self._wake(transactional_id)
 
     def release(self) -> Iterator[None]:
-        """Let go of everything in short steps."""
+        """Release everything in short steps."""
         for kept in (self._sent, self._uncommitted, self._unwritten):
             while kept:
                 kept.popitem()
                 yield
 
-    # --- who waits for an end ----------------------------------------------------------------------------------------
+    # --- waiting for completion ---------------------------------------------------------------------------------------
 
     def after_ending(self, transactional_id: str, then: Callable[[], None]) -> None:
-        """Call `then()` once when the id's transaction is not one that is decided and not ended: now, or later."""
+        """Call `then()` once the id has no prepared transaction: now, or on completion."""
         metadata = self._transactions.get(transactional_id)
         if self._live and metadata is not None and metadata.state in PREPARED:
             self._waiting.setdefault(transactional_id, {})[then] = None
@@ -127,7 +128,7 @@ class Endings:
             then()
 
     def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
-        """`then` is not to be called any more."""
+        """Cancel the call of `then`."""
         waiting = self._waiting.get(transactional_id)
         if waiting is not None:
             waiting.pop(then, None)
@@ -138,7 +139,7 @@ class Endings:
         for then in self._waiting.pop(transactional_id, ()):
             then()
 
-    # --- markers -----------------------------------------------------------------------------------------------------
+    # --- markers ------------------------------------------------------------------------------------------------------
 
     def _send(self, transactional_id: str, metadata: TransactionMetadata) -> None:
         if self._transactions.get(transactional_id) is not metadata or self._sent.get(transactional_id) is metadata:
@@ -164,16 +165,16 @@ class Endings:
         if code is ErrorCode.NONE:
             self._complete(transactional_id, metadata)
             return
-        # As in Apache Kafka the id stays as it is: a partition knows a newer coordinator or epoch of the producer.
+        # As in Apache Kafka the id stays in its state: a partition knows a newer coordinator or producer epoch.
         logger.warning(
-            "the markers of a transaction of producer %d, epoch %d, were refused for good: %s",
+            "transaction markers of producer %d, epoch %d were permanently rejected: %s",
             metadata.producer_id,
             metadata.producer_epoch,
             code.name,
             extra=RATE_LIMITED,
         )
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- the completion record ----------------------------------------------------------------------------------------
 
     def _complete(self, transactional_id: str, metadata: TransactionMetadata) -> None:
         def operation(_shard: object) -> Result:
@@ -199,14 +200,15 @@ class Endings:
     def _completion(self, transactional_id: str, metadata: TransactionMetadata) -> TransactionRecord:
         return TransactionRecord(transactional_id, completed(metadata, self._context.clock.time_ms()))
 
-    # --- what did not go through at once -----------------------------------------------------------------------------
+    # --- retries ------------------------------------------------------------------------------------------------------
 
     def _schedule(self, delay_ms: int) -> None:
         if self._live:
             self._timer.schedule_if_absent(RESUME_TIMER, delay_ms, self._resume)
 
     def _resume(self) -> Result:
-        """Write ends again, and learn whether what was decided is committed: the result waits for all that is seen."""
+        """Write completion records again, and find out whether decisions are committed: the result waits until all
+        records that it has seen are committed."""
         unwritten = list(islice(self._unwritten.items(), SLICE))
         uncommitted = list(islice(self._uncommitted.items(), SLICE))
         records = [

@@ -1,6 +1,6 @@
-"""The settings that the transaction coordinator reads, typed; names and defaults are those of Apache Kafka 4.x.
+"""Typed settings of the transaction coordinator; names and defaults are those of Apache Kafka 4.x.
 
-A shard gets a callable that returns the current settings, so that dynamic ones take effect with the next request.
+Each shard gets a callable that returns the current settings, so a dynamic change applies to the next request.
 """
 
 from __future__ import annotations
@@ -16,4 +16,4 @@ class TransactionCoordinatorConfig(NamedTuple):
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     max_bytes: int = 256 * 1024 * 1024
-    """`transaction.coordinator.max.bytes`: what all ids and open transactions of a broker keep in memory (`memory`)."""
+    """`transaction.coordinator.max.bytes`: memory limit for all ids and open transactions of a broker (`memory`)."""

@@ -1,4 +1,4 @@
-"""What all shards of the transaction coordinator share."""
+"""Context that all shards of the transaction coordinator share."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ottla.coordinator.transaction.memory import TransactionMemory
 
 
 class ProducerIds(Protocol):
-    """Where producer ids come from (KIP-730)."""
+    """Source of producer ids (KIP-730)."""
 
     def next_id(self, receiver: Callable[[int | None, BaseException | None], None]) -> None:
-        """`receiver(id, None)` with one that nobody was given, now or later, or `receiver(None, why not)`."""
+        """Call `receiver(id, None)` with an unused id, now or later, or `receiver(None, error)`."""
         ...
 
 
 class Writes(Protocol):
-    """The part of the runtime by which a shard writes on its own account."""
+    """The part of the runtime that shards use for their own writes."""
 
     def schedule_write(
         self, name: str, partition: int, operation: Callable[[Any], Any], done: Callable[[Any, Any], None]
@@ -30,15 +30,15 @@ class Writes(Protocol):
 
 
 class ShardContext(NamedTuple):
-    """Made once for a broker. What is callable is asked at each use, since it may change."""
+    """Created once for a broker. Callables are read at each use, since their values may change."""
 
     config: Callable[[], TransactionCoordinatorConfig]
     transaction_version: Callable[[], int]
-    """The cluster's level of `transaction.version`."""
+    """Finalized level of the feature `transaction.version`."""
     clock: Clock
     producer_ids: ProducerIds
     markers: MarkerChannel
     memory: TransactionMemory
     """Shared by all shards of the broker."""
     writes: Callable[[], Writes]
-    """The runtime, which is made after this."""
+    """The runtime, which is created later."""

@@ -1,11 +1,11 @@
-"""The transaction coordinator as request handlers see it: one method for each API, each answers through `done`, once.
+"""Transaction coordinator API for request handlers: one method for each Kafka API, each calls `done` exactly once.
 
-A method checks what needs no shard and hands an operation to the runtime (`operations`): nothing is raised for what a
-client did, and `done` may be called before the method returns. Partitions are looked up in the image of the time of the
-request. Access checks are the handlers' business, before they come here.
+A method runs the checks that need no shard, then submits an operation to the runtime (`operations`). Client errors are
+returned in responses, never raised, and `done` may be called before the method returns. Partitions are looked up in the
+image at the time of the request. Authorization is done by the request handlers.
 
-What waits here is bounded by the connections, one request each. Work on many ids (a listing, a request with thousands
-of transactions) is done in slices of the loop's time.
+The number of waiting requests is bounded by connections, with one request each. Work on many ids (a listing, a request
+with thousands of transactions) runs in slices on the loop.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 
 FIRST_BATCHED_ADD_PARTITIONS = 4
-"""From this version on AddPartitionsToTxn is a broker's, for several transactions, which are of transactions v2."""
+"""First version in which brokers send AddPartitionsToTxn, for several transactions, all of transactions v2."""
 
 BEGUN_AT_ONCE = 64
-"""Transactions of one request that are begun in the turn in which it came."""
+"""Number of transactions of one request that are processed in the tick of its arrival."""
 
 
 class TransactionCoordinator:
-    """All transactional ids whose partition of `__transaction_state` this broker leads."""
+    """Coordinates the transactional ids of all `__transaction_state` partitions that this broker leads."""
 
     __slots__ = ("_context", "_group_partition", "_image", "_runtime", "_sliced")
 
@@ -72,26 +72,26 @@ class TransactionCoordinator:
         group_partition: Callable[[str], int],
         scheduler: Scheduler,
     ) -> None:
-        """`group_partition(group id)` is the group's partition of `__consumer_offsets`."""
+        """`group_partition(group id)` returns the group's partition of `__consumer_offsets`."""
         self._runtime = runtime
         self._context = context
         self._image = image
         self._group_partition = group_partition
         self._sliced = SlicedWork(context.clock, scheduler)
 
-    # --- producers ---------------------------------------------------------------------------------------------------
+    # --- producers ----------------------------------------------------------------------------------------------------
 
     def init_producer_id(
         self, api_version: int, request: InitProducerIdRequest, done: Callable[[InitProducerIdResponse], None]
     ) -> None:
-        """For a transactional id; those who have none are not the coordinator's business.
+        """Initialize the producer of a transactional id; other producers do not need the coordinator.
 
         Errors: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while a
         transaction ends or is aborted for this producer, those of `schedule_write` and of a producer id.
         """
         code = self._check_init(request)
         if code is ErrorCode.NONE:
-            self._ask(operations.INIT_PRODUCER_ID, api_version, request, done)
+            self._submit(operations.INIT_PRODUCER_ID, api_version, request, done)
         else:
             done(responses.initialized(api_version, Answer(code)))
 
@@ -105,14 +105,14 @@ class TransactionCoordinator:
         return ErrorCode.NONE
 
     def end_txn(self, api_version: int, request: EndTxnRequest, done: Callable[[EndTxnResponse], None]) -> None:
-        """Answers when the decision is committed, not when the markers are written.
+        """Responds when the decision is committed, not when the markers are written.
 
         Errors: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE,
         CONCURRENT_TRANSACTIONS while a transaction ends, those of `schedule_write`.
         """
-        self._ask(operations.END_TXN, api_version, request, done)
+        self._submit(operations.END_TXN, api_version, request, done)
 
-    def _ask(
+    def _submit(
         self,
         operation: CoordinatorOperation[int, ProducerIdRequest[Q], R],
         api_version: int,
@@ -120,27 +120,27 @@ class TransactionCoordinator:
         done: Callable[[R], None],
         spare_producer_id: int | None = None,
     ) -> None:
-        """Run an operation that may take a producer id: it is run again when there is one."""
+        """Run an operation that may need a producer id; it runs again once one is allocated."""
         asked = ProducerIdRequest(request, spare_producer_id)
 
         def finished(answer: Any, error: KafkaError | None) -> None:
             if error is not None:
                 done(operation.refused(api_version, asked, error))
             elif answer is NEEDS_PRODUCER_ID:
-                self._context.producer_ids.next_id(came)
+                self._context.producer_ids.next_id(received)
             elif operation.answered is not None:
                 done(operation.answered(api_version, asked, answer))
 
-        def came(producer_id: int | None, error: BaseException | None) -> None:
+        def received(producer_id: int | None, error: BaseException | None) -> None:
             if producer_id is not None:
-                self._ask(operation, api_version, request, done, producer_id)
+                self._submit(operation, api_version, request, done, producer_id)
                 return
             known = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
             done(operation.refused(api_version, asked, known))
 
         self._runtime.submit(operation, api_version, asked, finished)
 
-    # --- partitions --------------------------------------------------------------------------------------------------
+    # --- partitions ---------------------------------------------------------------------------------------------------
 
     def add_partitions_to_txn(
         self,
@@ -148,7 +148,7 @@ class TransactionCoordinator:
         request: AddPartitionsToTxnRequest,
         done: Callable[[AddPartitionsToTxnResponse], None],
     ) -> None:
-        """One transaction of a client, or several of a broker, each answered for itself and each all or nothing."""
+        """Add partitions to one transaction of a client, or several of a broker; each succeeds or fails as a whole."""
         if api_version < FIRST_BATCHED_ADD_PARTITIONS:
             transaction = AddPartitionsToTxnTransaction(
                 transactional_id=request.v3_and_below_transactional_id,
@@ -171,7 +171,7 @@ class TransactionCoordinator:
         api_version: int,
         done: Callable[[AddPartitionsToTxnResponse], None],
     ) -> None:
-        """Begin with a usual number at once, with the rest in slices; answer when the last one is done."""
+        """Process the first transactions at once, the rest in slices; respond when the last one is done."""
         results: dict[int, AddPartitionsToTxnResult] = {}
 
         def one_done(index: int, transactional_id: str, codes: PartitionCodes) -> None:
@@ -222,12 +222,12 @@ class TransactionCoordinator:
         api_version: int,
         done: Callable[[PartitionCodes], None],
     ) -> None:
-        """The partitions of one transaction: add them, or ask whether they belong to it.
+        """Add partitions to one transaction, or verify that they belong to it.
 
-        One that there is not is UNKNOWN_TOPIC_OR_PARTITION, and then nothing is done for the others
-        (OPERATION_NOT_ATTEMPTED). Errors for all of them: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING,
-        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while the last transaction ends, those of `schedule_write`. When only
-        asked for, those that don't belong to it are TRANSACTION_ABORTABLE.
+        A missing partition is UNKNOWN_TOPIC_OR_PARTITION; then the others are OPERATION_NOT_ATTEMPTED. Errors for all
+        of them: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while the last
+        transaction ends, those of `schedule_write`. With `verify_only`, partitions that don't belong to the transaction
+        are TRANSACTION_ABORTABLE.
         """
         known, unknown = self._known(partitions)
         if unknown:
@@ -240,10 +240,10 @@ class TransactionCoordinator:
         self._runtime.answer(operation, api_version, asked, done)
 
     def after_ending(self, transactional_id: str, then: Callable[[], None]) -> bool:
-        """For who heard CONCURRENT_TRANSACTIONS: call `then()` once when that transaction has ended for good (its last
-        record is committed), possibly at once, or when the id is no longer coordinated here.
+        """Call `then()` once that transaction is complete (its last record is committed), possibly at once, or when the
+        id is no longer coordinated here. For clients that got CONCURRENT_TRANSACTIONS.
 
-        False, and `then` is not called, where it is not coordinated here by now.
+        Returns False, and does not call `then`, if the id is not coordinated here.
         """
         endings = self._endings_of(transactional_id)
         if endings is None:
@@ -252,7 +252,7 @@ class TransactionCoordinator:
         return True
 
     def stop_waiting(self, transactional_id: str, then: Callable[[], None]) -> None:
-        """What was given to `after_ending` is not to be called any more."""
+        """Cancel a callback that was passed to `after_ending`."""
         endings = self._endings_of(transactional_id)
         if endings is not None:
             endings.stop_waiting(transactional_id, then)
@@ -265,7 +265,7 @@ class TransactionCoordinator:
         return None if shard is None else shard.endings
 
     def _known(self, partitions: Iterable[TopicPartition]) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """Partitions that there are, by the one string of each topic's name that the image has, and the rest."""
+        """Split into existing partitions, with the image's string for each topic name, and the rest."""
         image = self._image()
         known, unknown = [], []
         for name, index in partitions:
@@ -282,14 +282,14 @@ class TransactionCoordinator:
         request: AddOffsetsToTxnRequest,
         done: Callable[[AddOffsetsToTxnResponse], None],
     ) -> None:
-        """Adds the group's partition of `__consumer_offsets`. Errors as for partitions."""
+        """Add the group's partition of `__consumer_offsets`. Errors as for partitions."""
         partition = (GROUP_METADATA_TOPIC, self._group_partition(request.group_id))
         asked = PartitionsOf(
             request.transactional_id, request.producer_id, request.producer_epoch, frozenset((partition,)), 0
         )
         self._runtime.answer(operations.ADD_OFFSETS, api_version, asked, done)
 
-    # --- looking in --------------------------------------------------------------------------------------------------
+    # --- describe and list --------------------------------------------------------------------------------------------
 
     def describe_transactions(
         self,
@@ -297,7 +297,7 @@ class TransactionCoordinator:
         request: DescribeTransactionsRequest,
         done: Callable[[DescribeTransactionsResponse], None],
     ) -> None:
-        """As of what is committed; each id is answered for itself."""
+        """Describe the committed state; results are per id."""
         described: list[DescribedTransaction] = []
 
         def work() -> Iterator[None]:
@@ -311,10 +311,10 @@ class TransactionCoordinator:
     def list_transactions(
         self, api_version: int, request: ListTransactionsRequest, done: Callable[[ListTransactionsResponse], None]
     ) -> None:
-        """Ids of this coordinator, as of what is committed.
+        """List the committed ids of this coordinator.
 
-        Errors, so that nobody takes a part for the whole: COORDINATOR_LOAD_IN_PROGRESS while some are being loaded,
-        COORDINATOR_NOT_AVAILABLE where they could not be; INVALID_REGULAR_EXPRESSION.
+        Errors, so that a partial result is never mistaken for all: COORDINATOR_LOAD_IN_PROGRESS while some partitions
+        are loading, COORDINATOR_NOT_AVAILABLE if a load failed; INVALID_REGULAR_EXPRESSION.
         """
         runtime = self._runtime
         counts = runtime.state_counts()
@@ -348,4 +348,4 @@ def _select(
 
 
 def _ignore(_response: object, _error: KafkaError | None) -> None:
-    """A partition that moves during a listing is listed by the broker that it moves to."""
+    """A partition that moves during a listing is listed by its new coordinator."""

@@ -1,8 +1,8 @@
-"""EndTxn, and the aborts of the coordinator: a transaction is decided (KIP-98, KIP-890).
+"""EndTxn and the coordinator's own aborts: the decision on a transaction (KIP-98, KIP-890).
 
-Under transactions v2 (EndTxn from version 5 on) each end raises the epoch and the answer tells the producer. Asked
-again with the epoch or producer id before that, the answer is the same. What is late by more than one transaction is
-fenced. While the markers are on their way the answer is CONCURRENT_TRANSACTIONS, whatever was asked.
+With transactions v2 (EndTxn from version 5 on) each end raises the epoch, and the response contains the new one. A
+retry with the previous epoch or producer id gets the same response. Requests that are late by more than one transaction
+are fenced. While the markers are being written, every request gets CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _COMPLETE_COMMIT, _COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, Transactio
 def end_v1(
     current: TransactionMetadata | None, producer_id: int, producer_epoch: int, now_ms: int, *, committed: bool
 ) -> Decision:
-    """EndTxn below version 5.
+    """Decide EndTxn below version 5.
 
-    NONE: it has ended so before. Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
-    INVALID_TXN_STATE.
+    NONE: the transaction already ended like that. Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+    CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
     if current is None or current.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -52,14 +52,15 @@ def end_v2(
     *,
     committed: bool,
 ) -> Decision:
-    """EndTxn from version 5 on. A spare producer id is taken where the epochs are used up.
+    """Decide EndTxn from version 5 on. The spare producer id is used when the epochs are exhausted.
 
-    NONE: it has ended so before. An abort of nothing is an end, too. Errors: those of `end_v1`; PRODUCER_FENCED for a
-    commit of what the coordinator has aborted meanwhile (KAFKA-20785, in Apache Kafka after 4.4).
+    NONE: the transaction already ended like that. An abort without open transaction is an end, too. Errors: those of
+    `end_v1`; PRODUCER_FENCED for a commit of a transaction that the coordinator has aborted meanwhile (KAFKA-20785, in
+    Apache Kafka after 4.4).
     """
     if current is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    # Before the epoch: it has risen already, and the producer may be told of the end that it asked for (KAFKA-18464).
+    # Checked before the epoch: it has already risen, and the producer may be waiting for its own end (KAFKA-18464).
     if current.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     replaced = (
@@ -70,9 +71,9 @@ def end_v2(
     if current.producer_id != producer_id and not replaced:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if producer_epoch == FENCING_EPOCH or current.producer_epoch == FENCING_EPOCH:
-        # Nobody was given that epoch, and nobody gets it by asking again.
+        # That epoch is never assigned to a producer, and a retry must not obtain it.
         return ErrorCode.PRODUCER_FENCED
-    # Only an end of v2 raised the epoch: after one of v1 the epoch before is that of a producer that was replaced.
+    # Only an end of v2 raises the epoch: after an end of v1 the previous epoch is that of a replaced producer.
     ended = current.state in COMPLETED and current.client_version >= TRANSACTION_VERSION_2
     again = ended and (replaced or 0 < current.producer_epoch == producer_epoch + 1)
     if not again and current.producer_epoch != producer_epoch:
@@ -96,9 +97,9 @@ def _ended_before(current: TransactionMetadata, *, committed: bool) -> ErrorCode
 def abort_open(
     current: TransactionMetadata, now_ms: int, version: int, spare_producer_id: int | None
 ) -> TransactionMetadata | MissingInput:
-    """The coordinator's abort of an open transaction: it timed out, or another producer takes over.
+    """Return the coordinator's abort of an open transaction: it timed out, or another producer takes over.
 
-    `version` is the cluster's level of `transaction.version`, whatever the client's was.
+    `version` is the cluster's level of `transaction.version`, independent of the client's.
     """
     if version < TRANSACTION_VERSION_2:
         return fenced(current, NO_PRODUCER_ID, now_ms, version)

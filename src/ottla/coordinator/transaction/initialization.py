@@ -1,8 +1,8 @@
-"""InitProducerId: who may produce under a transactional id from now on (KIP-98, KIP-360).
+"""InitProducerId: the producer id and epoch for the next producer of a transactional id (KIP-98, KIP-360).
 
-A producer that names no producer id is a new instance: whoever had the transactional id is fenced by a higher epoch.
-One that names its producer id and epoch goes on after an error: if it still has the id the epoch rises, and asked again
-it gets the same answer. Where a transaction is open the coordinator aborts it first, and the producer asks again.
+A producer without producer id is a new instance: a higher epoch fences the previous owner. A producer that sends its id
+and epoch continues after an error: the epoch rises if it still owns the id, and a retry gets the same response. The
+coordinator aborts an open transaction first, and the producer retries.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def initialize(
     version: int,
     spare_producer_id: int | None,
 ) -> Decision:
-    """The producer's next epoch (state EMPTY), or the abort of what is open (PREPARE_ABORT), or an error.
+    """Return the producer's next epoch (state EMPTY), the abort of an open transaction (PREPARE_ABORT), or an error.
 
-    `expected` is who the producer says it is, `version` the cluster's level of `transaction.version`. A spare producer
-    id is taken for a transactional id that is new or whose epochs are used up. Errors: PRODUCER_FENCED;
+    `expected` is the identity that the producer sent, `version` the cluster's level of `transaction.version`. The spare
+    producer id is used for a new transactional id, or when epochs are exhausted. Errors: PRODUCER_FENCED;
     CONCURRENT_TRANSACTIONS while a transaction ends.
     """
     if current is None:
@@ -50,15 +50,15 @@ def initialize(
         return new_producer(spare_producer_id, timeout_ms, now_ms)
     if current.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    if expected is not None and not _has_the_id(current, expected):
+    if expected is not None and not _owns_id(current, expected):
         return ErrorCode.PRODUCER_FENCED
     if current.state is TransactionState.ONGOING:
         return abort_open(current, now_ms, version, spare_producer_id)
     return _next_epoch(current, expected, timeout_ms, now_ms, spare_producer_id)
 
 
-def _has_the_id(current: TransactionMetadata, expected: ProducerIdentity) -> bool:
-    """Also the one before: it was replaced when its epochs were used up, and the producer may not know yet."""
+def _owns_id(current: TransactionMetadata, expected: ProducerIdentity) -> bool:
+    """Also accepts the previous id, replaced when its epochs were exhausted: the producer may not know yet."""
     if expected.producer_id == current.producer_id:
         return True
     return expected.producer_id == current.previous_producer_id and expected.producer_epoch >= LAST_EPOCH
@@ -71,16 +71,19 @@ def _next_epoch(
     now_ms: int,
     spare_producer_id: int | None,
 ) -> Decision:
-    """Apache Kafka answers a producer that is behind UNKNOWN_SERVER_ERROR where the epochs are used up; here it is
-    fenced, or gets the same answer again, as at any other epoch."""
+    """Decide the next epoch of an idle id.
+
+    Apache Kafka returns UNKNOWN_SERVER_ERROR to a producer that is behind when the epochs are exhausted; here it is
+    fenced, or gets the same response again, as at any other epoch.
+    """
     epoch = current.producer_epoch
     if expected is None:
         last_epoch = NO_PRODUCER_EPOCH
     elif expected.producer_epoch == epoch:
         last_epoch = epoch
     elif expected.producer_epoch == current.last_producer_epoch:
-        # Nobody was initialized in between: a new instance leaves no last epoch. The producer id before stays known,
-        # so that the third request is answered as the second one; Apache Kafka would fence it where the id changed.
+        # A retry: a new instance would have cleared the last epoch. The previous producer id is retained, so that a
+        # third request gets the same response as the second; Apache Kafka would fence it if the id changed.
         again = initialized(current, epoch, current.last_producer_epoch, timeout_ms, now_ms)
         return again._replace(previous_producer_id=current.previous_producer_id)
     else:

@@ -1,6 +1,6 @@
-"""ListTransactions and DescribeTransactions: what tools are told (KIP-664, KIP-994, KIP-1152).
+"""ListTransactions and DescribeTransactions (KIP-664, KIP-994, KIP-1152).
 
-A coordinator may know a million ids, so they are filtered a step at a time.
+A coordinator may have a million ids, so they are filtered in steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EXAMINED_PER_STEP = 500
 
 
 class TransactionFilter:
-    """What ListTransactions asks for. Empty filters let everything through."""
+    """Filters of ListTransactions. An empty filter matches everything."""
 
     __slots__ = ("_duration_ms", "_matches", "_now_ms", "_producer_ids", "_states", "unknown_states")
 
@@ -28,7 +28,7 @@ class TransactionFilter:
         """Raises KafkaError INVALID_REGULAR_EXPRESSION."""
         labels = request.state_filters
         self.unknown_states = [label for label in dict.fromkeys(labels) if label not in STATES_BY_LABEL]
-        """Names of states that there are not, in the order of the request."""
+        """Unknown state names, in the order of the request."""
         self._states = frozenset(STATES_BY_LABEL[label] for label in labels if label in STATES_BY_LABEL)
         if not labels:
             self._states = frozenset(STATES_BY_LABEL.values())
@@ -39,14 +39,14 @@ class TransactionFilter:
         self._matches = compile_pattern(pattern, "Transaction ID pattern") if pattern else None
 
     def select(self, transactions: Iterable[tuple[str, TransactionMetadata | None]]) -> list[ListedTransaction]:
-        """Those that are asked for; None: there is no such id any more."""
+        """Return the matching ids; metadata None is a deleted id."""
         listed = []
         for transactional_id, metadata in transactions:
             if metadata is None or metadata.state not in self._states:
                 continue
             if self._producer_ids and metadata.producer_id not in self._producer_ids:
                 continue
-            # Of an id that had no transaction yet the start is -1, so it was long ago: as in Apache Kafka.
+            # The start of an id without transactions is -1, so it counts as long ago: as in Apache Kafka.
             if 0 <= self._duration_ms >= self._now_ms - metadata.start_ms:
                 continue
             if self._matches is not None and not self._matches(transactional_id.encode()):
@@ -62,13 +62,13 @@ class TransactionFilter:
 
 
 def steps(transactional_ids: Sequence[str]) -> Iterable[Sequence[str]]:
-    """The ids in pieces of EXAMINED_PER_STEP."""
+    """Split the ids into pieces of EXAMINED_PER_STEP."""
     for start in range(0, len(transactional_ids), EXAMINED_PER_STEP):
         yield transactional_ids[start : start + EXAMINED_PER_STEP]
 
 
 def describe(transactional_id: str, metadata: TransactionMetadata | None) -> DescribedTransaction:
-    """TRANSACTIONAL_ID_NOT_FOUND for one that is not known."""
+    """Return the description; TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
     if metadata is None:
         return DescribedTransaction(transactional_id=transactional_id, error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     topics: dict[str, TopicData] = {}

@@ -1,4 +1,4 @@
-"""What ends a transaction on its partitions, and the way there, which the server implements."""
+"""Transaction markers, and the interface that writes them to partitions, which the server implements."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ class TxnMarker(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    """Under transactions v2 the epoch that follows the transaction's: whatever of it is late is refused."""
+    """With transactions v2 the epoch after the transaction's: late writes of the transaction are rejected."""
     committed: bool
     coordinator_epoch: int
-    """The leader epoch of the coordinator's partition: of two coordinators the older one is refused."""
+    """The leader epoch of the coordinator's partition: an older coordinator is rejected."""
     transaction_version: int
-    """By whose rules the partitions check the epoch (KIP-1228)."""
+    """Selects the rules by which partitions check the epoch (KIP-1228)."""
     partitions: frozenset[TopicPartition]
-    """At least one."""
+    """At least one partition."""
 
 
 class MarkerChannel(Protocol):
-    """Takes markers to the leaders of their partitions. Belongs to the loop."""
+    """Sends markers to the leaders of their partitions. Runs on the loop."""
 
     def send(self, coordinator_partition: int, marker: TxnMarker, done: Callable[[ErrorCode], None]) -> None:
-        """Write `marker` to all its partitions, with retries for ever.
+        """Write `marker` to all its partitions, with unlimited retries.
 
-        `done(NONE)` once every partition has it or is deleted; `done(INVALID_PRODUCER_EPOCH)` or
-        `done(TRANSACTION_COORDINATOR_FENCED)` when a partition refused it for good. Once, possibly before this returns.
+        Calls `done(NONE)` once every partition has it or is deleted; `done(INVALID_PRODUCER_EPOCH)` or
+        `done(TRANSACTION_COORDINATOR_FENCED)` when a partition rejected it permanently. Calls it once, possibly before
+        this returns.
         """
         ...
 
     def cancel(self, coordinator_partition: int) -> None:
-        """Another broker coordinates that partition from now on: forget its markers, call no `done` for them."""
+        """Another broker coordinates that partition from now on: drop its markers without calling `done`."""
         ...

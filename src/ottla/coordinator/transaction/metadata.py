@@ -1,11 +1,11 @@
-"""What is known of one transactional id, and the transitions it can make.
+"""Metadata of one transactional id, and its state transitions.
 
-A transition makes the next metadata and changes nothing: who decided on it returns it as a record, and `replay` puts it
-in place. Epochs rise to 32766; 32767 is no producer's, it only fences and marks, so that the last epoch can still be
-fenced. When they are used up the id goes on with a new producer id from epoch 0.
+A transition returns the next metadata and changes nothing: the caller returns it as a record, and `replay` stores it.
+Epochs rise to 32766. Epoch 32767 is never assigned to a producer; it only fences and marks, so that the last epoch can
+still be fenced. When the epochs are exhausted, the id continues with a new producer id from epoch 0.
 
-Invariant: `previous_producer_id` is the producer id before the transition, whatever the transition; only an
-InitProducerId that is asked again leaves it.
+Invariant: `previous_producer_id` is the producer id before the transition, for every transition; only a retried
+InitProducerId leaves it unchanged.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ LAST_EPOCH = 32_766
 FENCING_EPOCH = 32_767
 
 NO_TIMEOUT_MS = 2**31 - 1
-"""Transactions with this timeout are never timed out: in Apache Kafka those of two-phase commit (KIP-939)."""
+"""Transactions with this timeout never time out: in Apache Kafka those of two-phase commit (KIP-939)."""
 
 TRANSACTION_VERSION_1 = 1
 """From this level of `transaction.version` on, values are written with tagged fields."""
 TRANSACTION_VERSION_2 = 2
-"""From this one on, each end of a transaction raises the epoch (KIP-890)."""
+"""From this level of `transaction.version` on, each end of a transaction raises the epoch (KIP-890)."""
 
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 
 class TransactionMetadata(NamedTuple):
-    """One transactional id. Times in milliseconds since the Unix epoch."""
+    """State of one transactional id. Times in milliseconds since the Unix epoch."""
 
     producer_id: int
     previous_producer_id: int
     next_producer_id: int
-    """What follows when this transaction has ended, where the epochs of `producer_id` are used up."""
+    """Producer id after the end of this transaction, if the epochs of `producer_id` are exhausted."""
     producer_epoch: int
     last_producer_epoch: int
-    """The epoch before the last bump, by which a retried InitProducerId is known. Not in the log, as in Apache Kafka:
+    """The epoch before the last bump, which identifies a retried InitProducerId. Not in the log, as in Apache Kafka:
     NO_PRODUCER_EPOCH after a load."""
     timeout_ms: int
     state: TransactionState
     partitions: frozenset[TopicPartition]
     start_ms: int
-    """When the transaction began; NO_TIMESTAMP before the first one."""
+    """Start of the transaction; NO_TIMESTAMP before the first one."""
     last_update_ms: int
     client_version: int
-    """The transaction version by which the client acted last, 0 or 2: not the cluster's level."""
+    """Transaction version of the client's last request, 0 or 2: not the cluster's level."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -60,11 +60,11 @@ class TransactionMetadata(NamedTuple):
         return self.producer_epoch >= LAST_EPOCH
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether the id was idle for so long that it is forgotten."""
+        """Return whether the id was idle for longer than the expiration time."""
         return self.last_update_ms <= now_ms - expiration_ms and self.state in IDLE
 
     def is_timed_out(self, now_ms: int) -> bool:
-        """Whether the coordinator is to abort the transaction."""
+        """Return whether the coordinator has to abort the transaction."""
         return (
             self.state is TransactionState.ONGOING
             and self.start_ms + self.timeout_ms < now_ms
@@ -73,7 +73,7 @@ class TransactionMetadata(NamedTuple):
 
 
 def new_producer(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """A transactional id that was not known, with epoch 0."""
+    """Return the metadata of a new transactional id, with epoch 0."""
     return TransactionMetadata(
         producer_id,
         producer_id,
@@ -92,14 +92,14 @@ def new_producer(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionM
 def initialized(
     before: TransactionMetadata, producer_epoch: int, last_producer_epoch: int, timeout_ms: int, now_ms: int
 ) -> TransactionMetadata:
-    """The producer goes on with this epoch."""
+    """Return the metadata with the producer's next epoch."""
     return _empty(before, before.producer_id, producer_epoch, last_producer_epoch, timeout_ms, now_ms)
 
 
 def rotated(
     before: TransactionMetadata, producer_id: int, last_producer_epoch: int, timeout_ms: int, now_ms: int
 ) -> TransactionMetadata:
-    """The producer goes on with another producer id, from epoch 0."""
+    """Return the metadata with another producer id, from epoch 0."""
     return _empty(before, producer_id, 0, last_producer_epoch, timeout_ms, now_ms)
 
 
@@ -130,7 +130,7 @@ def _empty(
 def partitions_added(
     before: TransactionMetadata, partitions: frozenset[TopicPartition], now_ms: int, client_version: int
 ) -> TransactionMetadata:
-    """The transaction is open and has these partitions too; it begins now where none was open."""
+    """Return the open transaction with these partitions added; it begins now if none was open."""
     _check(before, TransactionState.ONGOING)
     return TransactionMetadata(
         before.producer_id,
@@ -150,10 +150,10 @@ def partitions_added(
 def prepared(
     before: TransactionMetadata, state: TransactionState, next_producer_id: int, now_ms: int, client_version: int
 ) -> TransactionMetadata:
-    """The transaction is decided: `state` is one of PREPARED.
+    """Return the decided transaction; `state` is one of PREPARED.
 
-    Under transactions v2 the epoch rises now, for the markers and for the client's next transaction; an abort where
-    no transaction is open begins and ends one.
+    With transactions v2 the epoch rises now, for the markers and for the client's next transaction. An abort without
+    open transaction begins and ends one.
     """
     _check(before, state)
     producer_epoch, last_producer_epoch = before.producer_epoch, before.last_producer_epoch
@@ -164,9 +164,9 @@ def prepared(
 
 
 def fenced(before: TransactionMetadata, next_producer_id: int, now_ms: int, version: int) -> TransactionMetadata:
-    """The coordinator aborts the transaction, by the rules of `version`, the cluster's level.
+    """Return the coordinator's abort of the transaction, by the rules of `version`, the cluster's level.
 
-    The epoch rises in either case, and once: the producer must not go on.
+    The epoch rises once under either version, which fences the producer.
     """
     if version >= TRANSACTION_VERSION_2:
         return prepared(before, TransactionState.PREPARE_ABORT, next_producer_id, now_ms, version)
@@ -202,7 +202,7 @@ def _prepared(
 
 
 def completed(before: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """All markers are written. Where the epochs are used up the next producer id takes over."""
+    """Return the completed transaction: all markers are written. The next producer id replaces exhausted ones."""
     commit = before.state is TransactionState.PREPARE_COMMIT
     state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
     _check(before, state)
@@ -223,7 +223,7 @@ def completed(before: TransactionMetadata, now_ms: int) -> TransactionMetadata:
 
 
 def next_identity(prepared: TransactionMetadata) -> tuple[int, int]:
-    """Producer id and epoch once this transaction, which is decided, has ended."""
+    """Return producer id and epoch after the end of this prepared transaction."""
     if prepared.next_producer_id != NO_PRODUCER_ID and prepared.client_version >= TRANSACTION_VERSION_2:
         return prepared.next_producer_id, 0
     return prepared.producer_id, prepared.producer_epoch
@@ -231,4 +231,4 @@ def next_identity(prepared: TransactionMetadata) -> tuple[int, int]:
 
 def _check(before: TransactionMetadata, state: TransactionState) -> None:
     if before.state not in VALID_PREVIOUS_STATES[state]:
-        raise InvariantError(f"a transaction in state {before.state.label} can't become {state.label}")
+        raise InvariantError(f"invalid transaction state transition from {before.state.label} to {state.label}")

@@ -1,6 +1,6 @@
-"""Everything that the transaction coordinator does on a shard for a request, one row for each kind of operation.
+"""Table of the transaction coordinator's shard operations, one row for each kind of request.
 
-The context of a row is the API version; `request` is what its `key` and `run` take: the message, or a part of it.
+The context of a row is the API version; `request` is the argument of its `key` and `run`: the message, or a part of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, Init
 from ottla.record.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 FIRST_END_TXN_V2 = 5
-"""EndTxn from this version on is one of transactions v2, whatever the cluster's level."""
+"""First EndTxn version of transactions v2, independent of the cluster's level."""
 
 Q = TypeVar("Q")
 
@@ -34,14 +34,14 @@ PartitionCodes = Mapping[TopicPartition, ErrorCode]
 
 
 class ProducerIdRequest(NamedTuple, Generic[Q]):
-    """A request that may take a producer id: None at first, and one when the shard needs it."""
+    """A request that may need a producer id: None at first, allocated when the shard requires it."""
 
     request: Q
     spare_producer_id: int | None
 
 
 class PartitionsOf(NamedTuple):
-    """Partitions of one transaction, to be added or asked for."""
+    """Partitions of one transaction to add or verify."""
 
     transactional_id: str
     producer_id: int
@@ -51,13 +51,13 @@ class PartitionsOf(NamedTuple):
 
 
 def named(transactional_id: str) -> str:
-    """Raises KafkaError INVALID_REQUEST for what can't be a transactional id."""
+    """Return the transactional id. Raises KafkaError INVALID_REQUEST if it is invalid."""
     if not transactional_id or len(transactional_id.encode()) > MAX_ID_BYTES:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     return transactional_id
 
 
-# --- producers -------------------------------------------------------------------------------------------------------
+# --- producers --------------------------------------------------------------------------------------------------------
 
 
 def _initialize(api_version: int, asked: ProducerIdRequest[InitProducerIdRequest], shard: Any) -> Any:
@@ -98,7 +98,7 @@ END_TXN: CoordinatorOperation[int, ProducerIdRequest[EndTxnRequest], EndTxnRespo
     answered=lambda version, asked, answer: responses.ended(version, answer),
 )
 
-# --- partitions ------------------------------------------------------------------------------------------------------
+# --- partitions -------------------------------------------------------------------------------------------------------
 
 
 def _all(asked: PartitionsOf, code: ErrorCode) -> PartitionCodes:
@@ -128,7 +128,7 @@ VERIFY_PARTITIONS: CoordinatorOperation[int, PartitionsOf, PartitionCodes] = Coo
     refused=lambda version, asked, error: _all(asked, responses.error_code(error)),
 )
 
-# --- looking in ------------------------------------------------------------------------------------------------------
+# --- describe and list ------------------------------------------------------------------------------------------------
 
 DESCRIBE: CoordinatorOperation[int, str, DescribedTransaction] = CoordinatorOperation(
     "describe-transactions",
@@ -143,7 +143,7 @@ DESCRIBE: CoordinatorOperation[int, str, DescribedTransaction] = CoordinatorOper
 )
 
 LIST = "list-transactions"
-"""The name of the operation; each of its steps is one."""
+"""Name of the operation; each of its steps counts as one."""
 
 _ON_ONE_SHARD: tuple[CoordinatorOperation[Any, Any, Any], ...] = (
     INIT_PRODUCER_ID,
@@ -154,4 +154,4 @@ _ON_ONE_SHARD: tuple[CoordinatorOperation[Any, Any, Any], ...] = (
     DESCRIBE,
 )
 NAMES = (*(operation.name for operation in _ON_ONE_SHARD), LIST, COMPLETE, ABORT_WITH_PRODUCER_ID)
-"""What the runtime counts operations on transactional ids by, timers aside."""
+"""Names by which the runtime counts operations on transactional ids, timers excluded."""

@@ -1,4 +1,4 @@
-"""What a decision on one transactional id comes to."""
+"""Outcome of a decision on one transactional id."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ottla.coordinator.transaction.metadata import TransactionMetadata
 
 
 class MissingInput(Enum):
-    """What a decision can't be made without."""
+    """Inputs that a decision may lack."""
 
     PRODUCER_ID = "producer id"
-    """The caller gets one that nobody has, and asks again with it."""
+    """The caller allocates an unused one and retries with it."""
 
 
 NEEDS_PRODUCER_ID: Final = MissingInput.PRODUCER_ID
 
 Decision = TransactionMetadata | ErrorCode | MissingInput
-"""The metadata to write, the answer without a write (NONE: all is as asked for already), or what is lacking."""
+"""The metadata to write, the response without a write (NONE: already done), or the missing input."""

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn: what a transaction writes to is known before it is written, and may be asked for (KIP-890)."""
+"""AddPartitionsToTxn: registers a transaction's partitions before the first write, and verifies them (KIP-890)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add(
     client_version: int,
     now_ms: int,
 ) -> TransactionMetadata | ErrorCode:
-    """The transaction with these partitions too; NONE: it has them. Opens one where none is open.
+    """Return the transaction with these partitions added; NONE if it already has them. Opens one if none is open.
 
     Errors: INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS while the last one ends, PRODUCER_FENCED.
     """
@@ -39,9 +39,9 @@ def verify(
     producer_epoch: int,
     partitions: frozenset[TopicPartition],
 ) -> dict[TopicPartition, ErrorCode]:
-    """For each partition whether it belongs to the open transaction: NONE, or TRANSACTION_ABORTABLE.
+    """Return for each partition NONE if it belongs to the open transaction, else TRANSACTION_ABORTABLE.
 
-    Errors, then for all of them: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    Errors for all partitions: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
     if current is None or current.producer_id != producer_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)

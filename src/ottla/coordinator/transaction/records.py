@@ -1,12 +1,12 @@
-"""Records of `__transaction_state`: typed on one side, key and value bytes on the other.
+"""Codec for records of `__transaction_state`: typed records to and from key and value bytes.
 
-A key is kind 0 as a 16-bit integer and the transactional id. A value is its version as a 16-bit integer and its body,
-in version 0 below `transaction.version` 1 and with tagged fields from there on; no value: the id is forgotten. Both
-versions are read at any level. A transaction that version 0 can't tell of (one of transactions v2, after the level was
-lowered) is written in version 1 at any level: without the tags a restart would not end it as it was begun.
+A key is record type 0 as a 16-bit integer and the transactional id. A value is its version as a 16-bit integer and its
+body, in version 0 below `transaction.version` 1 and with tagged fields from there on. A null value removes the id. Both
+versions are read at any level. A transaction that version 0 can't represent (one of transactions v2, after the level
+was lowered) is written in version 1 at any level: without the tags a restart would complete it incorrectly.
 
-There may be a million ids to load, and each transaction writes three records. So values are packed by hand; what
-`protocol.messages.transaction_records` declares is the reference for the tests, and reads what is unusual.
+There may be a million ids to load, and each transaction writes three records. So values are packed by hand. The schema
+in `protocol.messages.transaction_records` is the reference for the tests, and decodes unusual values.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from ottla.record.varint import write_unsigned_varint
 
 KIND = 0
 MAX_ID_BYTES = 32_767
-"""Strings of version 0 have a length of 16 bits."""
+"""Strings of version 0 have 16-bit lengths."""
 
 ENDING_BYTES = 1024
-"""The records that end a transaction may have so many bytes more than the one of its partitions: tags for producer ids
-and the client's version. One that could not be written would leave the transaction open for ever."""
+"""Additional bytes that the records of a transaction's end may need compared with the record of its partitions: tags
+for producer ids and the client's version. An end that can't be written would leave the transaction open for ever."""
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -51,29 +51,29 @@ _PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION = 0, 1, 2
 _IDLE = Struct(">hqhibBqqBBBq")
 _IDLE_SIZE = _IDLE.size
 _IDLE_V2_SIZE = _IDLE_SIZE + _TAG_VERSION.size
-"""What most ids are in a log that was compacted: no partitions, and the previous producer id as the only tag, behind
-which those of transactions v2 have the client's version."""
+"""The usual value in a compacted log: no partitions, and the previous producer id as the only tag, followed by the
+client's version for transactions v2."""
 _STATES = tuple(state for state in TransactionState if state in IDLE or state in OPEN)
-"""By their numbers; the others are never written."""
+"""States by number; the others are never written."""
 
 
 class TransactionRecord(NamedTuple):
-    """One transactional id from now on; no metadata: it is forgotten."""
+    """State of one transactional id from now on; metadata None removes it."""
 
     transactional_id: str
     metadata: TransactionMetadata | None
     is_readable: bool = True
-    """Off: a stored value, in whose place there is no metadata, could not be read."""
+    """False: a stored value could not be decoded; the metadata is None."""
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """The key of an id of at most MAX_ID_BYTES."""
+    """Return the key of an id of at most MAX_ID_BYTES."""
     encoded = transactional_id.encode()
     return _KEY.pack(KIND, len(encoded)) + encoded
 
 
 def encode_value(metadata: TransactionMetadata, transaction_version: int) -> bytes:
-    """The value at this level of `transaction.version`."""
+    """Return the value at this level of `transaction.version`."""
     if (
         transaction_version >= TRANSACTION_VERSION_1
         or metadata.client_version
@@ -88,7 +88,7 @@ def _encode_v0(metadata: TransactionMetadata) -> bytes:
     if metadata.state is TransactionState.EMPTY:
         out += _INT32.pack(-1)
     else:
-        topics = by_topic(sorted(metadata.partitions))  # the order reaches the disk
+        topics = by_topic(sorted(metadata.partitions))  # deterministic order on disk
         out += _INT32.pack(len(topics))
         for topic, indexes in topics.items():
             name = topic.encode()
@@ -104,7 +104,7 @@ def _encode_v1(metadata: TransactionMetadata) -> bytes:
     if not metadata.partitions:
         out.append(0 if state is TransactionState.EMPTY else 1)
     else:
-        topics = by_topic(sorted(metadata.partitions))  # the order reaches the disk
+        topics = by_topic(sorted(metadata.partitions))  # deterministic order on disk
         write_unsigned_varint(out, len(topics) + 1)
         for topic, indexes in topics.items():
             name = topic.encode()
@@ -131,29 +131,29 @@ def _encode_v1(metadata: TransactionMetadata) -> bytes:
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """None for a kind that is not known. Raises ProtocolError for damaged bytes and for a version that is not known."""
+    """Return None for an unknown record type. Raises ProtocolError for corrupt bytes and for an unknown version."""
     if len(key) < _INT16.size:
-        raise ProtocolError(f"a record of a transactional id has a key of {len(key)} bytes")
+        raise ProtocolError(f"the key of a transactional id is too short ({len(key)} bytes)")
     if _INT16.unpack_from(key)[0] != KIND:
         return None
     transactional_id = _decode_key(key)
     if value is None:
         return TransactionRecord(transactional_id, None)
     if len(value) < _INT16.size:
-        raise ProtocolError(f"a record of a transactional id has a value of {len(value)} bytes")
+        raise ProtocolError(f"the value of a transactional id is too short ({len(value)} bytes)")
     version = _INT16.unpack_from(value)[0]
     if version not in (0, 1):
-        raise ProtocolError(f"the value of a transactional id has version {version}; 0 and 1 are known")
+        raise ProtocolError(f"the value of a transactional id has the unsupported version {version}, not 0 or 1")
     return TransactionRecord(transactional_id, _decode_value(version, value))
 
 
 def _decode_key(key: bytes) -> str:
     if len(key) < _KEY.size or _KEY.unpack_from(key)[1] != len(key) - _KEY.size:
-        raise ProtocolError("the key of a transactional id has another length than it says")
+        raise ProtocolError("the key of a transactional id does not have the encoded length")
     try:
         return str(key[_KEY.size :], "utf-8")
     except UnicodeDecodeError as error:
-        raise ProtocolError("a transactional id is no UTF-8") from error
+        raise ProtocolError("a transactional id is not valid UTF-8") from error
 
 
 def _decode_value(version: int, value: bytes) -> TransactionMetadata:
@@ -164,12 +164,12 @@ def _decode_value(version: int, value: bytes) -> TransactionMetadata:
     end = len(value)
     message, position = read_message(TransactionLogValue, version, value, _INT16.size, end, MAX_RESPONSE_ELEMENTS)
     if position != end:
-        raise ProtocolError(f"the value of a transactional id has {end - position} bytes too many")
+        raise ProtocolError(f"the value of a transactional id has {end - position} trailing bytes")
     return _metadata_of(message)
 
 
 def _decode_idle(value: bytes) -> TransactionMetadata | None:
-    """The fast path; None for what only has the length of it."""
+    """Fast path of the usual value; None for other values of the same length."""
     _, producer_id, epoch, timeout_ms, state, count, updated_ms, start_ms, tags, tag, size, previous_producer_id = (
         _IDLE.unpack_from(value)
     )
@@ -204,15 +204,15 @@ def _metadata_of(message: TransactionLogValue) -> TransactionMetadata:
     state = _state(message.transaction_status)
     if message.producer_id < 0 or message.producer_epoch < 0:
         raise ProtocolError(
-            f"a transactional id has producer id {message.producer_id} and epoch {message.producer_epoch}"
+            f"a transactional id has invalid producer id {message.producer_id} or epoch {message.producer_epoch}"
         )
     if min(message.previous_producer_id, message.next_producer_id) < NO_PRODUCER_ID:
         raise ProtocolError(
-            f"a transactional id has previous producer id {message.previous_producer_id} and next "
+            f"a transactional id has invalid previous producer id {message.previous_producer_id} or next "
             f"{message.next_producer_id}"
         )
     if not 0 <= message.client_transaction_version <= TRANSACTION_VERSION_2:
-        raise ProtocolError(f"a transactional id has transaction version {message.client_transaction_version}")
+        raise ProtocolError(f"a transactional id has invalid transaction version {message.client_transaction_version}")
     partitions = NO_PARTITIONS
     if state is not TransactionState.EMPTY and message.transaction_partitions:
         partitions = frozenset(
@@ -235,17 +235,17 @@ def _metadata_of(message: TransactionLogValue) -> TransactionMetadata:
 
 def _state(number: int) -> TransactionState:
     if not 0 <= number < len(_STATES):
-        raise ProtocolError(f"there is no state {number} of a transactional id")
+        raise ProtocolError(f"a transactional id has the unknown state {number}")
     return _STATES[number]
 
 
 class TransactionRecordSerde:
-    """The records as the runtime's `CoordinatorSerde`; keeps nothing between them."""
+    """The transaction coordinator's `CoordinatorSerde`; stateless."""
 
     __slots__ = ("_transaction_version",)
 
     def __init__(self, transaction_version: Callable[[], int]) -> None:
-        """`transaction_version()` is the cluster's level of `transaction.version` now."""
+        """`transaction_version()` returns the cluster's current level of `transaction.version`."""
         self._transaction_version = transaction_version
 
     def encode(self, record: TransactionRecord) -> CoordinatorRecord:
@@ -254,14 +254,14 @@ class TransactionRecordSerde:
         return CoordinatorRecord(encode_key(record.transactional_id), value)
 
     def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
-        """None for what is not known here. Raises KafkaError CORRUPT_MESSAGE."""
+        """Return None for an unknown record type. Raises KafkaError CORRUPT_MESSAGE."""
         try:
             return decode_record(key, value)
         except ProtocolError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
     def without_value(self, key: bytes) -> TransactionRecord | None:
-        """What `TransactionShard.replay` takes for a state that is not known."""
+        """Return the record by which `TransactionShard.replay` handles an undecodable value."""
         try:
             record = decode_record(key, None)
         except ProtocolError as error:

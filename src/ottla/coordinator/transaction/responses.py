@@ -1,4 +1,4 @@
-"""How answers of the transaction coordinator look in the responses of each API."""
+"""Responses of the transaction coordinator's APIs."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ FIRST_FENCED_INIT_PRODUCER_ID = 4
 FIRST_FENCED_ADD_PARTITIONS = 2
 FIRST_FENCED_ADD_OFFSETS = 2
 FIRST_FENCED_END_TXN = 2
-"""From these versions on clients know PRODUCER_FENCED (KIP-588); before, it is INVALID_PRODUCER_EPOCH."""
+"""First versions in which clients know PRODUCER_FENCED (KIP-588); before, it is INVALID_PRODUCER_EPOCH."""
 
 
 def error_code(error: KafkaError) -> ErrorCode:
-    """As Apache Kafka's transaction coordinator tells of a failed append: too large is nothing the client can mend."""
+    """Return the code for a failed append, as Apache Kafka does: a client can't repair records that are too large."""
     too_large = error.code is ErrorCode.RECORD_LIST_TOO_LARGE
     return ErrorCode.UNKNOWN_SERVER_ERROR if too_large else error.code
 
 
 def known_error(code: ErrorCode, api_version: int, first_fenced: int) -> ErrorCode:
-    """`code` as clients of this version know it."""
+    """Return `code`, or the code that replaces it in this version."""
     if code is ErrorCode.PRODUCER_FENCED and api_version < first_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
 
 
 def initialized(api_version: int, answer: Answer) -> InitProducerIdResponse:
-    """Producer id and epoch -1 with an error."""
+    """Return the response; producer id and epoch are -1 with an error."""
     return InitProducerIdResponse(
         error_code=known_error(answer.error, api_version, FIRST_FENCED_INIT_PRODUCER_ID),
         producer_id=answer.producer_id,
@@ -45,7 +45,7 @@ def initialized(api_version: int, answer: Answer) -> InitProducerIdResponse:
 
 
 def ended(api_version: int, answer: Answer) -> EndTxnResponse:
-    """Producer id and epoch reach clients of transactions v2 only."""
+    """Return the response; only clients of transactions v2 get producer id and epoch."""
     return EndTxnResponse(
         error_code=known_error(answer.error, api_version, FIRST_FENCED_END_TXN),
         producer_id=answer.producer_id,
@@ -60,7 +60,7 @@ def offsets_added(api_version: int, code: ErrorCode) -> AddOffsetsToTxnResponse:
 def partition_results(
     api_version: int, codes: Mapping[TopicPartition, ErrorCode]
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Grouped by topic, in the order of `codes`."""
+    """Return the results grouped by topic, in the order of `codes`."""
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for (name, index), code in codes.items():
         topic = topics.get(name)

@@ -1,10 +1,11 @@
 """One shard of the transaction coordinator: the transactional ids of one partition of `__transaction_state`.
 
-A decision (`initialization`, `partitions`, `ending`) is a function of the metadata there is; the shard returns its
-outcome as a record, and `replay` alone changes the state. `endings` takes decided transactions to their end, `sweeps`
-aborts what was abandoned and forgets ids that nobody uses.
+A decision (`initialization`, `partitions`, `end_txn`) is a function of the current metadata. The shard returns its
+outcome as a record, and only `replay` changes the state. `endings` completes decided transactions, `sweeps` aborts
+abandoned ones and expires unused ids.
 
-What an operation answers is part of its result, refusals too: so nobody is fenced by an epoch whose append then fails.
+The response of an operation, even a rejection, is part of its result. So an epoch fences no producer if its append
+fails.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
-    """What the producer is told; an id and epoch where it goes on with them."""
+    """The response to a producer, with the id and epoch to continue with."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -48,11 +49,11 @@ class Answer(NamedTuple):
 
 
 Answered = CoordinatorResult[TransactionRecord, Answer | MissingInput]
-"""NEEDS_PRODUCER_ID: ask again with one."""
+"""NEEDS_PRODUCER_ID: retry with an allocated producer id."""
 
 
 class TransactionShard:
-    """What the runtime loads, replays into and calls."""
+    """Transaction state machine that the coordinator runtime loads, replays into and calls."""
 
     __slots__ = ("_context", "_id_bytes", "_partition_count", "endings", "open_ids", "sweeps", "transactions")
 
@@ -61,22 +62,22 @@ class TransactionShard:
     ) -> None:
         self._context = context
         self.transactions: TimelineDict[str, TransactionMetadata] = TimelineDict(registry)
-        """By transactional id."""
+        """Metadata by transactional id."""
         self.open_ids: TimelineDict[str, None] = TimelineDict(registry)
-        """Ids whose transaction is ongoing or decided: what sweeps and loads look at, out of perhaps a million."""
+        """Ids with an ongoing or decided transaction: sweeps and loads examine only these, out of perhaps a million."""
         self._id_bytes = TimelineValue(registry, 0)
         self._partition_count = TimelineValue(registry, 0)
         self.endings = Endings(context, partition, timer, self.transactions)
         self.sweeps = Sweeps(context, partition, timer, self.transactions, self.open_ids, self.endings)
 
-    # --- CoordinatorShard --------------------------------------------------------------------------------------------
+    # --- CoordinatorShard ---------------------------------------------------------------------------------------------
 
     def replay(self, offset: int, record: TransactionRecord, producer_id: int, producer_epoch: int) -> None:
-        """Apply one record, while loading or right before it is appended. Coordinators write none in transactions.
+        """Apply one record, while loading or right before it is appended. This topic has no transactional records.
 
-        An id whose record can't be read is forgotten: what was known before may be old, and could end a transaction
-        that is not its own. Its producer gets INVALID_PRODUCER_ID_MAPPING until it initializes, which gives it a new
-        producer id. Only a decision stays: its client was told, and nothing but its end can follow.
+        An id with an undecodable record is removed: the previous state may be outdated, and could end a transaction of
+        another producer. Its producer gets INVALID_PRODUCER_ID_MAPPING until it initializes, which assigns a new
+        producer id. Only a decision is retained: its client has the response, and only the completion can follow.
         """
         transactional_id, metadata, is_readable = record
         before = self.transactions.get(transactional_id)
@@ -103,21 +104,21 @@ class TransactionShard:
                 del self.open_ids[transactional_id]
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """There are no transactions in the log of transactions."""
+        """Does nothing: the transaction log contains no transactional records."""
 
     def loaded(self) -> None:
-        """Everything was replayed: go on with what was decided, and begin to sweep."""
+        """Everything was replayed: resume decided transactions and start the sweeps."""
         self._context.memory.loaded(self.held)
         self.endings.loaded(self.open_ids)
         self.sweeps.loaded()
 
     def unloaded(self) -> None:
-        """Leadership went."""
+        """Leadership is lost."""
         self.endings.unloaded()
         self.sweeps.unloaded()
 
     def release(self) -> Iterator[None]:
-        """Let go of the ids in short steps: there may be a million."""
+        """Release the ids in short steps: there may be a million."""
         yield from self.endings.release()
         while self.transactions:
             dict.popitem(self.transactions)
@@ -128,15 +129,15 @@ class TransactionShard:
 
     @property
     def open_count(self) -> int:
-        """Transactions that are ongoing or decided and not ended."""
+        """Number of transactions that are ongoing, or decided and not complete."""
         return len(self.open_ids)
 
     @property
     def held(self) -> MemoryUsage:
-        """About what is kept in memory."""
+        """Approximate memory of the shard."""
         return MemoryUsage(self._id_bytes.value, self._partition_count.value * PARTITION_BYTES)
 
-    # --- operations --------------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------------
 
     def initialize(
         self,
@@ -145,9 +146,9 @@ class TransactionShard:
         timeout_ms: int,
         spare_producer_id: int | None,
     ) -> Answered:
-        """InitProducerId; CONCURRENT_TRANSACTIONS also when what was open is being aborted for it.
+        """Handle InitProducerId; CONCURRENT_TRANSACTIONS also while the open transaction is aborted for it.
 
-        COORDINATOR_NOT_AVAILABLE when there is no room for one more id.
+        COORDINATOR_NOT_AVAILABLE when the memory limit for ids is reached.
         """
         context = self._context
         current = self.transactions.get(transactional_id)
@@ -177,7 +178,7 @@ class TransactionShard:
         partitions: frozenset[TopicPartition],
         client_version: int,
     ) -> CoordinatorResult[TransactionRecord, ErrorCode]:
-        """AddPartitionsToTxn and AddOffsetsToTxn. COORDINATOR_NOT_AVAILABLE when there is no room for more."""
+        """Handle AddPartitionsToTxn and AddOffsetsToTxn. COORDINATOR_NOT_AVAILABLE at the memory limit."""
         current = self.transactions.get(transactional_id)
         decision = membership.add(
             current,
@@ -198,7 +199,7 @@ class TransactionShard:
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
     ) -> CoordinatorResult[TransactionRecord, dict[TopicPartition, ErrorCode]]:
-        """AddPartitionsToTxn that only asks. A write, since it must see partitions that are being added."""
+        """Handle AddPartitionsToTxn with verify_only. A write, since it must see partitions that are being added."""
         current = self.transactions.get(transactional_id)
         return CoordinatorResult((), membership.verify(current, producer_id, producer_epoch, partitions))
 
@@ -211,7 +212,7 @@ class TransactionShard:
         *,
         committed: bool,
     ) -> Answered:
-        """EndTxn. Under transactions v2 the answer says how the producer goes on."""
+        """Handle EndTxn. With transactions v2 the response contains the producer's next id and epoch."""
         current = self.transactions.get(transactional_id)
         now_ms = self._context.clock.time_ms()
         producer_id, producer_epoch = producer
@@ -236,10 +237,10 @@ class TransactionShard:
 
 
 def _no_room() -> ErrorCode:
-    """What every client tries again: ids expire, transactions end."""
+    """Log and return an error that every client retries: ids expire, transactions end."""
     logger.warning(
-        "transactional ids and open transactions hold as much memory as transaction.coordinator.max.bytes lets them; "
-        "new ones are refused",
+        "rejecting new transactional ids or partitions: memory of ids and open transactions has reached "
+        "transaction.coordinator.max.bytes",
         extra=RATE_LIMITED,
     )
     return ErrorCode.COORDINATOR_NOT_AVAILABLE

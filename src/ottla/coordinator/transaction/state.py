@@ -1,4 +1,4 @@
-"""The states of a transactional id, with the numbers of the log and the names that tools are told."""
+"""States of a transactional id, with their numbers in the log and the names for tools."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from enum import IntEnum
 
 
 class TransactionState(IntEnum):
-    """Numbers as in the log.
+    """State numbers as in the log.
 
-    Written are EMPTY to COMPLETE_ABORT. The other two name what is under way in Apache Kafka: an id is being removed,
-    or its producer fenced.
+    EMPTY to COMPLETE_ABORT are written. Apache Kafka uses the other two while it removes an id or fences its producer.
     """
 
     EMPTY = 0
     """No transaction since the producer was initialized."""
     ONGOING = 1
     PREPARE_COMMIT = 2
-    """Decided: the markers are written now."""
+    """Decided: the markers are being written."""
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4
     """All markers are written."""
@@ -27,7 +26,7 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """As DescribeTransactions and ListTransactions say it: `PrepareCommit`."""
+        """Name in DescribeTransactions and ListTransactions, e.g. `PrepareCommit`."""
         return LABELS[self]
 
 
@@ -44,7 +43,7 @@ _COMPLETE_COMMIT, _COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, Transactio
 PREPARED = frozenset({_PREPARE_COMMIT, _PREPARE_ABORT})
 COMPLETED = frozenset({_COMPLETE_COMMIT, _COMPLETE_ABORT})
 IDLE = COMPLETED | {_EMPTY}
-"""No transaction is open; an id that stays so expires."""
+"""No transaction is open; the id expires if it stays idle."""
 OPEN = PREPARED | {_ONGOING}
 
 VALID_PREVIOUS_STATES: Mapping[TransactionState, frozenset[TransactionState]] = {
@@ -55,4 +54,4 @@ VALID_PREVIOUS_STATES: Mapping[TransactionState, frozenset[TransactionState]] = 
     _COMPLETE_COMMIT: frozenset({_PREPARE_COMMIT}),
     _COMPLETE_ABORT: frozenset({_PREPARE_ABORT}),
 }
-"""What each state that is written may follow. An abort of nothing (from IDLE) is one of transactions v2."""
+"""Valid predecessors of each written state. An abort without transaction (from IDLE) is one of transactions v2."""

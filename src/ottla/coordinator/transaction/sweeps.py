@@ -1,7 +1,7 @@
-"""Periodic walks over the ids of one shard: transactions that nobody ends are aborted, ids that nobody uses go.
+"""Periodic sweeps over the ids of one shard: abort timed-out transactions, expire unused ids.
 
-A walk is done in steps, each a write operation of its own that looks at a bounded number of ids and gives way to
-others; there is one timer for each walk, however many ids there are. So a transaction is aborted up to
+A sweep runs in steps, each a write operation that examines a limited number of ids and yields to others. Each sweep has
+one timer, however many ids there are. So a transaction is aborted up to
 `transaction.abort.timed.out.transaction.cleanup.interval.ms` after its timeout, as in Apache Kafka.
 """
 
@@ -22,18 +22,18 @@ from ottla.timeline import TimelineDict
 ABORT_TIMER = "abort-timed-out-transactions"
 EXPIRE_TIMER = "expire-transactional-ids"
 ABORT_WITH_PRODUCER_ID = "abort-timed-out-transaction"
-"""The operation's name."""
+"""Name of the operation."""
 
 EXAMINED_PER_STEP = 2_000
-"""Ids looked at in one step."""
+"""Ids examined in one step."""
 WRITTEN_PER_STEP = 200
-"""Records of one step: transactions that are aborted, ids that go."""
+"""Records of one step: aborted transactions, expired ids."""
 
 Result = CoordinatorResult[TransactionRecord, None]
 
 
 class Sweeps:
-    """The walks of one shard."""
+    """The sweeps of one shard."""
 
     __slots__ = (
         "_context",
@@ -64,27 +64,27 @@ class Sweeps:
         self._endings = endings
         self._live = True
         self._untimed: Iterator[str] | None = None
-        """Open transactions that the running walk has still to look at; None between walks."""
+        """Open transactions that the current sweep still has to examine; None between sweeps."""
         self._unswept: Iterator[str] | None = None
-        """The same for the walk over all ids."""
+        """Ids that the current expiry sweep still has to examine; None between sweeps."""
 
     def loaded(self) -> None:
-        """Walk from now on."""
+        """Start the timers."""
         self._schedule_aborts()
         self._schedule_expiry()
 
     def unloaded(self) -> None:
-        """The timers are gone; a producer id that comes now is not used."""
+        """The timers are cancelled; a producer id that arrives now is not used."""
         self._live = False
 
-    # --- transactions that nobody ends -------------------------------------------------------------------------------
+    # --- timed-out transactions ---------------------------------------------------------------------------------------
 
     def _schedule_aborts(self) -> None:
         interval_ms = self._context.config().transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._timer.schedule(ABORT_TIMER, interval_ms, self._abort_timed_out)
 
     def _abort_timed_out(self) -> Result:
-        """One step of a walk over the open transactions."""
+        """Run one step of a sweep over the open transactions."""
         if self._untimed is None:
             self._untimed = iter(list(self._open))
         now_ms = self._context.clock.time_ms()
@@ -102,24 +102,24 @@ class Sweeps:
         return self._aborted(aborted)
 
     def _abort_of(self, transactional_id: str, now_ms: int) -> TransactionMetadata | None:
-        """The abort of a transaction whose time is up; of one that takes a producer id when that has come."""
+        """Return the abort of a timed-out transaction; None if it has to wait for a producer id."""
         metadata = self._transactions.get(transactional_id)
         if metadata is None or not metadata.is_timed_out(now_ms):
             return None
         decision = abort_open(metadata, now_ms, self._context.transaction_version(), None)
         if isinstance(decision, TransactionMetadata):
             return decision
-        self._context.producer_ids.next_id(partial(self._producer_id_came, transactional_id, metadata))
+        self._context.producer_ids.next_id(partial(self._producer_id_received, transactional_id, metadata))
         return None
 
-    def _producer_id_came(
+    def _producer_id_received(
         self,
         transactional_id: str,
         metadata: TransactionMetadata,
         producer_id: int | None,
         _error: BaseException | None,
     ) -> None:
-        """Without one the next walk asks again."""
+        """Abort the transaction. Without an id the next sweep requests one again."""
         if producer_id is None or not self._live:
             return
 
@@ -129,7 +129,7 @@ class Sweeps:
             context = self._context
             decision = abort_open(metadata, context.clock.time_ms(), context.transaction_version(), producer_id)
             if not isinstance(decision, TransactionMetadata):
-                raise InvariantError("an abort that has a producer id asks for one")
+                raise InvariantError("an abort with a producer id requested another one")
             return self._aborted([TransactionRecord(transactional_id, decision)])
 
         writes = self._context.writes()
@@ -145,14 +145,14 @@ class Sweeps:
             if metadata is not None:
                 self._endings.decided(transactional_id, metadata, error)
 
-    # --- ids that nobody uses ----------------------------------------------------------------------------------------
+    # --- unused ids ---------------------------------------------------------------------------------------------------
 
     def _schedule_expiry(self) -> None:
         interval_ms = self._context.config().transaction_remove_expired_transaction_cleanup_interval_ms
         self._timer.schedule(EXPIRE_TIMER, interval_ms, self._expire)
 
     def _expire(self) -> Result:
-        """One step of a walk over all ids."""
+        """Run one step of a sweep over all ids."""
         if self._unswept is None:
             self._unswept = iter(list(self._transactions))
         now_ms = self._context.clock.time_ms()

@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn (key 25): a transaction is about to commit offsets of a group (KIP-98).
+"""AddOffsetsToTxn (key 25): add a group's offsets to a transaction before committing them (KIP-98).
 
-3 is flexible, 4 may be answered TRANSACTION_ABORTABLE (KIP-890).
+3 is flexible, 4 may return TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from __future__ import annotations

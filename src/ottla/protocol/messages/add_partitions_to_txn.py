@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (key 24): the partitions that a transaction is about to write to (KIP-98).
+"""AddPartitionsToTxn (key 24): add partitions to a transaction before writing to them (KIP-98).
 
-0 to 3 are a client's, one transaction each; 3 is flexible. 4 and 5 are a broker's, several at once, and may only ask
-whether the partitions belong to the transaction (`verify_only`, KIP-890); 5 may be answered TRANSACTION_ABORTABLE.
+Clients send 0 to 3, with one transaction each; 3 is flexible. Brokers send 4 and 5, with several transactions, and may
+only verify that the partitions belong to the transaction (`verify_only`, KIP-890); 5 may return TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""AddRaftVoter (key 80): make an observer of the metadata log a voter (KIP-853).
+"""AddRaftVoter (key 80): promote an observer of the metadata log to a voter (KIP-853).
 
-1 may be answered before the change is committed (KIP-1186).
+1 may get its response before the change is committed (KIP-1186).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AllocateProducerIds (key 67): a broker gets a block of producer ids (KIP-730). Flexible from the start."""
+"""AllocateProducerIds (key 67): allocate a block of producer ids for a broker (KIP-730). Flexible from the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterClientQuotas (key 49): limits of users, client ids and IP addresses (KIP-546). 1 is flexible."""
+"""AlterClientQuotas (key 49): quotas of users, client ids and IP addresses (KIP-546). 1 is flexible."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""AlterPartition (key 56): a leader asks the controller for another ISR (KIP-497). Flexible from the start.
+"""AlterPartition (key 56): a leader requests another ISR from the controller (KIP-497). Flexible from the start.
 
-2 names topics by id. 3 names the broker epoch of each ISR member, so that a replica that restarted meanwhile is refused
-(KIP-903).
+2 identifies topics by id. 3 has the broker epoch of each ISR member, so that a replica that restarted meanwhile is
+rejected (KIP-903).
 """
 
 from __future__ import annotations

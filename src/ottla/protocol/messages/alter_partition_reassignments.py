@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments (key 45): begin, change or cancel moves of replicas (KIP-455). Flexible from the start.
+"""AlterPartitionReassignments (key 45): start, change or cancel reassignments (KIP-455). Flexible from the start.
 
-1 can forbid that the replication factor changes. Null replicas cancel what is under way.
+1 can forbid a change of the replication factor. Null replicas cancel the current reassignment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (key 51): passwords of users, salted by the client (KIP-554). Flexible from the start."""
+"""AlterUserScramCredentials (key 51): user passwords, salted by the client (KIP-554). Flexible from the start."""
 
 from __future__ import annotations
 

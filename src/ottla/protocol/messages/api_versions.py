@@ -1,9 +1,9 @@
-"""ApiVersions (key 18): which APIs and versions the broker serves, and its features.
+"""ApiVersions (key 18): the APIs and versions that the broker serves, and its features.
 
-Versions 0 to 2 are the same but for the throttle time. 3 is flexible and names the client's software and the features
-(KIP-584); its response leaves out features whose minimum is 0, which 4 lists (KAFKA-17011). 5 tells which node of which
-cluster the client means to reach (KIP-1242). The response header has no tag section in any version, because the client
-doesn't know yet what the broker speaks (KIP-511).
+Versions 0 to 2 only differ in the throttle time. 3 is flexible and names the client's software and the features
+(KIP-584); its response leaves out features with the minimum 0, which 4 lists (KAFKA-17011). 5 names the cluster and
+node that the client intends to reach (KIP-1242). The response header has no tag section in any version, because the
+client doesn't know the broker's versions yet (KIP-511).
 """
 
 from __future__ import annotations

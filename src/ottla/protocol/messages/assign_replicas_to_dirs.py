@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (key 73): a broker tells the controller which of its directories have which replicas (KIP-858).
+"""AssignReplicasToDirs (key 73): a broker reports the directories of its replicas to the controller (KIP-858).
 
 Flexible from the start.
 """

@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch (key 53): a new leader tells the voters that it won (KIP-595).
+"""BeginQuorumEpoch (key 53): a new leader announces itself to the voters (KIP-595).
 
 1 is flexible and adds the receiver's id and directory and the leader's endpoints (KIP-853).
 """

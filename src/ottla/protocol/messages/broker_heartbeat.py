@@ -1,6 +1,6 @@
-"""BrokerHeartbeat (key 63): a broker stays in the cluster, and asks to be fenced, unfenced or let go (KIP-631).
+"""BrokerHeartbeat (key 63): a broker extends its session, and requests fencing, unfencing or shutdown (KIP-631).
 
-Flexible from the start. 1 names data directories that failed (KIP-858), 2 those that take no new replicas (KIP-1066).
+Flexible from the start. 1 reports failed data directories (KIP-858), 2 cordoned ones (KIP-1066).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """BrokerRegistration (key 62): a broker joins the cluster as a new incarnation (KIP-631). Flexible from the start.
 
-2 adds log directories (KIP-858). 3 adds the broker epoch of the clean stop before, which tells the controller whether
-the replicas of this broker may have lost what was not flushed (KIP-966). 4 allows features whose lowest level is 0.
+2 adds log directories (KIP-858). 3 adds the broker epoch of the previous clean shutdown, by which the controller knows
+whether the replicas of this broker may have lost unflushed records (KIP-966). 4 allows features with the lowest level
+0.
 """
 
 from __future__ import annotations

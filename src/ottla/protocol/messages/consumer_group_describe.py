@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (key 69): state and members of groups of the consumer protocol (KIP-848).
 
-1 tells which protocol a member speaks (KIP-1099).
+1 adds the protocol of each member (KIP-1099).
 """
 
 from __future__ import annotations

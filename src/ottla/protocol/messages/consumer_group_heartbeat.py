@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat (key 68): membership, subscription and assignment of the consumer protocol (KIP-848).
 
-A field that is null did not change since the member's last heartbeat. 1 adds regex subscriptions and wants the member
-to make its own id (KIP-1082).
+A null field did not change since the member's last heartbeat. 1 adds regex subscriptions and requires the member to
+generate its own id (KIP-1082).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What members of a classic group with protocol type `consumer` tell one another: subscription and assignment.
+"""Embedded messages of classic groups with protocol type `consumer`: subscription and assignment.
 
-Each travels as a 16-bit version and the body. For the coordinator it is opaque, except where it has to know the topics
-that a member is subscribed to; versions above those declared are read as the highest, since newer ones only append.
-Subscription: 1 adds owned partitions (KIP-429), 2 their generation (KIP-792), 3 the rack (KIP-881).
+Each is encoded as a 16-bit version and the body. The coordinator treats them as opaque, except where it needs the
+subscribed topics; versions above the declared ones are read as the highest, since newer ones only append. Subscription:
+1 adds owned partitions (KIP-429), 2 their generation (KIP-792), 3 the rack (KIP-881).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Values of control records: of the metadata log and its snapshots (KIP-595, KIP-630, KIP-853), and of transactions
 (KIP-98).
 
-The field `version` repeats the version that the value is written in. Kafka's schemas call the nested structs of two of
-these messages by the same names; here each carries the name of its message in front. LeaderChangeMessage is written in
-version 0 below kraft.version 1; Apache's dump tool (4.3) reads no other.
+The field `version` repeats the written version of the value. In Kafka's schemas the nested structs of two of these
+messages have the same names; here each has the name of its message in front. LeaderChangeMessage is written in version
+0 below kraft.version 1; Apache's dump tool (4.3) reads no other.
 """
 
 from __future__ import annotations
@@ -71,6 +71,6 @@ class VotersRecord:
 
 @message("0")
 class EndTxnMarker:
-    """The end of a transaction in a partition; whether it was committed or aborted, the key says."""
+    """The end of a transaction in a partition; the record key contains the result, commit or abort."""
 
     coordinator_epoch: int = f(INT32, "0+")

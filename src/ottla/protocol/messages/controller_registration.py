@@ -1,4 +1,4 @@
-"""ControllerRegistration (key 70): a controller says where it listens and what it supports (KIP-919)."""
+"""ControllerRegistration (key 70): a controller's endpoints and supported features (KIP-919)."""
 
 from __future__ import annotations
 

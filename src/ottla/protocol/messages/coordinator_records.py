@@ -1,7 +1,7 @@
 """Keys and values of the records in `__consumer_offsets`, as `kafka-dump-log --offsets-decoder` reads them.
 
-A key is the kind of record (16 bits) and the body in its version 0; a value is its version (16 bits) and the body, or
-null for a tombstone. The framing is `ottla.coordinator.group.records`'. Kinds of share and streams groups are not
+A key is the record type (16 bits) and the body in its version 0; a value is its version (16 bits) and the body, or null
+for a tombstone. `ottla.coordinator.group.records` implements the framing. Types of share and streams groups are not
 declared yet.
 """
 

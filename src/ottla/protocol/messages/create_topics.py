@@ -1,7 +1,7 @@
 """CreateTopics (key 19).
 
-4 lets the broker choose partition count and replication factor by -1 (KIP-464). 5 is flexible and returns what was
-created (KIP-525). 6 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599), 7 returns the topic id (KIP-516).
+4 lets the broker choose partition count and replication factor by -1 (KIP-464). 5 is flexible and returns the created
+topic (KIP-525). 6 may return THROTTLING_QUOTA_EXCEEDED (KIP-599), 7 returns the topic id (KIP-516).
 """
 
 from __future__ import annotations

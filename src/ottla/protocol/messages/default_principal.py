@@ -1,6 +1,6 @@
-"""How a broker tells a controller for whom it asks, in an Envelope: as Apache Kafka's default principal builder does.
+"""Principal of a forwarded request in an Envelope, as serialized by Apache Kafka's default principal builder.
 
-Behind a version of 16 bits, as the serialized data of that builder.
+Encoded as a 16-bit version and the body.
 """
 
 from __future__ import annotations

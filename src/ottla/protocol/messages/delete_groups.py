@@ -1,6 +1,6 @@
 """DeleteGroups (key 42): remove empty groups with their offsets (KIP-229).
 
-1 is as 0, 2 is flexible, 3 adds a message to each error (KIP-1331).
+1 equals 0, 2 is flexible, 3 adds a message to each error (KIP-1331).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21): raise the log start offset (KIP-107). 2 is flexible.
+"""DeleteRecords (key 21): advance the log start offset (KIP-107). 2 is flexible.
 
 The offset -1 means the high watermark.
 """

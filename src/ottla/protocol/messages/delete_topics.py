@@ -1,7 +1,7 @@
 """DeleteTopics (key 20).
 
 Up to 5 by `topic_names`; 6 by `topics`, each with a name or an id (KIP-516). 4 is flexible, 5 has error messages and
-may answer THROTTLING_QUOTA_EXCEEDED (KIP-599).
+may return THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48): the limits whose entities match a filter (KIP-546). 1 is flexible."""
+"""DescribeClientQuotas (key 48): the quotas of entities that match a filter (KIP-546). 1 is flexible."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """DescribeConfigs (key 32): configs of topics, brokers and other resources (KIP-133, KIP-226).
 
-3 adds types and documentation (KIP-569), 4 is flexible. A null list of keys asks for all.
+3 adds types and documentation (KIP-569), 4 is flexible. A null list of keys requests all.
 """
 
 from __future__ import annotations

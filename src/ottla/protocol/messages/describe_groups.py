@@ -1,7 +1,7 @@
 """DescribeGroups (key 15): state and members of classic groups.
 
-1 adds the throttle time, 3 authorized operations (KIP-430), 4 instance ids (KIP-345), 5 is flexible, 6 answers
-GROUP_ID_NOT_FOUND for what is no group (KIP-1043).
+1 adds the throttle time, 3 authorized operations (KIP-430), 4 instance ids (KIP-345), 5 is flexible, 6 returns
+GROUP_ID_NOT_FOUND for a missing group (KIP-1043).
 """
 
 from __future__ import annotations

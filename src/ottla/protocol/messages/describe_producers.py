@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): the producers that a partition knows (KIP-664). Flexible from the start."""
+"""DescribeProducers (key 61): active producers of a partition (KIP-664). Flexible from the start."""
 
 from __future__ import annotations
 

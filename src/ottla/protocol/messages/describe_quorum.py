@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55): leader, voters and observers of the metadata log, and how far each is.
+"""DescribeQuorum (key 55): leader, voters and observers of the metadata log, and their log end offsets.
 
 1 adds the times of the last fetch and of being caught up (KIP-836), 2 error texts, directories and addresses (KIP-853).
 """

@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65): what a coordinator knows of single transactional ids (KIP-664)."""
+"""DescribeTransactions (key 65): state of single transactional ids (KIP-664)."""
 
 from __future__ import annotations
 

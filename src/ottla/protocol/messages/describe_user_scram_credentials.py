@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50): which users have a password (KIP-554). Flexible from the start."""
+"""DescribeUserScramCredentials (key 50): users with SCRAM credentials (KIP-554). Flexible from the start."""
 
 from __future__ import annotations
 

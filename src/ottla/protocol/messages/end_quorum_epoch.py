@@ -1,4 +1,4 @@
-"""EndQuorumEpoch (key 54): a leader resigns and names who should be elected next (KIP-595).
+"""EndQuorumEpoch (key 54): a leader resigns and names the preferred successors (KIP-595).
 
 1 is flexible, names candidates with their directories and adds the leader's endpoints (KIP-853).
 """

@@ -1,6 +1,6 @@
-"""EndTxn (key 26): a transaction is to be committed or aborted (KIP-98).
+"""EndTxn (key 26): commit or abort a transaction (KIP-98).
 
-3 is flexible, 4 may be answered TRANSACTION_ABORTABLE, 5 is that of transactions v2: the answer has the producer id and
+3 is flexible, 4 may return TRANSACTION_ABORTABLE, 5 belongs to transactions v2: the response has the producer id and
 epoch of the next transaction (KIP-890).
 """
 

@@ -1,4 +1,4 @@
-"""Envelope (key 58): a client's request that a broker hands on to the controller (KIP-590). Flexible from the start.
+"""Envelope (key 58): a client's request that a broker forwards to the controller (KIP-590). Flexible from the start.
 
 `request_data` is the request with its header, `response_data` the response with its header, both without size.
 """

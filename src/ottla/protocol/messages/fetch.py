@@ -1,11 +1,11 @@
 """Fetch (key 1): read record batches.
 
 These classes serve clients and are the reference for the hand-written codec of `ottla.protocol.fetch`, which the broker
-uses. Below 4 messages come in formats v0 and v1; 1 tells the throttle time, 2 wants format v1 (KIP-32), 3 bounds the
-whole response (KIP-74). 4 brought record batches v2 and isolation levels, 5 the log start offset, 7 sessions (KIP-227),
-9 leader epochs (KIP-320), 10 zstd, 11 reads from followers (KIP-392). 12 is flexible and detects diverging logs
-(KIP-595), 13 names topics by id (KIP-516), 15 moves the replica id into a tagged struct (KIP-903), 16 tells the
-leader's endpoint (KIP-951), 17 carries the replica's directory (KIP-853), 18 its high watermark (KIP-1166).
+uses. Below 4 messages have formats v0 and v1; 1 adds the throttle time, 2 returns format v1 (KIP-32), 3 limits the
+whole response (KIP-74). 4 adds record batches v2 and isolation levels, 5 the log start offset, 7 sessions (KIP-227), 9
+leader epochs (KIP-320), 10 zstd, 11 reads from followers (KIP-392). 12 is flexible and detects diverging logs
+(KIP-595), 13 identifies topics by id (KIP-516), 15 moves the replica id into a tagged struct (KIP-903), 16 adds the
+leader's endpoint (KIP-951), 17 the replica's directory (KIP-853), 18 its high watermark (KIP-1166).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""FetchSnapshot (key 59): a piece of a snapshot of the metadata log, for a replica that is too far behind (KIP-630).
+"""FetchSnapshot (key 59): a part of a snapshot of the metadata log, for a replica that is too far behind (KIP-630).
 
-1 adds the directory of who fetches and the leader's address (KIP-853).
+1 adds the directory of the fetching replica and the leader's address (KIP-853).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FetchSnapshotRequest:
 
 @struct
 class SnapshotLeaderIdAndEpoch:
-    """As in the answer to Fetch, but what a response leaves out is 0 and not -1."""
+    """As in the response to Fetch, but the default is 0 instead of -1."""
 
     leader_id: int = f(INT32, "0+")
     leader_epoch: int = f(INT32, "0+")

@@ -1,7 +1,7 @@
 """FindCoordinator (key 10): the broker that coordinates a group, a transactional id or a share group.
 
-1 adds the key type, 3 is flexible, 4 asks for several keys at once (KIP-699), 5 may answer TRANSACTION_ABORTABLE
-(KIP-890), 6 knows share groups (KIP-932).
+1 adds the key type, 3 is flexible, 4 takes several keys at once (KIP-699), 5 may return TRANSACTION_ABORTABLE
+(KIP-890), 6 supports share groups (KIP-932).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): a member of a classic group is alive; the answer says when it has to join again.
+"""Heartbeat (key 12): extend the session of a classic group member; the response says whether it has to rejoin.
 
 1 adds the throttle time, 3 static membership (KIP-345), 4 is flexible.
 """

@@ -1,7 +1,7 @@
 """InitProducerId (key 22): a producer id for idempotence, or the next epoch of a transactional id.
 
-2 is flexible, 3 lets a producer go on after an error (KIP-360), 4 may answer PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE
-(KIP-890). 6 is two-phase commit (KIP-939), unstable in Apache Kafka 4.4 and not advertised.
+2 is flexible, 3 lets a producer continue after an error (KIP-360), 4 may return PRODUCER_FENCED, 5
+TRANSACTION_ABORTABLE (KIP-890). 6 is two-phase commit (KIP-939), unstable in Apache Kafka 4.4 and not advertised.
 """
 
 from __future__ import annotations

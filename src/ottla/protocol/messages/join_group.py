@@ -1,8 +1,8 @@
-"""JoinGroup (key 11): enter a classic group, or a new generation of it.
+"""JoinGroup (key 11): join a classic group, or its next generation.
 
-1 adds the rebalance timeout (KIP-62), 2 the throttle time. From 4 on a member without an id is given one and asked to
-come again (KIP-394). 5 adds static membership (KIP-345), 6 is flexible, 7 answers the protocol type (KIP-559), 8 adds
-the reason (KIP-800), 9 tells a leader to skip the assignment (KIP-814).
+1 adds the rebalance timeout (KIP-62), 2 the throttle time. From 4 on a member without an id gets one and has to rejoin
+with it (KIP-394). 5 adds static membership (KIP-345), 6 is flexible, 7 returns the protocol type (KIP-559), 8 adds the
+reason (KIP-800), 9 lets a leader skip the assignment (KIP-814).
 """
 
 from __future__ import annotations

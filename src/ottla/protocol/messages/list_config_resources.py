@@ -1,6 +1,6 @@
 """ListConfigResources (key 74): names of resources that can have configs (KIP-1142).
 
-0 was ListClientMetricsResources; 1 asks by resource types, an empty list for all.
+0 was ListClientMetricsResources; 1 selects resource types, an empty list all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ListGroups (key 16): every group that this broker coordinates.
 
-1 adds the throttle time, 3 is flexible, 4 filters by and answers states (KIP-518), 5 the same for types (KIP-848).
+1 adds the throttle time, 3 is flexible, 4 filters by and returns states (KIP-518), 5 types (KIP-848).
 """
 
 from __future__ import annotations

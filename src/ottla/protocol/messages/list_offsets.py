@@ -1,9 +1,9 @@
 """ListOffsets (key 2): the offset for a timestamp, or for a special (negative) timestamp.
 
-0 answers several offsets, by when segments were written last; 1 answers one, by its record (KIP-79). 2 knows isolation
-levels, 4 leader epochs (KIP-320), 6 is flexible. The special timestamps came one by one, and each needs its version: 7
-the maximum timestamp (KIP-734), 8 the local log start (KIP-405), 9 the end of what is tiered (KIP-1005), 11 the first
-offset not yet uploaded (KIP-1023). 10 adds a timeout for remote lookups (KIP-1075).
+0 returns several offsets, by segments' last modification; 1 returns one, by its record (KIP-79). 2 adds isolation
+levels, 4 leader epochs (KIP-320), 6 is flexible. Each special timestamp needs its version: 7 the maximum timestamp
+(KIP-734), 8 the local log start (KIP-405), 9 the end of the tiered log (KIP-1005), 11 the first offset not yet uploaded
+(KIP-1023). 10 adds a timeout for remote lookups (KIP-1075).
 """
 
 from __future__ import annotations

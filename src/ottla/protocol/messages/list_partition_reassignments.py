@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): the moves of replicas that are under way (KIP-455). Flexible from the start."""
+"""ListPartitionReassignments (key 46): the current partition reassignments (KIP-455). Flexible from the start."""
 
 from __future__ import annotations
 

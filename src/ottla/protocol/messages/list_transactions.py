@@ -1,6 +1,6 @@
 """ListTransactions (key 66): the transactional ids of one coordinator (KIP-664).
 
-1 filters by how long a transaction has been open (KIP-994), 2 by a pattern of the id (KIP-1152).
+1 filters by the duration of open transactions (KIP-994), 2 by a pattern of the id (KIP-1152).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 1 adds racks, the controller and internal topics, and a null list for all topics (version 0: an empty list). 2 adds the
 cluster id, 4 the switch for topic auto-creation, 5 offline replicas, 7 leader epochs, 8 authorized operations (those of
-the cluster only up to 10). 9 is flexible. 10 adds topic ids, by which requests may ask from 12 on (KIP-516). 13 has a
+the cluster only up to 10). 9 is flexible. 10 adds topic ids, which requests may use from 12 on (KIP-516). 13 has a
 top-level error code (KIP-1102).
 """
 

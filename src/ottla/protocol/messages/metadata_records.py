@@ -1,7 +1,7 @@
 """Records of the metadata log (KIP-500 and later), as `kafka-dump-log --cluster-metadata-decoder` reads them.
 
-Each travels as frame version (unsigned varint, 1), key, version and body; the framing is `ottla.quorum`'s. Tagged
-fields of change records mean "unchanged" by their default.
+Each is encoded as frame version (unsigned varint, 1), key, version and body; `ottla.metadata.records` implements the
+framing. The defaults of tagged fields in change records mean "unchanged".
 """
 
 from __future__ import annotations

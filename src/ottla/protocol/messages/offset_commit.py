@@ -1,10 +1,10 @@
-"""OffsetCommit (key 8): store positions of a group.
+"""OffsetCommit (key 8): store offsets of a group.
 
-0 and 1 are from when offsets moved from ZooKeeper to the group: 0 means ZooKeeper where that keeps the cluster, and the
-group elsewhere. 1 carries a time for each offset, and 2 to 4 a retention time, which the broker ignores as Apache Kafka
-does since offsets expire with their group (KIP-211). 3 adds the throttle time, 6 the leader epoch (KIP-320), 7 static
-membership (KIP-345), 8 is flexible, 9 may be used by members of the consumer protocol (KIP-848), 10 names topics by id
-only.
+0 and 1 date from the move of offsets from ZooKeeper to the group. 0 stores in ZooKeeper if that manages the cluster,
+otherwise in the group. 1 has a timestamp for each offset, and 2 to 4 a retention time, which the broker ignores like
+Apache Kafka since offsets expire with their group (KIP-211). 3 adds the throttle time, 6 the leader epoch (KIP-320), 7
+static membership (KIP-345), 8 is flexible, 9 is open to members of the consumer protocol (KIP-848), 10 identifies
+topics by id only.
 """
 
 from __future__ import annotations

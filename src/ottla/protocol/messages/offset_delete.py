@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): forget committed positions of topics the group is not subscribed to (KIP-496)."""
+"""OffsetDelete (key 47): delete committed offsets of topics to which the group does not subscribe (KIP-496)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""OffsetFetch (key 9): the committed positions of groups.
+"""OffsetFetch (key 9): the committed offsets of groups.
 
-0 asks ZooKeeper where that keeps the cluster, and elsewhere the group, as 1 does. 2 may ask for all topics by null and
-answers a group-level error, 3 adds the throttle time, 5 the leader epoch (KIP-320), 6 is flexible, 7 may insist on
-stable offsets (KIP-447), 8 asks for several groups at once (KIP-709), 9 adds member id and epoch (KIP-848), 10 names
+0 reads from ZooKeeper if that manages the cluster, otherwise from the group, like 1. 2 can request all topics by null
+and returns a group-level error, 3 adds the throttle time, 5 the leader epoch (KIP-320), 6 is flexible, 7 can require
+stable offsets (KIP-447), 8 takes several groups at once (KIP-709), 9 adds member id and epoch (KIP-848), 10 identifies
 topics by id only.
 """
 

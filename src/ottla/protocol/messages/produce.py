@@ -1,10 +1,10 @@
 """Produce (key 0): append record batches.
 
 These classes serve clients and are the reference for the hand-written codec of `ottla.protocol.produce`, which the
-broker uses. 0 to 2 carry message sets of formats v0 and v1; 1 tells the throttle time, 2 the time of append (KIP-32). 3
-brought record batches v2 and the transactional id, 5 the log start offset, 7 zstd, 8 errors for single records
-(KIP-467). 9 is flexible, 10 points to the current leader (KIP-951), 11 and 12 belong to transactions (KIP-890), 13
-names topics by id (KIP-516).
+broker uses. 0 to 2 have message sets of formats v0 and v1; 1 adds the throttle time, 2 the time of append (KIP-32). 3
+adds record batches v2 and the transactional id, 5 the log start offset, 7 zstd, 8 errors for single records (KIP-467).
+9 is flexible, 10 adds the current leader (KIP-951), 11 and 12 belong to transactions (KIP-890), 13 identifies topics by
+id (KIP-516).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where controllers are reached: parts that the messages of the quorum share (KIP-853)."""
+"""Controller endpoints: structs that the messages of the quorum share (KIP-853)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RaftEndpoint:
 
 @struct
 class RaftNode:
-    """Where the leader that a response names is reached; Kafka's schemas call it NodeEndpoint."""
+    """Address of the leader in a response; Kafka's schemas call it NodeEndpoint."""
 
     node_id: int = f(INT32, "0+")
     host: str = f(STRING, "0+")

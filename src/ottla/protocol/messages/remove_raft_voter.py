@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (key 81): take a voter out of the quorum (KIP-853)."""
+"""RemoveRaftVoter (key 81): remove a voter from the quorum (KIP-853)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RenewDelegationToken (key 39): a token ends later (KIP-48). Flexible from version 2."""
+"""RenewDelegationToken (key 39): extend a token (KIP-48). Flexible from version 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36): one step of a mechanism (KIP-152), from version 1 on with the session's end (KIP-368)."""
+"""SaslAuthenticate (key 36): one step of a mechanism (KIP-152); from version 1 on with the session's end (KIP-368)."""
 
 from __future__ import annotations
 

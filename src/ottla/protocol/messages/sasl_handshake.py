@@ -1,4 +1,5 @@
-"""SaslHandshake (key 17): which mechanism the client will use (KIP-43). After version 1 tokens come in requests."""
+"""SaslHandshake (key 17): the client's mechanism (KIP-43). From version 1 on, tokens follow in SaslAuthenticate
+requests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""SyncGroup (key 14): the leader of a classic group brings the assignments, every member fetches its own.
+"""SyncGroup (key 14): the leader of a classic group sends the assignments, every member fetches its own.
 
-1 adds the throttle time, 3 static membership (KIP-345), 4 is flexible, 5 tells protocol type and name both ways
-(KIP-559).
+1 adds the throttle time, 3 static membership (KIP-345), 4 is flexible, 5 adds protocol type and name to request and
+response (KIP-559).
 """
 
 from __future__ import annotations

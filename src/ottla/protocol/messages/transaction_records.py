@@ -1,7 +1,7 @@
 """Keys and values of the records in `__transaction_state`, as `kafka-dump-log --transaction-log-decoder` reads them.
 
-A key is the kind of record (16 bits, 0) and the body; a value is its version (16 bits) and the body, or null for a
-tombstone. Version 1 has what transactions v2 need to answer a retried request (KIP-890).
+A key is the record type (16 bits, 0) and the body; a value is its version (16 bits) and the body, or null for a
+tombstone. Version 1 has the fields that transactions v2 need to answer a retried request (KIP-890).
 """
 
 from __future__ import annotations

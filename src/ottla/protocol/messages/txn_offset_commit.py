@@ -1,7 +1,7 @@
-"""TxnOffsetCommit (key 28): offsets of a group that count once the transaction is committed (KIP-98).
+"""TxnOffsetCommit (key 28): offsets of a group that take effect once the transaction is committed (KIP-98).
 
-3 is flexible and carries the member (KIP-447), 4 may be answered TRANSACTION_ABORTABLE, from 5 on the group's partition
-is added to the transaction by the broker (KIP-890), 6 names topics by id (KIP-848).
+3 is flexible and has the member (KIP-447), 4 may return TRANSACTION_ABORTABLE, from 5 on the broker adds the group's
+partition to the transaction (KIP-890), 6 identifies topics by id (KIP-848).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64): forget a broker that will not come back. Flexible from the start."""
+"""UnregisterBroker (key 64): remove a broker permanently. Flexible from the start."""
 
 from __future__ import annotations
 

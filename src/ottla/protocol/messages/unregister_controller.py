@@ -1,4 +1,4 @@
-"""UnregisterController (key 94): forget a controller that will not come back. Flexible from the start."""
+"""UnregisterController (key 94): remove a controller permanently. Flexible from the start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """UpdateFeatures (key 57): raise or lower finalized features (KIP-584, KIP-778). Flexible from the start.
 
-1 replaces `allow_downgrade` by the upgrade type and adds validation only. 2 has no result for each feature: all or none
-(KIP-1022).
+1 replaces `allow_downgrade` by the upgrade type and adds validation without changes. 2 has no result for each feature:
+all or none (KIP-1022).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""UpdateRaftVoter (key 82): a voter tells the leader its endpoints and the versions that it supports (KIP-853)."""
+"""UpdateRaftVoter (key 82): a voter reports its endpoints and supported versions to the leader (KIP-853)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vote (key 52): a replica asks a voter to elect it, or whether it would (KIP-595).
+"""Vote (key 52): a replica requests a vote or a pre-vote (KIP-595).
 
 1 adds the directory ids of both sides (KIP-853), 2 adds pre-votes and calls the candidate a replica (KIP-996).
 """

@@ -1,6 +1,6 @@
-"""WriteTxnMarkers (key 27): a transaction's coordinator has its end written to the partitions (KIP-98).
+"""WriteTxnMarkers (key 27): the transaction coordinator writes markers to the partitions (KIP-98).
 
-2 says by which version of transactions it ended (KIP-1228); 0 is gone from Apache Kafka 4.
+2 adds the transaction version (KIP-1228); Apache Kafka 4 removed 0.
 """
 
 from __future__ import annotations

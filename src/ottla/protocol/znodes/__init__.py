@@ -1,1 +1,1 @@
-"""ZooKeeper's tree as Apache Kafka 3.9 keeps it: paths, what lies in each znode, and the operations that change it."""
+"""ZooKeeper's tree in the format of Apache Kafka 3.9: paths, znode contents, and the operations that change it."""

@@ -1,4 +1,4 @@
-"""ACLs: one znode for each resource, with all that hold for it, and the notices of changes."""
+"""ACL znodes: one for each resource, with all of its ACLs, and change notifications."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.protocol.znodes.fields import Fields, encode, text_of
 from ottla.protocol.znodes.paths import ACL_CHANGE, ACL_CHANGES, PREFIXED_ACL_CHANGES
 
 RESOURCE_TYPES = {kind.shown: kind for kind in ResourceType if kind is not ResourceType.ANY}
-"""By the name that a path has."""
+"""Resource types by their names in paths."""
 _OPERATIONS: Mapping[str, AclOperation] = {
     each.name.title().replace("_", ""): each for each in AclOperation if each is not AclOperation.ANY
 }
@@ -20,7 +20,7 @@ _PERMISSION_NAMES = {each: name for name, each in _PERMISSIONS.items()}
 
 
 def encode_acls(acls: Iterable[Acl]) -> bytes:
-    """All ACLs of one resource."""
+    """Encode all ACLs of one resource."""
     rows = [
         {
             "principal": acl.principal,
@@ -34,7 +34,7 @@ def encode_acls(acls: Iterable[Acl]) -> bytes:
 
 
 def decode_acls(path: str, data: bytes, resource_type: int, pattern_type: int, resource_name: str) -> list[Acl]:
-    """The ACLs of the resource that `path` names, each once; raises ProtocolError."""
+    """Decode the ACLs of the resource at `path`, without duplicates; raises ProtocolError."""
     if not data:
         return []
     acls = []
@@ -49,13 +49,14 @@ def decode_acls(path: str, data: bytes, resource_type: int, pattern_type: int, r
 
 
 def change_path(pattern_type: int) -> str:
-    """The prefix of notices about resources of this pattern; those of prefixes came with Apache Kafka 2.0 (KIP-290)."""
+    """Return the path prefix of notifications for this pattern type; prefixes exist since Apache Kafka 2.0
+    (KIP-290)."""
     folder = ACL_CHANGES if pattern_type == PatternType.LITERAL else PREFIXED_ACL_CHANGES
     return f"{folder}/{ACL_CHANGE}"
 
 
 def encode_acl_change(resource_type: int, pattern_type: int, resource_name: str) -> bytes:
-    """That the ACLs of a resource changed: plain text for a literal name, JSON for a prefix."""
+    """Encode a change notification: plain text for a literal name, JSON for a prefix."""
     kind = ResourceType(resource_type).name
     if pattern_type == PatternType.LITERAL:
         return f"{kind}:{resource_name}".encode()
@@ -63,7 +64,7 @@ def encode_acl_change(resource_type: int, pattern_type: int, resource_name: str)
 
 
 def decode_acl_change(path: str, data: bytes) -> tuple[int, int, str]:
-    """Type, pattern and name of the resource whose ACLs changed; raises ProtocolError."""
+    """Return type, pattern and name of the resource with changed ACLs; raises ProtocolError."""
     if path.startswith(f"{ACL_CHANGES}/"):
         kind, separator, name = text_of(path, data).partition(":")
         pattern = PatternType.LITERAL
@@ -73,5 +74,5 @@ def decode_acl_change(path: str, data: bytes) -> tuple[int, int, str]:
         pattern = PatternType.PREFIXED
     known = kind in ResourceType.__members__ and kind != ResourceType.ANY.name
     if not known or not name or separator not in (":", "PREFIXED"):
-        raise ProtocolError(f"znode {path} names no resource")
+        raise ProtocolError(f"znode {path} does not name a resource")
     return ResourceType[kind], pattern, name

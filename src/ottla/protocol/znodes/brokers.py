@@ -1,4 +1,4 @@
-"""Who is there: registrations of brokers, the controller and its epoch, cluster id, features, producer ids."""
+"""Znodes of broker registrations, the controller and its epoch, cluster id, features, producer ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,22}", re.ASCII)
 
 
 class BrokerRegistration(NamedTuple):
-    """What a broker says of itself. `features`: (lowest, highest) level of each that it has (KIP-584)."""
+    """A broker's registration. `features`: (lowest, highest) supported level by name (KIP-584)."""
 
     endpoints: tuple[Endpoint, ...]
     rack: str | None
@@ -27,7 +27,7 @@ class BrokerRegistration(NamedTuple):
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
-    """Version 5; `host` and `port` are those of the first listener without security, for clients of before 0.9."""
+    """Encode version 5; `host` and `port` are those of the first listener without security, for clients before 0.9."""
     plain = next((each for each in broker.endpoints if each.security_protocol == "PLAINTEXT"), None)
     content = {
         "features": {name: {"min_version": low, "max_version": high} for name, (low, high) in broker.features.items()},
@@ -46,9 +46,9 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
 
 
 def decode_broker(path: str, data: bytes) -> BrokerRegistration:
-    """Versions 1 to 5: endpoints since 2, rack since 3, names of listeners since 4, features since 5.
+    """Decode versions 1 to 5: endpoints since 2, rack since 3, listener names since 4, features since 5.
 
-    Raises ProtocolError, also for a registration that names no address at all.
+    Raises ProtocolError, also for a registration without any address.
     """
     fields = Fields.parsed(path, data, range(1, 6))
     if fields.has("endpoints"):
@@ -75,7 +75,7 @@ def decode_broker(path: str, data: bytes) -> BrokerRegistration:
 
 
 def _endpoint(fields: Fields, text: str, protocols: Mapping[str, str]) -> Endpoint:
-    """Without a map of listeners their names are those of security protocols."""
+    """Without a listener map the listener names are security protocols."""
     match = _ENDPOINT.fullmatch(text)
     if match is None or int(match[4]) > 65535:
         raise fields.wrong("endpoints")
@@ -91,16 +91,16 @@ def _levels(fields: Fields) -> tuple[int, int]:
 
 
 class ControllerClaim(NamedTuple):
-    """Which broker is the controller, and since when."""
+    """The broker that is the controller, and the time of its election."""
 
     broker_id: int
     timestamp_ms: int
     kraft_controller_epoch: int = NONE
-    """Above -1 where a quorum has taken over (KIP-866): then no broker may claim it."""
+    """Above -1 after a quorum has taken over (KIP-866): then no broker may claim it."""
 
 
 def encode_controller(claim: ControllerClaim) -> bytes:
-    """Version 2."""
+    """Encode version 2."""
     return encode(
         {
             "version": 2,
@@ -112,7 +112,7 @@ def encode_controller(claim: ControllerClaim) -> bytes:
 
 
 def decode_controller(path: str, data: bytes) -> ControllerClaim:
-    """Versions 1 and 2; raises ProtocolError."""
+    """Decode versions 1 and 2; raises ProtocolError."""
     fields = Fields.parsed(path, data, range(1, 3))
     has_epoch = fields.has("kraftControllerEpoch")
     return ControllerClaim(
@@ -123,7 +123,7 @@ def decode_controller(path: str, data: bytes) -> ControllerClaim:
 
 
 def encode_controller_epoch(controller_epoch: int) -> bytes:
-    """Plain digits: no JSON."""
+    """Encode as plain digits, not JSON."""
     return str(controller_epoch).encode()
 
 
@@ -133,12 +133,12 @@ def decode_controller_epoch(path: str, data: bytes) -> int:
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """The one znode whose version is a string."""
+    """Encode the cluster id; the only znode with a string as version."""
     return encode({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(path: str, data: bytes) -> str:
-    """At most 22 characters of URL-safe base64; raises ProtocolError."""
+    """Decode at most 22 characters of URL-safe base64; raises ProtocolError."""
     fields = Fields.parsed(path, data, None)
     cluster_id = fields.text("id")
     if not _CLUSTER_ID.fullmatch(cluster_id):
@@ -147,13 +147,13 @@ def decode_cluster_id(path: str, data: bytes) -> str:
 
 
 def encode_features(features: Mapping[str, int]) -> bytes:
-    """Finalized levels in version 2, with status 1: enabled (KIP-584)."""
+    """Encode finalized levels in version 2, with status 1: enabled (KIP-584)."""
     levels = {name: {"max_version_level": level} for name, level in features.items()}
     return encode({"features": levels, "version": 2, "status": 1})
 
 
 def decode_features(path: str, data: bytes) -> dict[str, int]:
-    """Versions 1 and 2; empty where the status says that features are off. Raises ProtocolError."""
+    """Decode versions 1 and 2; empty if the status disables features. Raises ProtocolError."""
     fields = Fields.parsed(path, data, range(1, 3))
     inner = fields.inner("features")
     levels = {name: inner.inner(name).number("max_version_level", 1, MAX_INT16) for name in inner.names()}
@@ -161,7 +161,7 @@ def decode_features(path: str, data: bytes) -> dict[str, int]:
 
 
 class ProducerIdBlock(NamedTuple):
-    """The newest block of producer ids that was given away, both ends inclusive, and to which broker."""
+    """The last assigned block of producer ids, both ends inclusive, and its broker."""
 
     broker_id: int
     first: int
@@ -169,18 +169,18 @@ class ProducerIdBlock(NamedTuple):
 
 
 def encode_producer_ids(block: ProducerIdBlock) -> bytes:
-    """Version 1; the ids are strings."""
+    """Encode version 1; the ids are strings."""
     return encode(
         {"version": 1, "broker": block.broker_id, "block_start": str(block.first), "block_end": str(block.last)}
     )
 
 
 def decode_producer_ids(path: str, data: bytes) -> ProducerIdBlock:
-    """Raises ProtocolError, also for a block that ends before it begins."""
+    """Decode a block. Raises ProtocolError, also for a block that ends before it begins."""
     fields = Fields.parsed(path, data, range(1, 2))
     block = ProducerIdBlock(
         fields.number("broker", NONE), fields.number_in_text("block_start"), fields.number_in_text("block_end")
     )
     if not block.first <= block.last < MAX_INT64:
-        raise ProtocolError(f"znode {path} holds a block of producer ids that ends before it begins")
+        raise ProtocolError(f"znode {path} contains a block of producer ids that ends before it begins")
     return block

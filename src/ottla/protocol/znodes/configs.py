@@ -1,4 +1,4 @@
-"""Settings, limits and credentials of topics, brokers, users, clients and addresses, and notices of their changes."""
+"""Znodes of settings, quotas and credentials of topics, brokers, users, clients and addresses, and notifications."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ottla.protocol.znodes.fields import Fields, encode
 
 
 def encode_config(values: Mapping[str, str]) -> bytes:
-    """Settings by name; every value is a string."""
+    """Encode settings by name; every value is a string."""
     return encode({"version": 1, "config": dict(values)})
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
-    """Inverse of `encode_config`; empty for a znode without data, which is there only for those below it.
+    """Inverse of `encode_config`; empty for a znode without data, which only exists for its children.
 
     Raises ProtocolError.
     """
@@ -24,12 +24,13 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
 
 
 def encode_change(entity_path: str) -> bytes:
-    """Version 2: the path of the entity below `/config`, as "users/ann/clients/app"."""
+    """Encode version 2: the path of the entity below `/config`, e.g. "users/ann/clients/app"."""
     return encode({"version": 2, "entity_path": entity_path})
 
 
 def decode_change(path: str, data: bytes) -> str:
-    """The path of the entity below `/config`, of versions 1 (type and name apart) and 2; raises ProtocolError."""
+    """Decode the path of the entity below `/config`, from versions 1 (separate type and name) and 2; raises
+    ProtocolError."""
     fields = Fields.parsed(path, data, range(1, 3))
     if fields.has("entity_path"):
         return fields.text("entity_path")

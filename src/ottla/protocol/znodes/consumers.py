@@ -1,6 +1,6 @@
-"""The first consumers of Kafka, which find each other in ZooKeeper: who is there, who reads what, and how far.
+"""Znodes of Kafka's first consumers, which coordinate through ZooKeeper: members, partition owners, offsets.
 
-Registrations and owners are ephemeral. As in Kafka 0.9: a thread is named by its consumer and its number, and owners
+Registrations and owners are ephemeral. As in Kafka 0.9, a thread is named by its consumer and its number, and owners
 and offsets are plain text.
 """
 
@@ -14,12 +14,13 @@ from ottla.protocol.znodes.fields import MAX_INT32, Fields, decimal, encode, tex
 
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
 MAX_STREAMS = 10_000
-"""Of one consumer and topic; Kafka has no limit, and whoever registers with more makes others work for each."""
+"""Maximum threads of one consumer and topic. Kafka has no limit, but a large registration creates work for all
+members."""
 MAX_THREAD_BYTES = 1000
 
 
 class ConsumerRegistration(NamedTuple):
-    """What a consumer reads, with how many threads. With a pattern other than STATIC the one key is an expression."""
+    """A consumer's topics with thread counts. With a pattern other than STATIC the only key is an expression."""
 
     subscription: Mapping[str, int]
     pattern: str
@@ -27,7 +28,7 @@ class ConsumerRegistration(NamedTuple):
 
 
 def encode_consumer(consumer: ConsumerRegistration) -> bytes:
-    """Version 1."""
+    """Encode version 1."""
     return encode(
         {
             "version": 1,
@@ -52,20 +53,20 @@ def decode_consumer(path: str, data: bytes) -> ConsumerRegistration:
 
 
 def encode_owner(thread: str) -> bytes:
-    """The thread that reads a partition."""
+    """Encode the thread that reads a partition."""
     return thread.encode()
 
 
 def decode_owner(path: str, data: bytes) -> tuple[str, int]:
-    """Consumer and number of the thread that reads a partition; raises ProtocolError."""
+    """Decode consumer and number of the thread that reads a partition; raises ProtocolError."""
     consumer, _, number = text_of(path, data).rpartition("-")
     if not consumer or len(data) > MAX_THREAD_BYTES:
-        raise ProtocolError(f"znode {path} names no thread of a consumer")
+        raise ProtocolError(f"znode {path} does not name a consumer thread")
     return consumer, decimal(path, number, high=MAX_INT32)
 
 
 def encode_offset(offset: int) -> bytes:
-    """The next record that a group reads."""
+    """Encode the offset of the next record that a group reads."""
     return str(offset).encode()
 
 

@@ -1,4 +1,4 @@
-"""How far a quorum has brought ZooKeeper's tree while a cluster migrates to it (KIP-866)."""
+"""Progress of a quorum in writing ZooKeeper's tree during a migration (KIP-866)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from ottla.protocol.znodes.fields import MAX_INT64, NONE, Fields, encode
 
 
 class MigrationProgress(NamedTuple):
-    """What lies in `/migration`: who writes, and up to which record of the metadata log the tree has everything."""
+    """Contents of `/migration`: the writing controller, and the metadata offset up to which the tree is complete."""
 
     controller_id: int
     controller_epoch: int
-    """Of the quorum."""
+    """Epoch of the quorum."""
     metadata_offset: int = NONE
     metadata_epoch: int = NONE
 
 
 def encode_migration(progress: MigrationProgress) -> bytes:
-    """Version 0."""
+    """Encode version 0."""
     return encode(
         {
             "version": 0,

@@ -1,7 +1,7 @@
-"""Where what lies in ZooKeeper's tree, under the names of Apache Kafka 3.9.
+"""Paths in ZooKeeper's tree, with the names of Apache Kafka 3.9.
 
-Paths are made of names that were checked: a topic's can't hold a slash, and names of users and clients are sanitized as
-Apache Kafka does it, so that whatever they hold is one step of a path.
+Paths are built from validated names: a topic name can't contain a slash, and names of users and clients are sanitized
+as in Apache Kafka, so that any name is one component of a path.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONFIG_CLIENT_METRICS = "/config/client-metrics"
 CONFIG_GROUPS = "/config/groups"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"
-"""A prefix: ZooKeeper appends ten digits, as to the other notices."""
+"""A prefix: ZooKeeper appends ten digits, as for other notifications."""
 
 DELETE_TOPICS = "/admin/delete_topics"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
@@ -71,24 +71,25 @@ PERSISTENT_PATHS = (
     CONFIG_BROKERS,
     CONFIG_IPS,
 )
-"""What has to be there before a broker registers; each broker makes what is missing, and its parents, without data."""
+"""Znodes that must exist before a broker registers; each broker creates missing ones, and their parents, without
+data."""
 
 _REFUSED = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
-"""What is no part of a name, or refused by ZooKeeper in any path (its `PathUtils`)."""
+"""Characters that are invalid in a name, or that ZooKeeper rejects in any path (its `PathUtils`)."""
 
 DEFAULT_ENTITY = "<default>"
-"""The name of settings and limits for all that have none of their own."""
+"""Name of the default settings and quotas."""
 
 
 def child(path: str, name: str) -> str:
-    """The znode `name` below `path`; raises KafkaError INVALID_REQUEST for a name that ZooKeeper can't hold there."""
+    """Return the znode `name` below `path`; raises KafkaError INVALID_REQUEST for a name that ZooKeeper rejects."""
     if not name or name in (".", "..") or _REFUSED.search(name):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"ZooKeeper can't hold {name!r} below {path}.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"ZooKeeper can't store {name!r} below {path}.")
     return f"{path}/{name}"
 
 
 def parents(path: str) -> Iterator[str]:
-    """All that has to be there before `path`, the highest first, the root left out."""
+    """Yield the ancestors of `path`, the highest first, without the root."""
     position = path.find("/", 1)
     while position > 0:
         yield path[:position]
@@ -96,42 +97,42 @@ def parents(path: str) -> Iterator[str]:
 
 
 def broker(broker_id: int) -> str:
-    """The registration of a broker, ephemeral."""
+    """Return the ephemeral registration of a broker."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic(name: str) -> str:
-    """Id and replicas of a topic."""
+    """Return the znode with id and replicas of a topic."""
     return child(BROKER_TOPICS, name)
 
 
 def partitions(topic_name: str) -> str:
-    """The folder of a topic's partitions; it has no data."""
+    """Return the parent of a topic's partitions; it has no data."""
     return f"{topic(topic_name)}/partitions"
 
 
 def partition(topic_name: str, number: int) -> str:
-    """The folder of one partition; it has no data."""
+    """Return the parent of one partition's state; it has no data."""
     return f"{partitions(topic_name)}/{number}"
 
 
 def state(topic_name: str, number: int) -> str:
-    """Leader and ISR of a partition."""
+    """Return the znode with leader and ISR of a partition."""
     return f"{partition(topic_name, number)}/state"
 
 
 def deletion(topic_name: str) -> str:
-    """The wish that a topic be deleted; it has no data."""
+    """Return the deletion request of a topic; it has no data."""
     return child(DELETE_TOPICS, topic_name)
 
 
 def sanitized(name: str | None) -> str:
-    """The name of a user, client or address as one step of a path; None is the default of its kind (KIP-55)."""
+    """Return the name of a user, client or address as one path component; None is the default of its type (KIP-55)."""
     return DEFAULT_ENTITY if name is None else quote(name, safe="").replace("~", "%7E")
 
 
 def desanitized(path: str, step: str) -> str | None:
-    """Inverse of `sanitized`; raises ProtocolError that names `path` for a step that it would not give."""
+    """Inverse of `sanitized`; raises ProtocolError with `path` for a component that `sanitized` can't return."""
     if step == DEFAULT_ENTITY:
         return None
     try:
@@ -139,39 +140,39 @@ def desanitized(path: str, step: str) -> str | None:
     except UnicodeDecodeError:
         name = ""
     if not name or sanitized(name) != step:
-        raise ProtocolError(f"znode {path} has {step[:100]!r}, which is no sanitized name")
+        raise ProtocolError(f"znode {path} has {step[:100]!r}, which is not a sanitized name")
     return name
 
 
 def entity(folder: str, name: str | None) -> str:
-    """Settings of a user, client, address or broker in its folder; None is the default of its kind."""
+    """Return the settings znode of a user, client, address or broker; None is the default of its type."""
     return child(folder, sanitized(name))
 
 
 def user_client(user: str | None, client: str | None) -> str:
-    """The limits of a user's client."""
+    """Return the quota znode of a user's client."""
     return entity(f"{entity(CONFIG_USERS, user)}/clients", client)
 
 
 def acl(resource_type: str, pattern_type: int, resource_name: str) -> str:
-    """All ACLs of a resource, whose type is written as "TransactionalId".
+    """Return the znode with all ACLs of a resource; the type is written e.g. as "TransactionalId".
 
-    Raises KafkaError INVALID_REQUEST for a name that ZooKeeper can't hold.
+    Raises KafkaError INVALID_REQUEST for a name that ZooKeeper rejects.
     """
     root = ACLS if pattern_type == PatternType.LITERAL else PREFIXED_ACLS
     return child(f"{root}/{resource_type}", resource_name)
 
 
 def consumer_ids(group: str) -> str:
-    """The registry of a group's consumers; below it one ephemeral znode for each."""
+    """Return the registry of a group's consumers, with one ephemeral child for each."""
     return f"{child(CONSUMERS, group)}/ids"
 
 
 def consumer_offset(group: str, topic_name: str, number: int) -> str:
-    """How far a group has read a partition."""
+    """Return the znode with a group's offset in a partition."""
     return f"{child(child(CONSUMERS, group) + '/offsets', topic_name)}/{number}"
 
 
 def consumer_owner(group: str, topic_name: str, number: int) -> str:
-    """Which thread of which consumer reads a partition, ephemeral."""
+    """Return the ephemeral znode with the consumer thread that reads a partition."""
     return f"{child(child(CONSUMERS, group) + '/owners', topic_name)}/{number}"

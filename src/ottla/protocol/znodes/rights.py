@@ -1,6 +1,6 @@
-"""Who may do what with a znode of a secured cluster (`zookeeper.set.acl`): the path alone decides, as in Kafka 3.9.
+"""Access rights of znodes in a secured cluster (`zookeeper.set.acl`): they depend on the path alone, as in Kafka 3.9.
 
-Rights belong to each znode by itself, and are given when it is made; those of before stay as they are.
+Each znode has its own rights, set at its creation; existing znodes are not changed.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ _SECRET = (paths.CONFIG_USERS, paths.CONFIG_BROKERS, paths.TOKENS)
 
 
 class Rights(Enum):
-    """Of a new znode."""
+    """Access rights of a new znode."""
 
-    OPEN = "everybody may do everything"
-    READABLE = "who made it may do everything, and everybody may read it"
-    SECRET = "who made it may do everything, and nobody else anything"
+    OPEN = "full access for all users"
+    READABLE = "full access for the creator, read access for all users"
+    SECRET = "full access for the creator only"
 
 
 def rights_of(path: str) -> Rights:
-    """Of a znode of a secured cluster; `path` without the root of the cluster.
+    """Return the rights of a znode in a secured cluster; `path` is without the root of the cluster.
 
-    Consumers of before 0.10 write below `/consumers` by themselves, so that one stays open.
+    Consumers before 0.10 write below `/consumers` themselves, so that znode stays open.
     """
     if path == paths.CONSUMERS:
         return Rights.OPEN

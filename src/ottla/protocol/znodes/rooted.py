@@ -1,6 +1,6 @@
-"""A session that sees one part of the tree: what lies below the path at the end of `zookeeper.connect`.
+"""Session on one part of the tree: everything below the path at the end of `zookeeper.connect`.
 
-That path is made by who may make it (`make_root`); without it nothing is found and nothing can be made.
+A client with permission creates that path (`make_root`); without it no znode is found or can be created.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.protocol.znodes.session import Code, Done, SessionListener, Watch, Zo
 
 
 def split_connect(text: str) -> tuple[str, str]:
-    """The servers, and the path below which all lies ("" for the whole tree). Raises OperatorError for no path."""
+    """Return the servers, and the root path ("" for the whole tree). Raises OperatorError for an invalid path."""
     servers, slash, rest = text.partition("/")
     root = ""
     for step in rest.strip("/").split("/") if slash and rest.strip("/") else ():
@@ -22,18 +22,18 @@ def split_connect(text: str) -> tuple[str, str]:
             root = paths.child(root, step)
         except KafkaError as error:
             raise OperatorError(
-                f"zookeeper.connect {text!r} ends in what is no path of ZooKeeper: name one like /kafka, or none"
+                f"zookeeper.connect {text!r} ends in an invalid ZooKeeper path: use one like /kafka, or omit it"
             ) from error
     return servers, root
 
 
 class RootedSession:
-    """`session` below `root`. Implements `ZooKeeperSession`; all methods belong to the loop."""
+    """`session` below `root`. Implements `ZooKeeperSession`; all methods run on the loop."""
 
     __slots__ = ("_root", "_session")
 
     def __init__(self, session: ZooKeeperSession, root: str) -> None:
-        """`root` as of `split_connect`; `session` is not started yet."""
+        """`root` as returned by `split_connect`; `session` is not started yet."""
         self._session = session
         self._root = root
 
@@ -43,18 +43,18 @@ class RootedSession:
         return self._session.trouble
 
     def make_root(self, done: Callable[[ZooKeeperError | None], None]) -> None:
-        """Make what is missing of the path, step by step, whoever else does; `done(None)` once it is there."""
+        """Create the missing parts of the path, concurrently with other clients; calls `done(None)` once it exists."""
         waiting = [*paths.parents(self._root), self._root] if self._root else []
 
         def seen(node: Znode | None, error: ZooKeeperError | None) -> None:
             if error is not None and error.code is not Code.NO_AUTH:
                 done(error)
-            elif error is not None or node is not None:  # whoever may read or make it
-                made(None, None)
+            elif error is not None or node is not None:  # exists, or is not readable for this client
+                created(None, None)
             else:
-                self._session.multi([Create(waiting[0], b"")], made)
+                self._session.multi([Create(waiting[0], b"")], created)
 
-        def made(_paths: list[str] | None, error: ZooKeeperError | None) -> None:
+        def created(_paths: list[str] | None, error: ZooKeeperError | None) -> None:
             if error is not None and error.code is not Code.NODE_EXISTS:
                 done(error)
                 return

@@ -1,12 +1,12 @@
-"""One node's session on ZooKeeper, as what stands on it sees it; `client/` has a real one, `sim/` a simulated one.
+"""Interface of one node's ZooKeeper session; `client/` has a real one, `sim/` a simulated one.
 
-- Answers come in the order of the calls, and never before the call returns. Watches have no order with them: what a
-  watch told may be older or newer than the answer that comes next, so whoever is told reads again.
-- A call that fails by `CONNECTION_LOSS` or `SESSION_EXPIRED` may have happened, may happen yet, or never does. Only
-  what is read afterwards says so: the owner of an ephemeral znode, a version. What is written therefore checks
-  something that other writers change (`claims`, `batches`).
-- When the connection is lost, all that is under way is answered, watches are forgotten, and the listener is told, in
-  this order. Then the same session comes back, or it has expired and another one begins, by itself.
+- Responses arrive in the order of calls, and never before the call returns. Watches are not ordered with them: the
+  state at a notification may be older or newer than the next response, so listeners read again.
+- A call that fails with `CONNECTION_LOSS` or `SESSION_EXPIRED` may have been executed, may still be, or never is. Only
+  a later read shows it: the owner of an ephemeral znode, a version. So every write checks a value
+  that other writers change (`controller_election`, `batches`).
+- When the connection is lost, all pending calls are answered, watches are dropped, and the listener is notified, in
+  this order. Then the session reconnects, or it has expired and a new one starts automatically.
 
 Left out: access rights of znodes, authentication, TLS.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Code(Enum):
-    """Why a call fails, by the names of ZooKeeper's client."""
+    """Error codes of calls, with the names of ZooKeeper's client."""
 
     NO_NODE = "NoNode"
     NODE_EXISTS = "NodeExists"
@@ -35,11 +35,11 @@ class Code(Enum):
     SESSION_EXPIRED = "SessionExpired"
     CONNECTION_LOSS = "ConnectionLoss"
     OTHER = "SystemError"
-    """Any other; whether it happened is not known."""
+    """Any other error; the outcome of the call is unknown."""
 
 
 class ZooKeeperError(Exception):
-    """A call failed. `position` says which operation of a multi(), of which then none happened."""
+    """A failed call. `position` is the failed operation of a multi(), none of which was executed."""
 
     def __init__(self, code: Code, path: str, position: int = 0) -> None:
         super().__init__(f"{code.value} for {path}")
@@ -48,7 +48,7 @@ class ZooKeeperError(Exception):
 
 
 class EventType(Enum):
-    """What a watch tells."""
+    """Event types of a watch."""
 
     CREATED = "NodeCreated"
     DELETED = "NodeDeleted"
@@ -58,64 +58,68 @@ class EventType(Enum):
 
 
 class Event(NamedTuple):
-    """One thing that a session is told."""
+    """A watch notification."""
 
     type: EventType
     path: str
 
 
 Done = Callable[[T | None, ZooKeeperError | None], None]
-"""Told once how a call ended: the answer, or the error."""
+"""Called once with the result of a call: the response, or the error."""
 Watch = Callable[[], None]
-"""Told once that what was read has changed, or may have; of a lost connection nothing is told here."""
+"""Called once when the watched data may have changed; not called for a lost connection."""
 
 
 class SessionListener(Protocol):
-    """Whom a session tells of itself."""
+    """Listener for the state of a session."""
 
     def on_connected(self, session: int) -> None:
-        """Calls are taken. `session` is that of before, or a new one; it owns the ephemeral znodes made from now on."""
+        """Calls are accepted. `session` is the previous one, or a new one; it owns ephemeral znodes created from now
+        on."""
         ...
 
     def on_disconnected(self) -> None:
-        """No calls are taken. The session may live, and what it owns with it."""
+        """No calls are accepted. The session and its ephemeral znodes may still exist."""
         ...
 
     def on_expired(self) -> None:
-        """The session is over, and what it owned is gone; comes before the next `on_connected`, if at all."""
+        """The session is over and its ephemeral znodes are deleted; called before the next `on_connected`, if at
+        all."""
         ...
 
 
 class ZooKeeperSession(Protocol):
-    """Calls on a server, by whichever session is there. A call while there is none fails by CONNECTION_LOSS."""
+    """Calls on a server, through the current session. A call without a session fails with CONNECTION_LOSS."""
 
     @property
     def trouble(self) -> str:
-        """Why it was not connected last, for who waits in vain; "" where that is not known."""
+        """Reason for the last connection failure, for operators; "" if unknown."""
         ...
 
     def start(self, listener: SessionListener) -> None:
-        """Connect, again and again until that succeeds."""
+        """Connect, with unlimited retries."""
         ...
 
     def get(self, path: str, done: Done[Znode], watch: Watch | None = None) -> None:
-        """Read a znode; the answer None without an error is that there is none.
+        """Read a znode; the response None without an error means that it does not exist.
 
-        The watch tells of its next change, its end, or its coming.
+        The watch fires at its next change, deletion or creation.
         """
         ...
 
     def children(self, path: str, done: Done[list[str]], watch: Watch | None = None) -> None:
-        """Names below a znode, in no order; the answer None without an error is that there is no such znode.
+        """List the children of a znode, unordered; the response None without an error means that it does not exist.
 
-        The watch tells when one comes or goes, or the znode itself goes; there is none on a znode that is not there.
+        The watch fires when a child is created or deleted, or the znode itself is deleted; a missing znode gets no
+        watch.
         """
         ...
 
     def multi(self, operations: Sequence[Operation], done: Done[list[str]]) -> None:
-        """All operations as one transaction, or none; the paths that came to be, "" where that means nothing."""
+        """Execute all operations as one transaction, or none; returns the created paths, "" for other operations."""
         ...
 
     def close(self, done: Callable[[], None]) -> None:
-        """End the session, so that what it owns goes at once; `done` when it is over, and nothing is told any more."""
+        """End the session, so that its ephemeral znodes are deleted at once; `done` when it is over and callbacks
+        stop."""
         ...

@@ -1,4 +1,4 @@
-"""Delegation tokens (KIP-48): one znode for each, without its password, which is the HMAC of its id."""
+"""Znodes of delegation tokens (KIP-48): one for each, without its password, which is the HMAC of its id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.protocol.znodes.paths import desanitized, sanitized
 
 
 def encode_token(token: DelegationToken) -> bytes:
-    """Version 3; principals are sanitized as in paths."""
+    """Encode version 3; principals are sanitized as in paths."""
     return encode(
         {
             "version": 3,
@@ -25,9 +25,9 @@ def encode_token(token: DelegationToken) -> bytes:
 
 
 def decode_token(path: str, data: bytes) -> DelegationToken:
-    """Versions 1 to 3: who asked for it since 3 (KIP-373), and before that its owner.
+    """Decode versions 1 to 3: the requester since 3 (KIP-373), before that it is the owner.
 
-    Raises ProtocolError, also for a principal without a kind and for a token of another id than `path` names.
+    Raises ProtocolError, also for a principal without a type and for a token with another id than `path`.
     """
     fields = Fields.parsed(path, data, range(1, 4))
     asked = "tokenRequester" if fields.has("tokenRequester") else "owner"
@@ -48,5 +48,5 @@ def decode_token(path: str, data: bytes) -> DelegationToken:
 def _principal(path: str, text: str) -> str:
     principal = desanitized(path, text)
     if principal is None or ":" not in principal:
-        raise ProtocolError(f"znode {path} names a principal that is none")
+        raise ProtocolError(f"znode {path} names an invalid principal")
     return principal

@@ -1,4 +1,5 @@
-"""Topics and partitions, and what is asked or told about them: deletions, reassignments, elections, notices."""
+"""Znodes of topics and partitions, and of requests and notifications about them: deletions, reassignments,
+elections."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ LOG_DIR_FAILURE = 1
 
 
 class Assignment(NamedTuple):
-    """Which brokers have a partition; the last two name those of them that come and go in a reassignment (KIP-455)."""
+    """Brokers of a partition; `adding` and `removing` are those of a reassignment (KIP-455)."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -20,14 +21,14 @@ class Assignment(NamedTuple):
 
 
 class TopicAssignment(NamedTuple):
-    """A topic's id and its partitions by number, ascending. None: it was made before topics had ids (KIP-516)."""
+    """A topic's id and its partitions by number, ascending. The id is None for topics that predate ids (KIP-516)."""
 
     topic_id: Uuid | None
     partitions: Mapping[int, Assignment]
 
 
 def encode_topic(topic: TopicAssignment) -> bytes:
-    """Version 3."""
+    """Encode version 3."""
     partitions = topic.partitions.items()
     content = {
         "partitions": {str(number): each.replicas for number, each in partitions},
@@ -40,10 +41,10 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 
 
 def decode_topic(path: str, data: bytes) -> TopicAssignment:
-    """Versions 1 to 3: adding and removing replicas since 2, the id since 3.
+    """Decode versions 1 to 3: adding and removing replicas since 2, the id since 3.
 
-    Raises ProtocolError, also where partitions are not numbered from 0 without a gap, have no replica, or replicas come
-    or go that are none.
+    Raises ProtocolError, also if partitions are not numbered from 0 without gaps, have no replica, or if adding or
+    removing replicas are not in the assignment.
     """
     fields = Fields.parsed(path, data, range(1, 4))
     topic_id = None
@@ -69,7 +70,8 @@ def decode_topic(path: str, data: bytes) -> TopicAssignment:
 
 
 class PartitionState(NamedTuple):
-    """Leader and ISR, and the controller that wrote them. The partition's epoch is the version of the znode."""
+    """Leader and ISR, and the epoch of the controller that wrote them. The partition epoch is the version of the
+    znode."""
 
     leader: int
     leader_epoch: int
@@ -80,7 +82,7 @@ class PartitionState(NamedTuple):
 
 
 def encode_state(state: PartitionState) -> bytes:
-    """Version 1; the recovery state is left out where it is 0."""
+    """Encode version 1; the recovery state is left out if it is 0."""
     content = {
         "controller_epoch": state.controller_epoch,
         "leader": state.leader,
@@ -113,13 +115,13 @@ TopicPartition = tuple[str, int]
 
 
 def encode_reassignment(moves: Mapping[TopicPartition, Sequence[int]]) -> bytes:
-    """The replicas that partitions are to have, as old tools ask for it by `/admin/reassign_partitions`."""
+    """Encode the requested replicas of partitions, as old tools write them to `/admin/reassign_partitions`."""
     rows = [{"topic": topic, "partition": number, "replicas": ids} for (topic, number), ids in moves.items()]
     return encode({"version": 1, "partitions": rows})
 
 
 def decode_reassignment(path: str, data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """Inverse of `encode_reassignment`; raises ProtocolError, also for a partition that is named twice."""
+    """Inverse of `encode_reassignment`; raises ProtocolError, also for a duplicate partition."""
     fields = Fields.parsed(path, data, range(1, 2))
     moves: dict[TopicPartition, tuple[int, ...]] = {}
     for row in fields.inners("partitions"):
@@ -131,12 +133,12 @@ def decode_reassignment(path: str, data: bytes) -> dict[TopicPartition, tuple[in
 
 
 def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """Partitions whose preferred replica is to be elected, or whose ISR changed: both are written alike."""
+    """Encode partitions for a preferred election, or with a changed ISR: both have the same format."""
     return encode({"version": 1, "partitions": [{"topic": topic, "partition": number} for topic, number in partitions]})
 
 
 def decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
-    """Inverse of `encode_partitions`, each partition once; raises ProtocolError."""
+    """Inverse of `encode_partitions`, without duplicates; raises ProtocolError."""
     fields = Fields.parsed(path, data, range(1, 2))
     return list(dict.fromkeys(map(_partition, fields.inners("partitions"))))
 
@@ -146,12 +148,12 @@ def _partition(row: Fields) -> TopicPartition:
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
-    """That a broker has lost a data directory."""
+    """Encode the notification that a broker lost a data directory."""
     return encode({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE})
 
 
 def decode_log_dir_event(path: str, data: bytes) -> int:
-    """The broker that has lost a data directory; raises ProtocolError."""
+    """Decode the id of the broker that lost a data directory; raises ProtocolError."""
     fields = Fields.parsed(path, data, range(1, 2))
     fields.number("event", LOG_DIR_FAILURE, LOG_DIR_FAILURE)
     return fields.number("broker")

@@ -1,4 +1,4 @@
-"""Both assignors: everything assigned once, balanced, sticky, by rack, and fast enough for the loop."""
+"""Both assignors: complete, balanced, sticky, rack-aware, and fast enough for the loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def member(name: str, topics: Sequence[int], rack: str | None = None, instance: 
 
 
 def having(members: Sequence[MemberSpec], result: Mapping[str, Assignment]) -> list[MemberSpec]:
-    """The members with the result as their last target."""
+    """Return the members with the result as their last target."""
     return [each._replace(assigned=result[each.member_id]) for each in members if each.member_id in result]
 
 
@@ -43,7 +43,7 @@ def sizes(result: Mapping[str, Assignment]) -> dict[str, int]:
 
 
 def moved(before: Mapping[str, Assignment], after: Mapping[str, Assignment]) -> int:
-    """Partitions that members had and lost."""
+    """Return the number of partitions that members lost."""
     count = 0
     for name, assigned in before.items():
         for each, partitions in assigned.items():
@@ -52,7 +52,7 @@ def moved(before: Mapping[str, Assignment], after: Mapping[str, Assignment]) -> 
 
 
 def check(members: Sequence[MemberSpec], topics: Mapping[Uuid, TopicSpec], result: Mapping[str, Assignment]) -> None:
-    """Every partition of a subscribed topic has one owner, who subscribes to it."""
+    """Check that every partition of a subscribed topic has exactly one owner, and that the owner subscribes to it."""
     assert set(result) == {each.member_id for each in members}
     owners: dict[tuple[Uuid, int], str] = {}
     for each in members:
@@ -68,7 +68,7 @@ def check(members: Sequence[MemberSpec], topics: Mapping[Uuid, TopicSpec], resul
 
 
 def check_balance(members: Sequence[MemberSpec], result: Mapping[str, Assignment]) -> None:
-    """No single partition can move to a subscriber that has at least two less."""
+    """Check that no single partition can move to a subscriber with at least two fewer."""
     size = sizes(result)
     for giver in members:
         for taker in members:
@@ -78,7 +78,7 @@ def check_balance(members: Sequence[MemberSpec], result: Mapping[str, Assignment
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[list[MemberSpec], dict[Uuid, TopicSpec]]:
-    """Any members of any topics, with racks or without, and with any last assignment, deleted topics included."""
+    """Any members of any topics, with or without racks, and with any last assignment, deleted topics included."""
     with_racks = draw(st.booleans())
     topics = {}
     for number in range(draw(st.integers(1, 5))):
@@ -104,7 +104,7 @@ def groups(draw: st.DrawFn) -> tuple[list[MemberSpec], dict[Uuid, TopicSpec]]:
 
 @pytest.mark.parametrize("assign", [assign_uniform, assign_range])
 @given(group=groups())
-def test_everything_is_assigned_once(assign: Assignor, group: tuple[list[MemberSpec], dict[Uuid, TopicSpec]]) -> None:
+def test_every_partition_has_one_owner(assign: Assignor, group: tuple[list[MemberSpec], dict[Uuid, TopicSpec]]) -> None:
     members, topics = group
     result = assign(members, topics)
     check(members, topics, result)
@@ -120,10 +120,10 @@ def test_uniform_is_balanced(group: tuple[list[MemberSpec], dict[Uuid, TopicSpec
 
 
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 20), st.data())
-def test_uniform_moves_no_more_than_it_must(
+def test_uniform_moves_only_for_balance(
     member_count: int, topic_count: int, partitions: int, data: st.DataObject
 ) -> None:
-    """Members of the same topics: somebody comes or goes, and only what balance demands changes hands."""
+    """A member of the same topics joins or leaves; only the partitions required for balance move."""
     topics = by_id(*(topic(number, partitions) for number in range(topic_count)))
     members = [member(f"m{index}", range(topic_count)) for index in range(member_count)]
     before = assign_uniform(members, topics)
@@ -139,15 +139,15 @@ def test_uniform_moves_no_more_than_it_must(
     quota = -(-topic_count * partitions // len(now))
     kept = {each.member_id: before[each.member_id] for each in survivors}
     excess = [max(0, count - quota) for count in sizes(kept).values()]
-    # Beyond the excess over the larger share, some that have the larger share may be one too many.
+    # Beyond the excess over the larger share, some members with the larger share may have one too many.
     assert moved(kept, after) <= sum(excess) + len(kept)
     if not newcomers:
         assert moved(kept, after) == sum(excess) == 0
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=9))
-def test_counts_of_one_class_are_those_of_single_moves(counts: list[int]) -> None:
-    """The short way and the general one."""
+def test_counts_of_one_class_equal_single_moves(counts: list[int]) -> None:
+    """The short algorithm and the general one agree."""
     members = tuple(range(len(counts)))
     short, general = _TopicClass(members), _TopicClass(members)
     for each in (short, general):
@@ -166,8 +166,8 @@ def test_uniform_spreads_topics_over_members() -> None:
     }
 
 
-def test_uniform_uses_the_choice_that_subscriptions_leave() -> None:
-    """Who can read one topic only gets it; who can read both gets the other."""
+def test_uniform_respects_different_subscriptions() -> None:
+    """A member that can read only one topic gets it; a member that can read both gets the other."""
     topics = by_id(topic(1, 6), topic(2, 6))
     result = assign_uniform([member("one", [1]), member("both", [1, 2])], topics)
     assert result == {"one": {topic_id(1): frozenset(range(6))}, "both": {topic_id(2): frozenset(range(6))}}
@@ -189,7 +189,7 @@ def test_racks_are_used_where_balance_allows(assign: Assignor) -> None:
             assert all(each.rack_id in racks[partition] for partition in partitions)
 
 
-def test_a_member_that_gives_up_gives_what_is_not_in_its_rack() -> None:
+def test_surplus_outside_the_rack_is_revoked_first() -> None:
     topics = by_id(topic(1, 6, racks_of(6)))
     alone = [member("a", [1], "a")]
     before = assign_uniform(alone, topics)
@@ -198,7 +198,7 @@ def test_a_member_that_gives_up_gives_what_is_not_in_its_rack() -> None:
     assert {1, 4} <= result["b"][topic_id(1)]
 
 
-def test_range_gives_like_topics_the_same_partitions() -> None:
+def test_range_co_partitions_similar_topics() -> None:
     topics = by_id(topic(1, 7), topic(2, 7), topic(3, 4))
     members = [member(name, [1, 2, 3]) for name in "abc"]
     result = assign_range(members, topics)
@@ -206,7 +206,7 @@ def test_range_gives_like_topics_the_same_partitions() -> None:
         assert result[name][topic_id(1)] == result[name][topic_id(2)]
     assert result["a"][topic_id(1)] == {0, 1, 2}
     assert result["b"][topic_id(1)] == {3, 4}
-    # A topic that comes later follows those that are like it, wherever their partitions are by now.
+    # A later topic follows similar ones to the current owners of their partitions.
     shrunk = having(members[1:], result)
     fewer = assign_range(shrunk, topics)
     topics[topic_id(4)] = topic(4, 7)
@@ -217,7 +217,7 @@ def test_range_gives_like_topics_the_same_partitions() -> None:
 
 
 @given(st.integers(1, 8), st.integers(1, 30), st.data())
-def test_range_gives_everybody_the_same_of_each_topic(count: int, partitions: int, data: st.DataObject) -> None:
+def test_range_balances_each_topic(count: int, partitions: int, data: st.DataObject) -> None:
     topics = by_id(topic(1, partitions), topic(2, partitions))
     members = [member(f"m{index}", [1, 2]) for index in range(count)]
     before = assign_range(members, topics)
@@ -234,7 +234,7 @@ def test_range_gives_everybody_the_same_of_each_topic(count: int, partitions: in
     assert moved(kept, after) <= excess, f"quota {quota}"
 
 
-def test_static_members_keep_their_place_under_a_new_id() -> None:
+def test_static_members_retain_partitions_under_a_new_id() -> None:
     topics = by_id(topic(1, 10))
     members = [member("z", [1], instance="1"), member("a", [1], instance="2"), member("m", [1])]
     for assign in (assign_range, assign_uniform):
@@ -249,7 +249,7 @@ def test_static_members_keep_their_place_under_a_new_id() -> None:
     ("member_count", "topic_count", "partitions", "limit_s"), [(10, 1, 900, 0.05), (100, 100, 100, 1.0)]
 )
 def test_speed(assign: Assignor, member_count: int, topic_count: int, partitions: int, limit_s: float) -> None:
-    """It runs on the loop: 900 partitions of ten members in well under 50 ms, 10,000 of a hundred under a second."""
+    """Runs on the loop: 900 partitions of ten members in well under 50 ms, 10,000 of a hundred under a second."""
     topics = by_id(*(topic(number, partitions) for number in range(topic_count)))
     members = [member(f"m{index}", range(topic_count)) for index in range(member_count)]
     best_s = []

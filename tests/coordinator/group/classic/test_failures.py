@@ -1,4 +1,4 @@
-"""Appends that fail, leadership that goes, and metadata that nobody can read: the group goes on."""
+"""Failed appends, lost leadership and undecodable metadata in classic groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def joined_group(talk: Conversation) -> tuple[str, str]:
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_an_assignment_that_can_t_be_written(talk: Conversation, failure: ErrorCode, error: ErrorCode) -> None:
+def test_failed_assignment_write_fails_sync(talk: Conversation, failure: ErrorCode, error: ErrorCode) -> None:
     leader, follower = joined_group(talk)
     waiting = talk.sync(follower, 1)
     talk.log.append_failures.append(KafkaError(failure))
@@ -71,7 +71,7 @@ def test_a_member_that_leaves_while_its_assignment_is_written(talk: Conversation
     assert talk.join(leader).response.generation_id == 2
 
 
-def test_a_group_that_can_t_be_created(talk: Conversation) -> None:
+def test_failed_group_creation_fails_join(talk: Conversation) -> None:
     talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
     answer = talk.join(version=3)
     assert answer.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -80,7 +80,7 @@ def test_a_group_that_can_t_be_created(talk: Conversation) -> None:
     assert talk.stable_group(1)
 
 
-def test_a_group_that_can_t_be_created_leaves_no_timer_for_the_next_of_that_name(talk: Conversation) -> None:
+def test_failed_group_creation_leaves_no_timer(talk: Conversation) -> None:
     talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
     talk.join(instance="i")
     pending = talk.join().response
@@ -92,7 +92,7 @@ def test_a_group_that_can_t_be_created_leaves_no_timer_for_the_next_of_that_name
     assert answer.response.generation_id == 1
 
 
-def test_somebody_who_came_with_the_group_that_can_t_be_created(talk: Conversation) -> None:
+def test_member_of_a_failed_group_creation_gets_error(talk: Conversation) -> None:
     talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
     answers = talk.join_at_once("a", "b")
     assert [answer.error for answer in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
@@ -100,20 +100,20 @@ def test_somebody_who_came_with_the_group_that_can_t_be_created(talk: Conversati
     talk.static_group("a", "b")
 
 
-def test_an_end_that_can_t_be_written(talk: Conversation) -> None:
+def test_failed_write_of_an_empty_group(talk: Conversation) -> None:
     (leader,) = talk.stable_group(1)
     talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
     response = talk.leave(leader)
     assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert talk.describe().group_state == "Empty"
-    # The next coordinator reads of a member that is gone, and its session ends there.
+    # The next coordinator loads a member that has left; its session expires there.
     talk.start()
     assert talk.describe().group_state == "Stable"
     talk.time.advance(SESSION_MS / 1000)
     assert talk.describe().group_state == "Empty"
 
 
-def test_who_waits_when_leadership_goes_is_told(talk: Conversation) -> None:
+def test_waiting_members_get_not_coordinator_when_unloaded(talk: Conversation) -> None:
     leader, follower = talk.stable_group(2)
     other_leader, other_follower = (talk.join(version=3, group="other") for _ in range(2))
     talk.time.advance(2 * INITIAL_DELAY_S)
@@ -158,7 +158,7 @@ def test_static_members_are_known_to_the_next_coordinator(talk: Conversation) ->
     assert talk.heartbeat(follower, 1, instance="b") == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_generation_that_was_not_finished_is_forgotten(talk: Conversation) -> None:
+def test_incomplete_generation_is_dropped_on_load(talk: Conversation) -> None:
     leader, follower = talk.stable_group(2)
     talk.join(leader)
     talk.join(follower)
@@ -180,7 +180,7 @@ def test_a_generation_that_was_not_finished_is_forgotten(talk: Conversation) -> 
         bytes(range(256)),
     ],
 )
-def test_metadata_of_consumers_that_nobody_can_read(talk: Conversation, metadata: bytes) -> None:
+def test_undecodable_consumer_metadata_keeps_offsets(talk: Conversation, metadata: bytes) -> None:
     (leader,) = talk.stable_group(1, protocols={"range": metadata})
     assert talk.heartbeat(leader, 1) == ErrorCode.NONE
     assert talk.commit_code(member_id=leader, generation=1) == ErrorCode.NONE
@@ -189,7 +189,7 @@ def test_metadata_of_consumers_that_nobody_can_read(talk: Conversation, metadata
     assert talk.heartbeat(leader, 1) == ErrorCode.NONE
 
 
-def test_what_is_read_back_is_what_was_written(talk: Conversation) -> None:
+def test_loaded_group_equals_written_group(talk: Conversation) -> None:
     leader, _ = talk.static_group("a", "b", protocols={"x": b"\x00\xff", "y": b""}, protocol_type="sr")
     (value,) = [record.value for record in talk.records() if isinstance(record.key, GroupMetadataKey)][-1:]
     assert (value.protocol_type, value.protocol, value.leader, value.generation) == ("sr", "x", leader, 1)
@@ -199,9 +199,9 @@ def test_what_is_read_back_is_what_was_written(talk: Conversation) -> None:
     assert bytes(member.subscription) == b"\x00\xff"
 
 
-@pytest.mark.parametrize("members", [["m", "m"], ["other"]], ids=["twice", "leader is no member"])
+@pytest.mark.parametrize("members", [["m", "m"], ["other"]], ids=["twice", "leader is not a member"])
 def test_record_that_contradicts_itself_is_skipped(talk: Conversation, members: list[str]) -> None:
-    """A rebalance of such a group would never end; the group stays as it was before the record."""
+    """A rebalance of this group would never end, so the group keeps its previous state."""
     value = GroupMetadataValue(
         protocol_type="consumer",
         generation=7,

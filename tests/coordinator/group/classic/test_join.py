@@ -1,4 +1,4 @@
-"""Coming into a classic group: who may, as whom, and what everybody is told."""
+"""JoinGroup of classic groups: admission, member ids, responses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.common.errors import ErrorCode
 from ..conversation import CONSUMER, INITIAL_DELAY_S, SESSION_MS, Conversation, subscription
 
 
-def test_a_member_without_an_id_is_given_one_and_asked_to_come_again(talk: Conversation) -> None:
+def test_member_without_id_has_to_rejoin_with_its_id(talk: Conversation) -> None:
     first = talk.join(client_id="app").response
     assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert first.member_id.startswith("app-")
@@ -31,7 +31,7 @@ def test_a_member_without_an_id_is_given_one_and_asked_to_come_again(talk: Conve
     ]
 
 
-def test_before_version_4_the_id_comes_with_the_generation(talk: Conversation) -> None:
+def test_below_version_4_join_response_has_the_id(talk: Conversation) -> None:
     answer = talk.join(version=3)
     assert answer.pending
     talk.time.advance(INITIAL_DELAY_S)
@@ -39,7 +39,7 @@ def test_before_version_4_the_id_comes_with_the_generation(talk: Conversation) -
     assert answer.response.member_id == answer.response.leader
 
 
-def test_version_0_has_no_rebalance_timeout_of_its_own(talk: Conversation) -> None:
+def test_version_0_uses_session_timeout_for_rebalance(talk: Conversation) -> None:
     answer = talk.join(version=0, rebalance_ms=-1, session_ms=6000)
     talk.time.advance(INITIAL_DELAY_S)
     member = talk.shard.context.groups.get("g").members[answer.response.member_id]  # type: ignore[attr-defined]
@@ -47,8 +47,8 @@ def test_version_0_has_no_rebalance_timeout_of_its_own(talk: Conversation) -> No
 
 
 @pytest.mark.parametrize("version", [5, 6, 7, 9])
-def test_a_refusal_has_a_protocol_name_that_its_version_can_carry(talk: Conversation, version: int) -> None:
-    response = talk.join("nobody", version=version).response
+def test_join_error_has_valid_protocol_name_for_version(talk: Conversation, version: int) -> None:
+    response = talk.join("unknown", version=version).response
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert response.protocol_name == (None if version >= 7 else "")
 
@@ -66,26 +66,26 @@ def test_a_refusal_has_a_protocol_name_that_its_version_can_carry(talk: Conversa
         ({"protocols": {"x" * 40_000: b""}}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_no_group_takes(talk: Conversation, options: dict[str, object], error: ErrorCode) -> None:
+def test_invalid_join_is_rejected(talk: Conversation, options: dict[str, object], error: ErrorCode) -> None:
     assert talk.join(**options).error == error  # type: ignore[arg-type]
 
 
-def test_an_unknown_id_makes_no_group(talk: Conversation) -> None:
-    assert talk.join("nobody").error == ErrorCode.UNKNOWN_MEMBER_ID
+def test_unknown_member_id_creates_no_group(talk: Conversation) -> None:
+    assert talk.join("unknown").error == ErrorCode.UNKNOWN_MEMBER_ID
     assert talk.list_groups() == []
 
 
 def test_an_unknown_id_in_a_group(talk: Conversation) -> None:
     talk.stable_group(1)
-    assert talk.join("nobody").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert talk.join("unknown").error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_another_type_of_protocol_is_refused(talk: Conversation) -> None:
+def test_other_protocol_type_is_rejected(talk: Conversation) -> None:
     talk.stable_group(1)
     assert talk.join(protocol_type="connect").error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_protocols_that_not_everybody_has_are_refused(talk: Conversation) -> None:
+def test_join_without_common_protocol_is_rejected(talk: Conversation) -> None:
     talk.stable_group(2)
     assert talk.join(protocols={"sticky": b""}).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -98,7 +98,7 @@ def test_any_type_of_protocol_with_opaque_metadata(talk: Conversation) -> None:
     assert bytes(described.members[0].member_assignment) == leader.encode()
 
 
-def test_each_member_votes_for_the_first_protocol_that_all_support(talk: Conversation) -> None:
+def test_members_vote_for_first_common_protocol(talk: Conversation) -> None:
     one = talk.join(version=3, protocols={"a": b"", "b": b"", "c": b""})
     two = talk.join(version=3, protocols={"c": b"", "b": b""})
     three = talk.join(version=3, protocols={"c": b"", "b": b"", "a": b""})
@@ -127,7 +127,7 @@ def test_of_two_protocols_with_one_name_the_first_counts(talk: Conversation) -> 
     assert [bytes(member.metadata) for member in answer.response.members] == [b"1"]  # type: ignore[attr-defined]
 
 
-def test_only_the_leader_is_told_of_the_others(talk: Conversation) -> None:
+def test_only_the_leader_gets_member_metadata(talk: Conversation) -> None:
     leader, follower = talk.join(version=3), talk.join(version=3)
     talk.time.advance(2 * INITIAL_DELAY_S)
     assert len(leader.response.members) == 2
@@ -145,7 +145,7 @@ class TestInitialDelay:
         talk.time.advance(0.2)
         assert first.response.generation_id == second.response.generation_id == 1
 
-    def test_nobody_came_so_it_ends(self, talk: Conversation) -> None:
+    def test_initial_delay_ends_without_new_members(self, talk: Conversation) -> None:
         first = talk.join(version=3)
         talk.time.advance(INITIAL_DELAY_S)
         assert not first.pending
@@ -172,17 +172,17 @@ class TestMaxSize:
         members = talk.stable_group(2)
         response = talk.join().response
         assert (response.error_code, response.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
-        assert talk.join(members[0]).pending, "who is in may join again"
+        assert talk.join(members[0]).pending, "a member may rejoin"
         assert talk.heartbeat(members[1], 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_places_are_taken_by_those_who_wait(self, make_talk: Callable[..., Conversation]) -> None:
+    def test_waiting_members_count_for_max_size(self, make_talk: Callable[..., Conversation]) -> None:
         talk = make_talk(group_max_size=2)
         answers = [talk.join(version=3) for _ in range(3)]
         assert answers[2].error == ErrorCode.GROUP_MAX_SIZE_REACHED
         talk.time.advance(2 * INITIAL_DELAY_S)
         assert [answer.error for answer in answers[:2]] == [0, 0]
 
-    def test_one_of_many_that_were_asked_to_come_again(self, make_talk: Callable[..., Conversation]) -> None:
+    def test_pending_member_is_rejected_by_max_size(self, make_talk: Callable[..., Conversation]) -> None:
         talk = make_talk(group_max_size=1)
         ids = [talk.join().response.member_id for _ in range(2)]
         first, second = talk.join(ids[0]), talk.join(ids[1])
@@ -224,7 +224,7 @@ class TestPendingMembers:
         assert talk.sync(pending, 1).error == ErrorCode.UNKNOWN_MEMBER_ID
         assert talk.heartbeat(pending, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_it_can_t_turn_into_a_static_one(self, talk: Conversation) -> None:
+    def test_pending_member_can_not_become_static(self, talk: Conversation) -> None:
         pending = talk.join().response.member_id
         assert talk.join(pending, instance="i").error == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -235,7 +235,7 @@ class TestJoiningAgain:
         response = talk.join(follower).response
         assert (response.error_code, response.generation_id, response.members) == (0, 1, [])
 
-    def test_a_follower_with_another_subscription_starts_a_rebalance(self, talk: Conversation) -> None:
+    def test_follower_with_new_subscription_rebalances(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)
         answer = talk.join(follower, protocols={"range": subscription("u")})
         assert answer.pending
@@ -249,7 +249,7 @@ class TestJoiningAgain:
         assert answer.pending
         assert talk.heartbeat(follower, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_a_lost_response_is_repeated_while_assignments_are_awaited(self, talk: Conversation) -> None:
+    def test_rejoin_before_sync_repeats_the_response(self, talk: Conversation) -> None:
         leader, follower = talk.join(version=3), talk.join(version=3)
         talk.time.advance(2 * INITIAL_DELAY_S)
         again = talk.join(leader.response.member_id).response
@@ -257,7 +257,7 @@ class TestJoiningAgain:
         again = talk.join(follower.response.member_id).response
         assert (again.generation_id, len(again.members)) == (1, 0)
 
-    def test_other_metadata_while_assignments_are_awaited_starts_over(self, talk: Conversation) -> None:
+    def test_rejoin_before_sync_with_new_metadata_rebalances(self, talk: Conversation) -> None:
         leader, follower = talk.join(version=3), talk.join(version=3)
         talk.time.advance(2 * INITIAL_DELAY_S)
         waiting = talk.sync(follower.response.member_id, 1)

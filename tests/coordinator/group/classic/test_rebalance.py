@@ -1,4 +1,4 @@
-"""Generations of a classic group: sync, heartbeat, sessions, leaving, and rebalances that some miss."""
+"""Generations of a classic group: sync, heartbeat, sessions, leaving, and missed rebalances."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class TestSync:
         )
         assert talk.describe().group_state == "Stable"
 
-    def test_who_comes_after_the_leader_need_not_wait(self, talk: Conversation) -> None:
+    def test_sync_after_the_leader_is_answered_at_once(self, talk: Conversation) -> None:
         leader, follower = joined_group(talk)
         talk.sync(leader, 1, {leader: b"1", follower: b"2"})
         assert assignment_of(talk.sync(follower, 1)) == b"2"
         assert assignment_of(talk.sync(follower, 1)) == b"2"
 
-    def test_who_is_not_in_the_assignment_gets_an_empty_one(self, talk: Conversation) -> None:
+    def test_unassigned_member_gets_empty_assignment(self, talk: Conversation) -> None:
         leader, follower = joined_group(talk)
         talk.sync(leader, 1, {leader: b"1", "stranger": b"x"})
         assert assignment_of(talk.sync(follower, 1)) == b""
@@ -59,7 +59,7 @@ class TestSync:
         [
             ({"generation": 0}, ErrorCode.ILLEGAL_GENERATION),
             ({"generation": 2}, ErrorCode.ILLEGAL_GENERATION),
-            ({"member_id": "nobody", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+            ({"member_id": "unknown", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"generation": 1, "group": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"generation": 1, "group": ""}, ErrorCode.INVALID_GROUP_ID),
             ({"generation": 1, "protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
@@ -70,7 +70,7 @@ class TestSync:
     def test_refused(self, talk: Conversation, options: dict[str, object], error: ErrorCode) -> None:
         leader, follower = joined_group(talk)
         assert talk.sync(**{"member_id": leader, **options}).error == error  # type: ignore[arg-type]
-        # The group goes on unharmed.
+        # The group continues unharmed.
         talk.settle_generation([leader, follower], 1)
 
     def test_in_a_rebalance(self, talk: Conversation) -> None:
@@ -83,7 +83,7 @@ class TestSync:
         talk.leave(leader)
         assert talk.sync(leader, 2).error == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_who_does_not_sync_in_time_is_out(self, talk: Conversation) -> None:
+    def test_member_without_sync_is_removed(self, talk: Conversation) -> None:
         leader, follower = joined_group(talk)
         assert talk.sync(leader, 1, {leader: b"1"}).error == ErrorCode.NONE
         for _ in range(REBALANCE_MS // 5_000):
@@ -93,7 +93,7 @@ class TestSync:
         assert talk.heartbeat(follower, 1) == ErrorCode.UNKNOWN_MEMBER_ID
         assert talk.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_a_leader_that_does_not_sync_in_time_is_out(self, talk: Conversation) -> None:
+    def test_leader_without_sync_is_removed(self, talk: Conversation) -> None:
         leader, follower = joined_group(talk)
         waiting = talk.sync(follower, 1)
         for _ in range(REBALANCE_MS // 5_000):
@@ -133,7 +133,7 @@ class TestHeartbeat:
     def test_refused(self, talk: Conversation) -> None:
         leader, _ = talk.stable_group(2)
         assert talk.heartbeat(leader, 0) == ErrorCode.ILLEGAL_GENERATION
-        assert talk.heartbeat("nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert talk.heartbeat("unknown", 1) == ErrorCode.UNKNOWN_MEMBER_ID
         assert talk.heartbeat(leader, 1, group="other") == ErrorCode.UNKNOWN_MEMBER_ID
         assert talk.heartbeat(leader, 1, group="") == ErrorCode.INVALID_GROUP_ID
         assert talk.heartbeat(leader, 1, instance="i") == ErrorCode.UNKNOWN_MEMBER_ID
@@ -169,7 +169,7 @@ class TestHeartbeat:
 
 
 class TestRebalance:
-    def test_who_does_not_join_in_time_is_out(self, talk: Conversation) -> None:
+    def test_member_without_join_is_removed(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)
         answer = talk.join(leader)
         for _ in range(REBALANCE_MS // 5_000):
@@ -209,8 +209,8 @@ class TestRebalance:
         assert talk.join(follower).response.generation_id == 2
         assert answer.response.generation_id == 2
 
-    def test_a_new_member_has_a_bound_of_its_own(self, talk: Conversation) -> None:
-        """Its client may have gone while it waits, and can't heartbeat to say that it has not."""
+    def test_new_member_has_its_own_timeout(self, talk: Conversation) -> None:
+        """Its client may be gone while it waits, and it can't send heartbeats to prove the opposite."""
         leader, follower = talk.stable_group(2, rebalance_ms=900_000)
         newcomer = talk.join(version=3, rebalance_ms=900_000)
         for _ in range(299 // 5):
@@ -222,7 +222,7 @@ class TestRebalance:
         response = newcomer.response
         assert (response.error_code, response.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
 
-    def test_members_come_and_go_for_many_generations(self, talk: Conversation) -> None:
+    def test_many_generations_of_joins_and_leaves(self, talk: Conversation) -> None:
         members = talk.stable_group(1)
         for generation in range(2, 12):
             new_id, waiting = talk.join_new()
@@ -234,7 +234,7 @@ class TestRebalance:
             talk.settle_generation(members, generation)
         assert talk.describe().group_state == "Stable"
 
-    def test_only_assignments_and_the_end_are_written(self, talk: Conversation) -> None:
+    def test_only_assignments_and_empty_groups_are_written(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)
         talk.join(leader)
         talk.join(follower)
@@ -253,7 +253,7 @@ class TestLeave:
 
     def test_several_at_once_each_with_its_answer(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)
-        response = talk.leave(leader, "nobody", follower)
+        response = talk.leave(leader, "unknown", follower)
         assert response.error_code == 0
         assert [member.error_code for member in response.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID, 0]
         assert talk.describe().group_state == "Empty"
@@ -261,24 +261,24 @@ class TestLeave:
     @pytest.mark.parametrize("version", [0, 2])
     def test_one_by_its_id_in_old_versions(self, talk: Conversation, version: int) -> None:
         (leader,) = talk.stable_group(1)
-        assert talk.leave("nobody", version=version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert talk.leave("unknown", version=version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         response = talk.leave(leader, version=version)
         assert (response.error_code, response.members) == (0, [])
 
     def test_a_group_that_does_not_exist(self, talk: Conversation) -> None:
-        response = talk.leave("nobody", group="other")
+        response = talk.leave("unknown", group="other")
         assert response.error_code == 0
         assert [member.error_code for member in response.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
-        assert talk.leave("nobody", group="other", version=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert talk.leave("unknown", group="other", version=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_who_leaves_while_it_waits_to_join(self, talk: Conversation) -> None:
+    def test_leave_while_join_is_pending(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)
         waiting = talk.join(leader)
         talk.leave(leader)
         assert waiting.error == ErrorCode.UNKNOWN_MEMBER_ID
         assert talk.join(follower).response.leader == follower
 
-    def test_who_leaves_while_it_waits_for_its_assignment(self, talk: Conversation) -> None:
+    def test_leave_while_sync_is_pending(self, talk: Conversation) -> None:
         leader, follower = joined_group(talk)
         waiting = talk.sync(follower, 1)
         talk.leave(follower)

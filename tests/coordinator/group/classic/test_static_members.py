@@ -17,7 +17,7 @@ def test_a_static_member_needs_one_request(talk: Conversation) -> None:
     assert [member.group_instance_id for member in answer.response.members] == ["i"]
 
 
-def test_a_follower_comes_back_without_a_rebalance(talk: Conversation) -> None:
+def test_follower_rejoins_without_rebalance(talk: Conversation) -> None:
     leader, follower = talk.static_group("a", "b")
     response = talk.join(instance="b").response
     assert (response.error_code, response.generation_id, response.leader, response.members) == (0, 1, leader, [])
@@ -27,7 +27,7 @@ def test_a_follower_comes_back_without_a_rebalance(talk: Conversation) -> None:
     assert bytes(synced.response.assignment) == follower.encode()
 
 
-def test_the_older_one_is_fenced(talk: Conversation) -> None:
+def test_replaced_member_is_fenced(talk: Conversation) -> None:
     _, follower = talk.static_group("a", "b")
     talk.join(instance="b")
     assert talk.heartbeat(follower, 1, instance="b") == ErrorCode.FENCED_INSTANCE_ID
@@ -39,7 +39,7 @@ def test_the_older_one_is_fenced(talk: Conversation) -> None:
     assert talk.heartbeat(follower, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_comes_back_and_skips_the_assignment(talk: Conversation) -> None:
+def test_leader_rejoins_and_skips_the_assignment(talk: Conversation) -> None:
     talk.static_group("a", "b")
     response = talk.join(instance="a").response
     assert (response.generation_id, response.skip_assignment) == (1, True)
@@ -47,14 +47,14 @@ def test_a_leader_comes_back_and_skips_the_assignment(talk: Conversation) -> Non
     assert sorted(member.group_instance_id or "" for member in response.members) == ["a", "b"]
 
 
-def test_before_version_9_a_leader_that_comes_back_is_told_of_the_one_before(talk: Conversation) -> None:
+def test_returning_leader_below_version_9_gets_old_leader_id(talk: Conversation) -> None:
     leader, _ = talk.static_group("a", "b")
     response = talk.join(instance="a", version=8).response
     assert (response.skip_assignment, response.leader, response.members) == (False, leader, [])
     assert response.member_id != leader
 
 
-def test_the_new_id_is_stored_before_it_is_told(talk: Conversation) -> None:
+def test_new_member_id_is_stored_before_the_response(talk: Conversation) -> None:
     talk.static_group("a")
     talk.log.commits = False
     answer = talk.join(instance="a")
@@ -66,7 +66,7 @@ def test_the_new_id_is_stored_before_it_is_told(talk: Conversation) -> None:
     assert talk.heartbeat(member_id, 1, instance="a") == ErrorCode.NONE
 
 
-def test_when_the_new_id_can_t_be_stored_the_old_one_stays(talk: Conversation) -> None:
+def test_failed_write_of_new_id_restores_the_old_one(talk: Conversation) -> None:
     _, follower = talk.static_group("a", "b")
     talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
     answer = talk.join(instance="b")
@@ -75,8 +75,9 @@ def test_when_the_new_id_can_t_be_stored_the_old_one_stays(talk: Conversation) -
     assert talk.describe().group_state == "Stable"
 
 
-def test_a_new_id_that_is_late_in_the_log_stays_in_the_generation_it_joined_meanwhile(talk: Conversation) -> None:
-    """The old id would be in with nothing, and nobody would ask why (simulation, cluster seed 800005)."""
+def test_late_id_change_keeps_member_of_next_generation(talk: Conversation) -> None:
+    """The old id would be in the group without assignment, and no client would rejoin (simulation, cluster seed
+    800005)."""
     leader, follower = talk.static_group("a", "b")
     talk.log.commits = False
     newcomer = talk.join(instance="b")
@@ -86,7 +87,7 @@ def test_a_new_id_that_is_late_in_the_log_stays_in_the_generation_it_joined_mean
     member_id = newcomer.response.member_id
     assert member_id != follower
     synced = talk.sync(leader, 2, {leader: b"1", member_id: b"2"}, instance="a")
-    talk.time.advance(4)  # the record of the new id is given up, the assignments are not
+    talk.time.advance(4)  # the record of the new id times out, the assignments do not
     assert synced.pending
     talk.log.commits = True
     talk.log.commit(0, talk.log.end[0])
@@ -94,7 +95,7 @@ def test_a_new_id_that_is_late_in_the_log_stays_in_the_generation_it_joined_mean
     assert bytes(talk.sync(member_id, 2, instance="b").response.assignment) == b"2"
 
 
-def test_another_choice_of_protocols_that_changes_the_vote_rebalances(talk: Conversation) -> None:
+def test_replacement_that_changes_the_protocol_rebalances(talk: Conversation) -> None:
     both = {"range": b"", "sticky": b""}
     leader, _ = talk.static_group("a", "b", protocols=both, protocol_type="x")
     answer = talk.join(instance="b", protocols={"sticky": b""}, protocol_type="x")
@@ -104,12 +105,12 @@ def test_another_choice_of_protocols_that_changes_the_vote_rebalances(talk: Conv
     assert answer.response.protocol_name == "sticky"
 
 
-def test_protocols_that_not_everybody_has(talk: Conversation) -> None:
+def test_replacement_without_common_protocol_is_rejected(talk: Conversation) -> None:
     talk.static_group("a", "b")
     assert talk.join(instance="b", protocols={"other": b""}).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_back_while_others_join(talk: Conversation) -> None:
+def test_replacement_during_join_phase(talk: Conversation) -> None:
     leader, follower = talk.static_group("a", "b")
     waiting = talk.join(leader, instance="a")
     back = talk.join(instance="b")
@@ -117,14 +118,14 @@ def test_back_while_others_join(talk: Conversation) -> None:
     assert talk.heartbeat(follower, 2, instance="b") == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_the_older_one_that_waits_to_join_is_told(talk: Conversation) -> None:
+def test_replaced_member_with_pending_join_is_fenced(talk: Conversation) -> None:
     _, follower = talk.static_group("a", "b")
     waiting = talk.join(follower, instance="b", protocols={"range": subscription("u")})
     talk.join(instance="b")
     assert waiting.error == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_back_while_assignments_are_awaited(talk: Conversation) -> None:
+def test_replacement_during_sync_phase(talk: Conversation) -> None:
     answers = [talk.join(instance=instance) for instance in ("a", "b")]
     talk.time.advance(2 * INITIAL_DELAY_S)
     leader, follower = (answer.response.member_id for answer in answers)
@@ -135,7 +136,7 @@ def test_back_while_assignments_are_awaited(talk: Conversation) -> None:
     assert talk.join(leader, instance="a").response.generation_id == back.response.generation_id == 2
 
 
-def test_it_stays_through_a_rebalance_that_it_misses(talk: Conversation) -> None:
+def test_static_member_survives_a_missed_rebalance(talk: Conversation) -> None:
     leader, follower = talk.static_group("a", "b", session_ms=1_000_000)
     answer = talk.join(leader, instance="a", session_ms=1_000_000)
     talk.time.advance(60)
@@ -144,7 +145,7 @@ def test_it_stays_through_a_rebalance_that_it_misses(talk: Conversation) -> None
     assert talk.heartbeat(follower, 2, instance="b") == ErrorCode.NONE
 
 
-def test_nobody_came_so_the_rebalance_goes_on(talk: Conversation) -> None:
+def test_rebalance_without_rejoining_static_members_continues(talk: Conversation) -> None:
     leader, follower = talk.static_group("a", "b", session_ms=1_000_000)
     dynamic, waiting = talk.join_new(session_ms=1_000_000)
     talk.leave(dynamic)
@@ -155,7 +156,7 @@ def test_nobody_came_so_the_rebalance_goes_on(talk: Conversation) -> None:
     assert first.response.generation_id == second.response.generation_id == 2
 
 
-def test_the_session_ends_it_as_any_other(talk: Conversation) -> None:
+def test_static_member_expires_with_its_session(talk: Conversation) -> None:
     leader, _ = talk.static_group("a", "b")
     talk.time.advance(SESSION_MS / 2000)
     talk.heartbeat(leader, 1)
@@ -167,7 +168,7 @@ def test_the_session_ends_it_as_any_other(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_an_admin_takes_it_out_by_its_instance(talk: Conversation, named: bool) -> None:
+def test_admin_removes_static_member_by_instance_id(talk: Conversation, named: bool) -> None:
     leader, follower = talk.static_group("a", "b")
     response = talk.leave((follower if named else "", "b"), ("", "c"), ("", None))
     assert [member.error_code for member in response.members] == [
@@ -179,13 +180,13 @@ def test_an_admin_takes_it_out_by_its_instance(talk: Conversation, named: bool) 
     assert talk.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_instance_that_nobody_has(talk: Conversation) -> None:
+def test_unknown_instance_id_is_rejected(talk: Conversation) -> None:
     (leader,) = talk.static_group("a")
     assert talk.join(leader, instance="b").error == ErrorCode.UNKNOWN_MEMBER_ID
     assert talk.heartbeat(leader, 1, instance="b") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_back_before_it_had_synced(talk: Conversation) -> None:
+def test_replacement_before_sync(talk: Conversation) -> None:
     answers = [talk.join(instance=instance) for instance in ("a", "b")]
     talk.time.advance(2 * INITIAL_DELAY_S)
     leader, follower = (answer.response.member_id for answer in answers)
@@ -199,11 +200,11 @@ def test_back_before_it_had_synced(talk: Conversation) -> None:
 
 @pytest.mark.parametrize("rebalance_ms", [0, -5])
 def test_timeout_of_no_time_does_not_spin_the_loop(talk: Conversation, rebalance_ms: int) -> None:
-    """Rounds of a rebalance for which no static member comes are a second apart at least."""
+    """Repeated rebalances for which no static member rejoins are at least one second apart."""
     talk.static_group("a", "b", session_ms=1_000_000)
     for instance in ("a", "b"):
         talk.join(instance=instance, session_ms=1_000_000, rebalance_ms=rebalance_ms)
-    talk.leave(("", "b"))  # raises when the loop does not come to rest
+    talk.leave(("", "b"))  # raises when the loop does not become idle
     talk.time.advance(60)
     assert talk.describe().group_state == "PreparingRebalance"
     assert talk.join(instance="a", session_ms=1_000_000).response.generation_id == 2

@@ -1,6 +1,6 @@
-"""A consumer that speaks the classic protocol, as far as a shard can tell: eager or cooperative.
+"""A simulated consumer of the classic protocol, as a shard sees it: eager or cooperative.
 
-As leader of a classic group it deals partitions out in turn; in a consumer group it never leads.
+As leader of a classic group it assigns partitions round-robin; in a consumer group it never leads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONTEXT = RequestContext("classic", "/127.0.0.1", 9)
 
 
 class ClassicClient:
-    """`owns` are (topic, partition) pairs that it reads; `waiting` while a JoinGroup or SyncGroup is not answered."""
+    """`owns` are the (topic, partition) pairs that it reads; `waiting` while a JoinGroup or SyncGroup is pending."""
 
     def __init__(
         self, world: World, topics: Sequence[str], cooperative: bool = False, instance_id: str | None = None
@@ -67,7 +67,7 @@ class ClassicClient:
         )
 
     def step(self) -> None:
-        """Join if that is due, else heartbeat; and whatever follows from the answers at once."""
+        """Rejoin if required, else send a heartbeat; process the responses at once."""
         if self.waiting:
             return
         if self.must_join:
@@ -117,7 +117,7 @@ class ClassicClient:
         self.next(partial(self.sync, assignments))
 
     def next(self, request: Callable[[], None]) -> None:
-        """The next request; not from within the answer to the last, which others may still wait for."""
+        """Send the next request, but not within the last response's callback, which others may wait for."""
         self.waiting = True
         self.world.time.call_soon(request)
 
@@ -191,7 +191,7 @@ class ClassicClient:
             self.failed(error.code)
 
     def failed(self, code: int) -> None:
-        """Join again, as somebody new where the coordinator does not know the member."""
+        """Rejoin; as a new member if the coordinator does not know the member."""
         self.error = code
         self.must_join = True
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID):

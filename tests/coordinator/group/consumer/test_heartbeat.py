@@ -1,4 +1,4 @@
-"""Conversations of KIP-848: who says what, what is answered, what is written."""
+"""Heartbeats of KIP-848: requests, responses, written records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def world() -> World:
 
 
 def refused(code: ErrorCode, world: World, **fields: Any) -> str:
-    """The error message of a heartbeat that must fail, and change nothing."""
+    """Return the error message of a heartbeat that must fail without changes."""
     offset = world.offset
     with pytest.raises(KafkaError) as error:
         world.heartbeat(**fields)
@@ -42,7 +42,7 @@ def refused(code: ErrorCode, world: World, **fields: Any) -> str:
     return error.value.message
 
 
-# -- requests that say nothing --------------------------------------------------------------------------------------
+# -- invalid requests --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_unknown_assignor(world: World) -> None:
     assert error.value.message == "ServerAssignor mine is not supported. Supported assignors: uniform, range."
 
 
-def test_the_coordinator_makes_ids_for_version_0(world: World) -> None:
+def test_coordinator_generates_ids_for_version_0(world: World) -> None:
     response = world.join("", context=V0)
     assert response.member_id is not None
     assert len(response.member_id) == 22
     assert list(world.group.members) == [response.member_id]
 
 
-# -- joining and sharing --------------------------------------------------------------------------------------------
+# -- joining and sharing -----------------------------------------------------------------------------------------------
 
 
 def test_the_first_member_gets_everything(world: World) -> None:
@@ -96,7 +96,7 @@ def test_the_first_member_gets_everything(world: World) -> None:
 
 
 def test_a_new_group_is_in_epoch_1_without_records_of_it(world: World) -> None:
-    """So in Apache Kafka 4.3.1: the first subscription makes it 2, and who subscribes to nothing stays in 1."""
+    """As in Apache Kafka 4.3.1: the first subscription makes it 2; a member without subscription stays in 1."""
     assert world.join("a", subscribed_topic_names=[]).member_epoch == 1
     kinds = [type(record.key) for record in world.last_records]
     assert kinds == [ConsumerGroupMemberMetadataKey, ConsumerGroupCurrentMemberAssignmentKey]
@@ -109,7 +109,7 @@ def test_a_new_group_is_in_epoch_1_without_records_of_it(world: World) -> None:
     assert (response.member_epoch, as_dict(response.assignment)) == (2, {"bar": [0, 1, 2]})
 
 
-def test_a_second_member_waits_for_what_the_first_gives_up(world: World) -> None:
+def test_second_member_waits_for_revocation(world: World) -> None:
     world.join("a")
     response = world.join("b")
     assert (response.member_epoch, as_dict(response.assignment)) == (3, {})
@@ -119,7 +119,7 @@ def test_a_second_member_waits_for_what_the_first_gives_up(world: World) -> None
     assert world.describe().group_state == "Reconciling"
     response = world.heartbeat(member_id="b", member_epoch=3)
     assert (response.member_epoch, response.assignment) == (3, None)
-    # The first one confirms, goes on to the new epoch, and the other gets what came free.
+    # The first member confirms and moves to the new epoch; the other one gets the freed partitions.
     response = world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(foo=[0, 1, 2]))
     assert (response.member_epoch, response.assignment) == (3, None)
     response = world.heartbeat(member_id="b", member_epoch=3)
@@ -163,7 +163,7 @@ def test_members_that_join_together_are_assigned_together() -> None:
     assert as_dict(response.assignment) == {"foo": [0, 1]}
 
 
-def test_clock_that_went_back_does_not_delay_the_assignment() -> None:
+def test_backward_clock_does_not_delay_the_assignment() -> None:
     world = World({"foo": 6})
     world.set_config(group_consumer_assignment_interval_ms=1_000)
     world.join("a")
@@ -181,7 +181,7 @@ def test_group_max_size(world: World) -> None:
     world.join("a")
 
 
-def test_what_most_members_ask_for_is_the_assignor(world: World) -> None:
+def test_majority_selects_the_assignor(world: World) -> None:
     world.join("a")
     assert world.describe().assignor_name == "uniform"
     world.join("b", server_assignor="range")
@@ -200,7 +200,7 @@ def test_unknown_groups_and_members(world: World) -> None:
     assert refused(ErrorCode.UNKNOWN_MEMBER_ID, world, member_id="b", member_epoch=-1)
 
 
-def test_epochs_that_are_not_the_members(world: World) -> None:
+def test_wrong_member_epochs_are_fenced(world: World) -> None:
     world.join("a")
     world.join("b")
     world.heartbeat(member_id="a", member_epoch=2)
@@ -209,12 +209,12 @@ def test_epochs_that_are_not_the_members(world: World) -> None:
     assert "smaller" in refused(ErrorCode.FENCED_MEMBER_EPOCH, world, member_id="a", member_epoch=2)
     more = owned(foo=[0, 1, 2, 3])
     refused(ErrorCode.FENCED_MEMBER_EPOCH, world, member_id="a", member_epoch=2, topic_partitions=more)
-    # The response with the new epoch was lost: the old one counts as long as nothing foreign is owned.
+    # The response with the new epoch was lost: the old one counts while no foreign partition is owned.
     response = world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(foo=[0, 1]))
     assert response.member_epoch == 3
 
 
-def test_a_fenced_member_comes_back(world: World) -> None:
+def test_fenced_member_rejoins(world: World) -> None:
     world.join("a")
     response = world.join("a")
     assert (response.member_epoch, as_dict(response.assignment)) == (2, {"foo": [0, 1, 2, 3, 4, 5]})
@@ -264,7 +264,7 @@ def test_a_member_that_does_not_revoke_in_time_is_removed(world: World) -> None:
     assert refused(ErrorCode.UNKNOWN_MEMBER_ID, world, member_id="a", member_epoch=2)
 
 
-def test_a_confirmation_that_was_not_written_does_not_end_the_bound(world: World) -> None:
+def test_failed_confirmation_keeps_the_revocation_timer(world: World) -> None:
     world.join("a")
     world.join("b")
     world.heartbeat(member_id="a", member_epoch=2)
@@ -281,7 +281,7 @@ def test_a_confirmation_that_was_not_written_does_not_end_the_bound(world: World
 
 
 def test_a_group_has_its_own_settings(world: World) -> None:
-    """They hold from the next heartbeat on, and within the broker's bounds whatever was set."""
+    """They apply from the next heartbeat on, always within the broker's limits."""
     assert world.join("a").heartbeat_interval_ms == 5_000
     world.set_group_configs(
         {
@@ -306,7 +306,7 @@ def test_a_group_has_its_own_settings(world: World) -> None:
     assert world.join("c", group_id="other").heartbeat_interval_ms == 5_000
 
 
-def test_timers_go_on_after_a_restart(world: World) -> None:
+def test_timers_restart_after_a_load(world: World) -> None:
     world.join("a")
     world.join("b")
     world.heartbeat(member_id="a", member_epoch=2)
@@ -315,7 +315,7 @@ def test_timers_go_on_after_a_restart(world: World) -> None:
     world.heartbeat(member_id="a", member_epoch=2)
     world.heartbeat(member_id="b", member_epoch=3)
     world.time.advance(2)
-    assert list(world.group.members) == ["b"], "the rebalance timeout began again with the load"
+    assert list(world.group.members) == ["b"], "the load restarts the rebalance timeout"
     world.restart()
     world.time.advance(46)
     assert not world.group.members
@@ -345,7 +345,7 @@ def test_a_static_member_returns_without_a_rebalance(world: World) -> None:
     refused(ErrorCode.UNKNOWN_MEMBER_ID, world, member_id="a", member_epoch=3, instance_id="j")
 
 
-def test_a_static_member_that_stays_away_is_removed(world: World) -> None:
+def test_absent_static_member_is_removed(world: World) -> None:
     world.join("a", instance_id="i")
     world.heartbeat(member_id="a", member_epoch=-2, instance_id="i")
     world.time.advance(46)
@@ -353,20 +353,20 @@ def test_a_static_member_that_stays_away_is_removed(world: World) -> None:
     assert world.join("a2", instance_id="i").member_epoch > 0
 
 
-def test_a_static_member_may_leave_for_good(world: World) -> None:
+def test_static_member_leaves_permanently(world: World) -> None:
     world.join("a", instance_id="i")
     world.heartbeat(member_id="a", member_epoch=-1, instance_id="i")
     assert not world.group.members
     assert not world.group.static_members
 
 
-def test_a_fenced_static_member_comes_back_under_its_own_id(world: World) -> None:
+def test_fenced_static_member_rejoins_under_its_own_id(world: World) -> None:
     world.join("a", instance_id="i")
     response = world.join("a", instance_id="i")
     assert (response.member_epoch, as_dict(response.assignment)) == (2, {"foo": [0, 1, 2, 3, 4, 5]})
 
 
-def test_a_static_member_that_returns_with_another_subscription_causes_a_rebalance(world: World) -> None:
+def test_returning_static_member_with_new_topics_rebalances(world: World) -> None:
     world.join("a", instance_id="i")
     world.heartbeat(member_id="a", member_epoch=-2, instance_id="i")
     response = world.join("a2", topics=["bar"], instance_id="i")
@@ -384,7 +384,7 @@ def test_a_changed_subscription(world: World) -> None:
     assert response.member_epoch == 3
 
 
-def test_unsubscribed_topics_go_although_a_new_target_has_to_wait() -> None:
+def test_unsubscribed_topics_are_revoked_before_a_new_target() -> None:
     world = World({"foo": 2, "bar": 2})
     world.join("a", topics=["foo", "bar"])
     response = world.heartbeat(member_id="a", member_epoch=2, subscribed_topic_names=["bar"])
@@ -399,7 +399,7 @@ def test_new_partitions_reach_members_with_their_next_heartbeat(world: World) ->
     assert (response.member_epoch, as_dict(response.assignment)) == (3, {"foo": [0, 1, 2, 3, 4, 5, 6, 7]})
     world.change_topics({"foo": 8, "bar": 4})
     world.heartbeat(member_id="a", member_epoch=3)
-    assert not world.last_records, "nobody reads bar"
+    assert not world.last_records, "bar has no subscribers"
 
 
 def test_a_topic_that_is_created_later(world: World) -> None:
@@ -484,7 +484,7 @@ def test_new_topics_are_found(world: World) -> None:
     }
 
 
-def test_a_regex_nobody_has_is_forgotten(world: World) -> None:
+def test_regex_without_subscriber_is_removed(world: World) -> None:
     join_by_regex(world, "a", "foo")
     world.time.settle()
     join_by_regex(world, "b", "foo")
@@ -500,7 +500,7 @@ def test_a_regex_nobody_has_is_forgotten(world: World) -> None:
     assert not world.group.regex_subscribers
 
 
-def test_hostile_patterns_on_many_topics_do_not_hold_the_loop_up(world: World) -> None:
+def test_hostile_patterns_do_not_block_the_loop(world: World) -> None:
     world.change_topics({f"{'x' * 200}-{number}": 1 for number in range(3_000)})
     join_by_regex(world, "a", "(x+x+)+y")
     turns = 0
@@ -542,7 +542,7 @@ def test_states_of_a_later_version_make_the_member_start_over(world: World) -> N
     assert world.join("a").member_epoch == 3
 
 
-def test_deleting_a_group_leaves_nothing(world: World) -> None:
+def test_deleted_group_leaves_no_records(world: World) -> None:
     join_by_regex(world, "a", "foo")
     world.time.settle()
     with pytest.raises(KafkaError) as error:
@@ -557,7 +557,7 @@ def _tombstones(world: World) -> Any:
     return CoordinatorResult(world.group.tombstone_records())
 
 
-def test_tombstones_of_what_is_not_there_are_ignored(world: World) -> None:
+def test_tombstones_of_missing_state_are_ignored(world: World) -> None:
     world.join("a")
     records = world.group.tombstone_records()
     fresh = World({})
@@ -566,7 +566,7 @@ def test_tombstones_of_what_is_not_there_are_ignored(world: World) -> None:
     assert fresh.shard.context.groups.find(GROUP) is None
 
 
-def test_epoch_records_hold_what_a_dump_shows(world: World) -> None:
+def test_epoch_records_match_apache_kafka(world: World) -> None:
     world.join("a")
     kinds = [type(record.key) for record in world.last_records]
     assert kinds[:2] == [ConsumerGroupMemberMetadataKey, ConsumerGroupMetadataKey]
@@ -579,7 +579,7 @@ def test_epoch_records_hold_what_a_dump_shows(world: World) -> None:
 # -- commits, fetches, describe -------------------------------------------------------------------------------------
 
 
-def test_who_may_commit(world: World) -> None:
+def test_commit_requires_member_and_epoch(world: World) -> None:
     world.join("a")
     world.join("b")
     group = world.group
@@ -597,7 +597,7 @@ def test_who_may_commit(world: World) -> None:
     world.heartbeat(member_id="a", member_epoch=2)
     world.heartbeat(member_id="a", member_epoch=2, topic_partitions=owned(foo=[0, 1, 2]))
     world.heartbeat(member_id="b", member_epoch=3)
-    # In its last epoch a member may commit what it kept, and nothing that went to another or came since.
+    # In its previous epoch a member may commit partitions that it retained, but none that moved or arrived since.
     past = check("a", None, 2, 9)
     assert past is not None
     past("foo", topic_id("foo"), 0)
@@ -611,13 +611,13 @@ def test_who_may_commit(world: World) -> None:
     assert error.value.code is ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_an_empty_group_takes_commits_of_admins(world: World) -> None:
+def test_empty_group_accepts_admin_commits(world: World) -> None:
     world.join("a")
     world.heartbeat(member_id="a", member_epoch=-1)
     assert world.group.validate_offset_commit("", None, -1, 9) is None
 
 
-def test_who_may_fetch_offsets(world: World) -> None:
+def test_fetch_requires_member_and_epoch(world: World) -> None:
     world.join("a")
     fetch = world.group.validate_offset_fetch
     fetch(None, -1, world.offset)

@@ -27,7 +27,7 @@ def world() -> World:
 
 
 def settle(world: World, *clients: ClassicClient | Member) -> None:
-    """Everybody goes on until nothing changes any more."""
+    """Step all clients until nothing changes any more."""
     for _ in range(8):
         for client in clients:
             if isinstance(client, ClassicClient):
@@ -52,7 +52,7 @@ def classic_pair(world: World, cooperative: bool = False) -> tuple[ClassicClient
     first, second = ClassicClient(world, ["foo"]), ClassicClient(world, ["foo"])
     settle(world, first, second)
     if cooperative:
-        # Their leader in the test deals like an eager one, which is right as long as nobody owns anything.
+        # The leader of these tests assigns like an eager one, which is correct while no member owns partitions.
         for client in (first, second):
             client.cooperative = True
     assert group_type(world) is GroupType.CLASSIC
@@ -64,7 +64,7 @@ def classic_pair(world: World, cooperative: bool = False) -> tuple[ClassicClient
 
 
 @pytest.mark.parametrize("cooperative", [False, True])
-def test_a_classic_group_becomes_a_consumer_group_and_nobody_stops(world: World, cooperative: bool) -> None:
+def test_upgrade_does_not_interrupt_members(world: World, cooperative: bool) -> None:
     if cooperative:
         first, second = ClassicClient(world, ["foo"], True), ClassicClient(world, ["foo"], True)
         settle(world, first, second)
@@ -85,15 +85,15 @@ def test_a_classic_group_becomes_a_consumer_group_and_nobody_stops(world: World,
     assert world.group.state_name() == "Stable"
 
 
-def test_what_a_cooperative_member_has_yet_to_give_up_is_not_free_at_the_upgrade(world: World) -> None:
-    """Its assignment no longer has it, and it has not joined again without it (simulation, seed 344)."""
+def test_upgrade_keeps_unrevoked_partitions_of_members(world: World) -> None:
+    """Its assignment no longer contains it, and it has not rejoined without it (simulation, seed 344)."""
     first = ClassicClient(world, ["foo"], cooperative=True)
     settle(world, first)
     assert len(reads(first)) == 6
     second = ClassicClient(world, ["foo"], cooperative=True)
     second.step()
     first.step()
-    first.step()  # the leader of these tests deals the others' part out at once, a real one withholds it
+    first.step()  # the leader of these tests assigns the others' part at once; a real one withholds it
     group = world.shard.context.groups.get(GROUP)
     assert isinstance(group, ClassicGroup)
     group.members[second.member_id].assignment = b""
@@ -124,7 +124,7 @@ def test_offsets_and_members_survive_a_restart_after_the_upgrade(world: World) -
     assert len(reads(first) | reads(second) | reads(newcomer)) == 6
 
 
-def test_an_empty_classic_group_makes_place(world: World) -> None:
+def test_empty_classic_group_is_replaced(world: World) -> None:
     client = ClassicClient(world, ["foo"])
     settle(world, client)
     client.leave()
@@ -135,13 +135,13 @@ def test_an_empty_classic_group_makes_place(world: World) -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("empties", [False, True])
-def test_epochs_go_on_in_a_group_that_was_empty(world: World, empties: bool, restarts: bool) -> None:
-    """A member keeps its id for life: were it in the epoch again in which it was removed, what it sent then would
-    count, though others had its partitions meanwhile (simulation, seed 4029)."""
+def test_epochs_continue_in_an_emptied_group(world: World, empties: bool, restarts: bool) -> None:
+    """A member has its id for life. If it reused the epoch in which it was removed, its old requests would be accepted,
+    although other members owned its partitions meanwhile (simulation, seed 4029)."""
     zombie_epoch = world.join("m").member_epoch
     world.heartbeat(member_id="m", member_epoch=-1)
     client = ClassicClient(world, ["foo"])
-    client.join()  # makes the classic group
+    client.join()  # creates the classic group
     assert group_type(world) is GroupType.CLASSIC
     if restarts:
         world.restart()
@@ -165,8 +165,8 @@ def test_epochs_go_on_in_a_group_that_was_empty(world: World, empties: bool, res
         assert error.value.code is ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_a_group_of_offsets_only_makes_place_for_one_in_epoch_1(world: World) -> None:
-    """No member may be in epoch 0, which stands for joining."""
+def test_offsets_only_group_is_replaced_in_epoch_1(world: World) -> None:
+    """No member may be in epoch 0, which means joining."""
     simple = ClassicGroup(GROUP, world.time)
     world.run(lambda: CoordinatorResult([simple.empty_metadata_record()]))
     world.shard.context.groups.put(simple)
@@ -175,7 +175,7 @@ def test_a_group_of_offsets_only_makes_place_for_one_in_epoch_1(world: World) ->
     assert world.heartbeat(member_id="m", member_epoch=1).member_epoch == 1
 
 
-def test_whoever_waits_in_a_classic_rebalance_is_told(world: World) -> None:
+def test_upgrade_answers_pending_classic_joins(world: World) -> None:
     first, second = classic_pair(world)
     third = ClassicClient(world, ["foo"])
     third.step()
@@ -201,7 +201,7 @@ def test_a_failed_upgrade_leaves_the_classic_group(world: World) -> None:
 
 
 @pytest.mark.parametrize(("policy", "upgrades"), [("disabled", False), ("downgrade", False), ("upgrade", True)])
-def test_the_policy_rules_upgrades(world: World, policy: str, upgrades: bool) -> None:
+def test_policy_controls_upgrades(world: World, policy: str, upgrades: bool) -> None:
     classic_pair(world)
     world.set_config(group_consumer_migration_policy=policy)
     if upgrades:
@@ -216,7 +216,7 @@ def test_the_policy_rules_upgrades(world: World, policy: str, upgrades: bool) ->
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\0", b"\0\1\0\0", b"\xff\xff"])
-def test_groups_whose_metadata_nobody_can_read_stay_classic(world: World, metadata: bytes) -> None:
+def test_groups_with_undecodable_metadata_stay_classic(world: World, metadata: bytes) -> None:
     first, _ = classic_pair(world)
     group = world.shard.context.groups.get(GROUP)
     assert isinstance(group, ClassicGroup)
@@ -254,12 +254,12 @@ def test_a_classic_member_joins_a_consumer_group(world: World) -> None:
     assert len(reads(member)) == 6
 
 
-def test_a_cooperative_member_keeps_reading_while_it_gives_up(world: World) -> None:
+def test_cooperative_member_reads_during_revocation(world: World) -> None:
     client = ClassicClient(world, ["foo"], cooperative=True)
     member = Member(world, "a", ["foo"])
     member.heartbeat()
     settle(world, member, client)
-    member.leave()  # the group would be classic again
+    member.leave()  # the group would become classic again
     world.set_config(group_consumer_migration_policy="upgrade")
     client.step()
     other = Member(world, "b", ["foo"])
@@ -293,7 +293,7 @@ def test_errors_of_classic_members(world: World) -> None:
     assert stranger.error == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_protocols_must_have_something_in_common(world: World) -> None:
+def test_classic_member_needs_a_common_protocol(world: World) -> None:
     member = Member(world, "a", ["foo"])
     client = ClassicClient(world, ["foo"])
     settle(world, member, client)
@@ -306,7 +306,7 @@ def test_protocols_must_have_something_in_common(world: World) -> None:
     assert other.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_classic_member_that_does_not_join_again_is_removed(world: World) -> None:
+def test_classic_member_without_rejoin_is_removed(world: World) -> None:
     client = ClassicClient(world, ["foo"])
     member = Member(world, "a", ["foo"])
     settle(world, member, client)
@@ -323,7 +323,7 @@ def test_a_classic_member_that_does_not_join_again_is_removed(world: World) -> N
 # -- downgrade ------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_consumer_member_leaves_a_classic_group_behind(world: World) -> None:
+def test_last_consumer_member_leaving_downgrades(world: World) -> None:
     first, second = classic_pair(world)
     newcomer = Member(world, "new", ["foo"])
     settle(world, first, second, newcomer)
@@ -338,7 +338,7 @@ def test_the_last_consumer_member_leaves_a_classic_group_behind(world: World) ->
     assert [len(reads(client)) for client in (first, second)] == [3, 3]
 
 
-def test_a_session_that_ends_may_downgrade_too(world: World) -> None:
+def test_session_expiry_may_downgrade(world: World) -> None:
     first, second = classic_pair(world)
     newcomer = Member(world, "new", ["foo"])
     settle(world, first, second, newcomer)
@@ -378,8 +378,8 @@ def test_a_failed_downgrade_leaves_the_consumer_group(world: World) -> None:
 
 
 @pytest.mark.parametrize("by_itself", [True, False])
-def test_after_a_failed_downgrade_all_sessions_still_end(world: World, by_itself: bool) -> None:
-    """The downgrade takes the timers of all members with it (simulation, seed 182)."""
+def test_sessions_expire_after_a_failed_downgrade(world: World, by_itself: bool) -> None:
+    """The downgrade cancels the timers of all members (simulation, seed 182)."""
     first, second = classic_pair(world)
     newcomer = Member(world, "new", ["foo"])
     settle(world, first, second, newcomer)
@@ -395,11 +395,11 @@ def test_after_a_failed_downgrade_all_sessions_still_end(world: World, by_itself
     assert len(world.group.members) == 3
     world.set_config(group_consumer_migration_policy="upgrade")
     world.time.advance(46)
-    assert not world.group.members, "nobody was heard of"
+    assert not world.group.members, "no member sent a heartbeat"
 
 
-def test_a_join_that_is_committed_after_a_downgrade_leaves_no_timer_behind(world: World) -> None:
-    """It would throw a living member out when the group is a consumer group again (simulation, cluster seed 701106)."""
+def test_join_committed_after_downgrade_leaves_no_timer(world: World) -> None:
+    """It would remove a live member when the group is a consumer group again (simulation, cluster seed 701106)."""
     first, second = classic_pair(world)
     newcomer = Member(world, "new", ["foo"])
     settle(world, first, second, newcomer)
@@ -420,8 +420,8 @@ def test_a_join_that_is_committed_after_a_downgrade_leaves_no_timer_behind(world
     assert first.member_id in world.group.members
 
 
-def test_a_group_that_is_loaded_before_its_downgrade_is_over_goes_on_with_it(world: World) -> None:
-    """What the members had of the consumer group is all that the log knows (simulation, seed 366)."""
+def test_load_resumes_an_incomplete_downgrade(world: World) -> None:
+    """The log only contains the assignments from the consumer group (simulation, seed 366)."""
     member = Member(world, "a", ["foo"])
     settle(world, member)
     client = ClassicClient(world, ["foo"])
@@ -436,10 +436,10 @@ def test_a_group_that_is_loaded_before_its_downgrade_is_over_goes_on_with_it(wor
     assert len(client.owns) == 6
     world.restart()
     client.heartbeat()
-    assert client.error == ErrorCode.NONE, "what a leader has dealt out stands"
+    assert client.error == ErrorCode.NONE, "the leader's assignment is retained"
 
 
-def test_a_group_whose_downgrade_nobody_follows_ends(world: World) -> None:
+def test_downgraded_group_without_rejoining_members_empties(world: World) -> None:
     member = Member(world, "a", ["foo"])
     settle(world, member)
     ClassicClient(world, ["foo"]).step()
@@ -449,8 +449,8 @@ def test_a_group_whose_downgrade_nobody_follows_ends(world: World) -> None:
     assert world.shard.context.groups.get(GROUP).is_empty()
 
 
-def test_a_static_member_that_comes_back_as_classic_ends_what_was_under_way(world: World) -> None:
-    """Without a rebalance, what another member still had to give up would be nobody's."""
+def test_classic_return_of_static_member_completes_revocation(world: World) -> None:
+    """Without a rebalance, partitions that another member has yet to revoke would have no owner."""
     first = ClassicClient(world, ["foo"], cooperative=True)
     static = Member(world, "static", ["foo"], instance_id="i")
     settle(world, static)
@@ -464,7 +464,7 @@ def test_a_static_member_that_comes_back_as_classic_ends_what_was_under_way(worl
     assert len(reads(first) | reads(back)) == 6
 
 
-def test_a_classic_member_whose_answer_was_late_does_not_stay_for_ever(world: World) -> None:
+def test_classic_member_with_late_response_expires(world: World) -> None:
     member = Member(world, "a", ["foo"])
     settle(world, member)
     client = ClassicClient(world, ["foo"])
@@ -480,7 +480,7 @@ def test_a_classic_member_whose_answer_was_late_does_not_stay_for_ever(world: Wo
     assert list(world.group.members) == ["a"]
 
 
-def test_a_static_member_comes_back_with_the_classic_protocol(world: World) -> None:
+def test_static_member_rejoins_with_classic_protocol(world: World) -> None:
     first = ClassicClient(world, ["foo"])
     static = Member(world, "static", ["foo"], instance_id="i")
     settle(world, static, first)
@@ -512,15 +512,15 @@ numbers = st.integers(0, 40)
 
 
 class MixedLife(RuleBasedStateMachine):
-    """Members of both protocols come and go, the group changes its type as they do; one reader a partition, and
-    nobody comes back in an epoch in which it was."""
+    """Members of both protocols join and leave, and the group changes its type accordingly. Each partition has one
+    reader, and no member returns in an earlier epoch of its own."""
 
     def __init__(self) -> None:
         super().__init__()
         self.clients: list[ClassicClient | Member] = []
         self.counter = 0
         self.epochs: dict[str, int] = {}
-        """The last one of each member of the consumer protocol, while the group lives."""
+        """Last epoch of each member of the consumer protocol, while the group exists."""
 
     @initialize(interval_ms=st.sampled_from((0, 1_000)), policy=st.sampled_from(("bidirectional", "upgrade")))
     def begin(self, interval_ms: int, policy: str) -> None:
@@ -541,18 +541,18 @@ class MixedLife(RuleBasedStateMachine):
         self.counter += 1
         client = ClassicClient(self.world, topics) if classic else Member(self.world, f"m{self.counter}", topics)
         self.clients.append(client)
-        self.go_on(client)
+        self.continue_client(client)
 
     @precondition(lambda self: self.clients)
     @rule(beats=st.lists(st.tuples(numbers, st.sampled_from((0.0, 0.0, 1.0, 3.0))), min_size=1, max_size=15))
     def beats(self, beats: list[tuple[int, float]]) -> None:
         for number, seconds in beats:
-            self.go_on(self.pick(number))
+            self.continue_client(self.pick(number))
             self.one_reader_a_partition()
             self.world.time.advance(seconds)
             self.one_reader_a_partition()
 
-    def go_on(self, client: ClassicClient | Member) -> None:
+    def continue_client(self, client: ClassicClient | Member) -> None:
         if self.world.shard.context.groups.find(GROUP) is None:
             self.epochs.clear()
         if isinstance(client, ClassicClient):
@@ -592,7 +592,7 @@ class MixedLife(RuleBasedStateMachine):
     @rule(number=numbers)
     def append_fails(self, number: int) -> None:
         self.world.appends = False
-        self.go_on(self.pick(number))
+        self.continue_client(self.pick(number))
         self.world.appends = True
 
     @invariant()
@@ -606,7 +606,7 @@ class MixedLife(RuleBasedStateMachine):
             if known is None:
                 continue
             if isinstance(client, ClassicClient) and not self.is_current(group, client):
-                continue  # of an earlier generation: it may not commit, and its next heartbeat tells it
+                continue  # from an earlier generation: it may not commit, and its next heartbeat fails
             for partition in reads(client):
                 assert partition not in readers, f"{partition}: {client.member_id} and {readers[partition]}"
                 readers[partition] = client.member_id
@@ -624,7 +624,7 @@ class MixedLife(RuleBasedStateMachine):
         world.time.advance(60)
         for _ in range(30):
             for client in self.clients:
-                self.go_on(client)
+                self.continue_client(client)
                 self.one_reader_a_partition()
             world.time.advance(2)
         group = world.shard.context.groups.get(GROUP)

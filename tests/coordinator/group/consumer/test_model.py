@@ -1,7 +1,7 @@
-"""Random lives of consumer groups: one owner a partition at every step, and in the end everybody has its share.
+"""Random lives of consumer groups: one owner per partition at every step, and eventually each member has its share.
 
-Members join, leave, crash, pause, change what they subscribe to and lose messages; topics come, go and grow; appends
-fail; the coordinator restarts from its compacted log.
+Members join, leave, crash, pause, change their subscriptions and lose messages; topics are created, deleted and
+extended; appends fail; the coordinator restarts from its compacted log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ losses = st.sampled_from(("", "", "", "", "request", "response"))
 
 
 def state_of(group: ConsumerGroup) -> dict[str, Any]:
-    """Everything that the log must bring back."""
+    """Everything that the log must restore."""
     return {
         "members": dict(group.members),
         "static": dict(group.static_members),
@@ -42,7 +42,7 @@ def state_of(group: ConsumerGroup) -> dict[str, Any]:
 
 
 class GroupLife(RuleBasedStateMachine):
-    """`members` are the clients that run, paused ones included."""
+    """`members` are the running clients, paused ones included."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class GroupLife(RuleBasedStateMachine):
     @precondition(lambda self: self.members)
     @rule(beats=st.lists(st.tuples(names, losses, st.booleans()), min_size=1, max_size=12))
     def heartbeats(self, beats: list[tuple[int, str, bool]]) -> None:
-        """Most of what happens: some member sends one, and may or may not get to poll."""
+        """The most frequent event: a member sends a heartbeat, and may or may not poll."""
         for number, lost, applies in beats:
             member = self.pick(number)
             member.heartbeat(lose_request=lost == "request", lose_response=lost == "response")
@@ -86,7 +86,7 @@ class GroupLife(RuleBasedStateMachine):
             self.one_reader_a_partition()
 
     @rule(applies=st.booleans())
-    def everybody_heartbeats(self, applies: bool) -> None:
+    def all_members_heartbeat(self, applies: bool) -> None:
         for member in self.members:
             member.heartbeat()
             if applies:
@@ -150,7 +150,7 @@ class GroupLife(RuleBasedStateMachine):
         found = self.world.shard.context.groups.find(GROUP)
         return None if found is None else state_of(self.world.group)
 
-    # -- what must hold ------------------------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------------------
 
     @invariant()
     def one_reader_a_partition(self) -> None:
@@ -160,7 +160,7 @@ class GroupLife(RuleBasedStateMachine):
         readers: dict[tuple[Uuid, int], str] = {}
         for member in self.members:
             if member.member_id not in self.world.group.members:
-                continue  # expired: its commits are refused, and the next heartbeat tells it
+                continue  # expired: its commits are rejected, and the next heartbeat fails
             for partition in member.owns:
                 assert partition not in readers, f"{partition}: {member.member_id} and {readers[partition]}"
                 readers[partition] = member.member_id
@@ -188,7 +188,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @invariant()
     def a_reader_may_commit(self) -> None:
-        """Who reads a partition in its current epoch, or the one before, is not refused."""
+        """A member that reads a partition in its current or previous epoch may commit."""
         found: Any = self.world.shard.context.groups.find(GROUP)
         for member in self.members:
             if found is None or member.member_id not in found.members or member.epoch <= 0 or member.error:
@@ -199,7 +199,8 @@ class GroupLife(RuleBasedStateMachine):
                     check("topic", each, partition)
 
     def teardown(self) -> None:
-        """Left in peace, the group comes to rest: every member reads exactly its target, all of it assigned."""
+        """Without faults the group becomes stable: every member reads exactly its target, and all partitions are
+        assigned."""
         if not hasattr(self, "world") or not self.members:
             return
         world = self.world
@@ -240,7 +241,7 @@ GroupLife.TestCase.settings = settings(
 TestGroupLife = GroupLife.TestCase
 
 
-def test_a_failed_append_is_told() -> None:
+def test_failed_append_fails_the_heartbeat() -> None:
     world = World({"foo": 1})
     world.appends = False
     with pytest.raises(KafkaError) as error:

@@ -1,6 +1,6 @@
 """Consumer groups of one shard on virtual time, without a runtime: records are encoded, decoded and replayed at once.
 
-The log is kept as it would be compacted, so that a test can start a second shard from it at any moment.
+The log is stored compacted, so that a test can start a second shard from it at any moment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STARTS_OVER = (
     ErrorCode.FENCED_MEMBER_EPOCH,
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.FENCED_INSTANCE_ID,
-    # Everybody was gone for so long that the group was deleted: clients end with an error, and are started again.
+    # All members were gone for so long that the group was deleted: clients fail and are restarted.
     ErrorCode.GROUP_ID_NOT_FOUND,
 )
 
@@ -93,17 +93,17 @@ class World:
         self.image = image_of(topics, 1)
         self.log: dict[bytes, bytes | None] = {}
         self.appends = True
-        """Off: whatever is to be written fails."""
+        """False: writes fail."""
         self.commits = True
-        """Off: what is written is told to be late, and is committed later."""
+        """False: writes time out and are committed later."""
         self.uncommitted: list[Callable[[KafkaError | None], None]] | None = None
-        """A list: what is written waits here to be told of its commit."""
+        """A list: callbacks of writes are queued here until they are committed."""
         self.last_records: list[GroupRecord] = []
         self.timer_records: list[GroupRecord] = []
         self.start()
 
     def start(self) -> None:
-        """A fresh shard from the log, as after a restart."""
+        """Load a new shard from the log, as after a restart."""
         self.registry = SnapshotRegistry()
         self.timer = CoordinatorTimer(self.time, self.time, self._timer_operation)
         self.shard = GroupCoordinatorShard(
@@ -123,7 +123,7 @@ class World:
         self.shard.loaded()
 
     def restart(self) -> None:
-        """The old shard is given up first."""
+        """Unload the old shard first."""
         self.timer.cancel_all()
         self.shard.unloaded()
         self.start()
@@ -131,7 +131,7 @@ class World:
     # -- operations ----------------------------------------------------------------------------------------------------
 
     def run(self, operation: Callable[[], CoordinatorResult[GroupRecord, Any]]) -> Any:
-        """What the runtime does with a write operation."""
+        """Execute a write operation like the runtime."""
         result = operation()
         if not self.appends and result.records:
             self.registry.revert_to(self.offset)
@@ -207,7 +207,7 @@ class World:
     def set_config(self, **values: Any) -> None:
         self.config = self.config._replace(**values)
 
-    # -- questions -----------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     @property
     def group(self) -> ConsumerGroup:
@@ -221,7 +221,7 @@ class World:
 
 
 def owned(**topics: Sequence[int]) -> list[TopicPartitions]:
-    """As a request reports it."""
+    """The partitions in the format of a request."""
     return [TopicPartitions(topic_id=topic_id(name), partitions=list(numbers)) for name, numbers in topics.items()]
 
 
@@ -233,9 +233,9 @@ def as_dict(assignment: Assignment | None) -> dict[str, list[int]] | None:
 
 
 class Member:
-    """A client as KIP-848 has it: one heartbeat at a time, gives up what it must, starts over when fenced.
+    """A client of KIP-848: one heartbeat at a time, revokes partitions, starts over when fenced.
 
-    `owns` is what it reads right now. Messages may be lost; after that it states everything, as clients do.
+    `owns` are the partitions that it reads now. Messages may be lost; after that it sends all fields, as clients do.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class Member:
         return request
 
     def heartbeat(self, lose_request: bool = False, lose_response: bool = False) -> None:
-        """One heartbeat, and what follows from its response."""
+        """Send one heartbeat and process its response."""
         request = self.request()
         reported = set(self.owns)
         if lose_request:
@@ -307,8 +307,8 @@ class Member:
             self.to_add = target - self.owns
 
     def _not_answered(self) -> None:
-        """The request said that the member does not have what it was only about to take, so it must not take it any
-        more: the coordinator may have given it away for that."""
+        """The request did not report partitions that the member was about to take, so it must not take them any more:
+        the coordinator may have assigned them elsewhere."""
         self.full = True
         self.to_add = set()
 
@@ -327,7 +327,7 @@ class Member:
         self.last_reported = None
 
     def apply(self) -> None:
-        """The application has called poll: revocations first, then what is new."""
+        """The application has polled: process revocations first, then new partitions."""
         self.owns -= self.to_revoke
         self.to_revoke = set()
         self.owns |= self.to_add

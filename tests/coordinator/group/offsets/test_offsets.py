@@ -49,7 +49,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
         st.one_of(st.text(max_size=100), st.just("m" * 126), st.just("m" * 127), st.just("m" * 200)),
     )
 )
-def test_packing_keeps_what_the_log_can_hold(committed: CommittedOffset) -> None:
+def test_packed_offset_round_trip(committed: CommittedOffset) -> None:
     if committed.expire_timestamp != NO_TIMESTAMP:
         committed = committed._replace(leader_epoch=-1, topic_id=ZERO_UUID)
     assert unpack(pack(*committed)) == committed
@@ -76,7 +76,7 @@ class TestCommit:
         [
             ({"generation": 0}, ErrorCode.ILLEGAL_GENERATION),
             ({"generation": -1}, ErrorCode.ILLEGAL_GENERATION),
-            ({"member_id": "nobody", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+            ({"member_id": "unknown", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"member_id": "", "generation": -1}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"member_id": "", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"generation": 1, "instance": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
@@ -101,14 +101,14 @@ class TestCommit:
     def test_between_generations(self, talk: Conversation) -> None:
         leader, follower = talk.stable_group(2)
         waiting = talk.join(leader)
-        # Members may still commit what they have until the others are there.
+        # Members may still commit their partitions until the others have joined.
         assert talk.commit_code(member_id=follower, generation=1) == ErrorCode.NONE
         talk.join(follower)
         assert waiting.response.generation_id == 2
         assert talk.commit_code(member_id=follower, generation=1) == ErrorCode.ILLEGAL_GENERATION
         assert talk.commit_code(member_id=follower, generation=2) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_without_a_group_makes_a_simple_one(self, talk: Conversation) -> None:
+    def test_commit_without_group_creates_a_simple_one(self, talk: Conversation) -> None:
         assert talk.commit_code(7) == ErrorCode.NONE
         assert talk.offsets() == {("t", 0): 7}
         assert talk.list_groups() == ["g"]
@@ -123,13 +123,13 @@ class TestCommit:
         assert talk.offsets(group="") == {("t", 0): 7}
         assert talk.delete_groups("") == {"": ErrorCode.NONE}
 
-    def test_by_an_admin_after_everybody_left(self, talk: Conversation) -> None:
+    def test_by_an_admin_after_all_members_left(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1)
         assert talk.commit_code(1) == ErrorCode.UNKNOWN_MEMBER_ID
         talk.leave(leader)
         assert talk.commit_code(1) == ErrorCode.NONE
 
-    def test_each_partition_is_answered_for_itself(self, make_talk: Callable[..., Conversation]) -> None:
+    def test_results_are_per_partition(self, make_talk: Callable[..., Conversation]) -> None:
         talk = make_talk(offset_metadata_max_bytes=4)
         response = talk.commit({("t", 0): 1, ("gone", 0): 1, ("u", 2): 2}, metadata="four").response
         assert [(topic.name, [each.error_code for each in topic.partitions]) for topic in response.topics] == [
@@ -145,7 +145,7 @@ class TestCommit:
         assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert talk.list_groups() == []
 
-    def test_metadata_comes_back(self, talk: Conversation) -> None:
+    def test_metadata_is_returned(self, talk: Conversation) -> None:
         talk.commit({("t", 0): 1}, metadata="über")
         (group,) = talk.fetch(("t", 0)).response.groups
         assert group.topics[0].partitions[0].metadata == "über"
@@ -170,9 +170,7 @@ class TestCommit:
             (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
         ],
     )
-    def test_what_was_not_written_did_not_happen(
-        self, talk: Conversation, failure: ErrorCode, error: ErrorCode
-    ) -> None:
+    def test_failed_commit_changes_nothing(self, talk: Conversation, failure: ErrorCode, error: ErrorCode) -> None:
         talk.log.append_failures.append(KafkaError(failure))
         assert talk.commit_code(1) == error
         assert talk.offsets() == {}
@@ -279,7 +277,7 @@ class TestFetch:
                 expected[b"?" * 16] = (-1, ErrorCode.UNKNOWN_TOPIC_ID)
             assert found == expected
 
-    def test_offsets_of_an_older_topic_of_that_name_don_t_count(self, talk: Conversation) -> None:
+    def test_offsets_of_a_recreated_topic_are_ignored(self, talk: Conversation) -> None:
         talk.commit_code(5)
         talk.image = image_of("t", "u", generation=2)
         known = talk.image.topics["t"].topic_id
@@ -310,7 +308,7 @@ class TestDelete:
         assert self.codes(response) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, 0]
         assert talk.offsets() == {("t", 0): 1}
 
-    def test_of_consumers_whose_metadata_nobody_can_read(self, talk: Conversation) -> None:
+    def test_of_consumers_with_undecodable_metadata(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1, protocols={"range": b"?"})
         talk.commit({("u", 0): 1}, member_id=leader, generation=1)
         assert self.codes(talk.delete_offsets(("u", 0))) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
@@ -362,7 +360,7 @@ class TestExpiry:
         assert talk.offsets() == {}
         assert talk.list_groups() == []
 
-    def test_a_topic_that_nobody_reads_any_more(self, talk: Conversation) -> None:
+    def test_a_topic_without_subscribers(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1, session_ms=1_800_000)
         talk.commit({("t", 0): 5, ("u", 0): 6}, member_id=leader, generation=1)
         for _ in range(8 * 24 * 4):
@@ -371,7 +369,7 @@ class TestExpiry:
         assert talk.offsets() == {("t", 0): 5}
         assert talk.describe().group_state == "Stable"
 
-    def test_a_group_of_another_type_keeps_all_while_it_lives(self, talk: Conversation) -> None:
+    def test_live_group_of_other_type_retains_offsets(self, talk: Conversation) -> None:
         options: dict[str, Any] = {"protocol_type": "x", "protocols": {"p": b""}, "session_ms": 1_800_000}
         (leader,) = talk.stable_group(1, **options)
         talk.commit_code(5, member_id=leader, generation=1)
@@ -383,12 +381,12 @@ class TestExpiry:
     def test_the_longest_retention(self, talk: Conversation) -> None:
         assert talk.commit_code(5, retention_ms=2**63 - 1, version=4) == ErrorCode.NONE
 
-    def test_a_retention_that_the_client_asked_for(self, talk: Conversation) -> None:
+    def test_retention_requested_by_the_client(self, talk: Conversation) -> None:
         talk.commit({("t", 0): 5}, retention_ms=60_000, version=4)
         talk.time.advance(601)
         assert talk.offsets() == {}
 
-    def test_an_empty_group_without_offsets_goes_with_the_next_check(self, talk: Conversation) -> None:
+    def test_empty_group_without_offsets_is_deleted(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1)
         talk.leave(leader)
         assert talk.list_groups() == ["g"]
@@ -417,7 +415,7 @@ class TestExpiry:
         assert len(talk.shard.offsets) == 0
         assert talk.list_groups() == []
 
-    def test_a_member_that_only_waits_keeps_the_group(self, make_talk: Callable[..., Conversation]) -> None:
+    def test_waiting_member_retains_the_group(self, make_talk: Callable[..., Conversation]) -> None:
         talk = make_talk(group_initial_rebalance_delay_ms=700_000)
         answer = talk.join(version=3, rebalance_ms=1_000_000, session_ms=1_000_000)
         talk.time.advance(599)
@@ -428,7 +426,7 @@ class TestExpiry:
         assert answer.error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_shard_that_is_given_up_lets_go_of_everything(talk: Conversation) -> None:
+def test_unloaded_shard_releases_everything(talk: Conversation) -> None:
     for group in ("a", "b"):
         talk.commit_code(5, group=group)
     shard = talk.shard

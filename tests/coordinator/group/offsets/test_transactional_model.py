@@ -1,7 +1,7 @@
 """Offsets of transactions against a model, with commits, deletions, failing appends and restarts in between.
 
-The model is the rule in Apache Kafka's words: each offset has the place of its record in the log; a marker takes over
-those pending offsets whose records are newer than what is committed.
+The model implements Apache Kafka's rule: each offset has the position of its record in the log; a marker commits those
+pending offsets that have newer records than the committed ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRODUCERS = st.integers(1, 3)
 
 
 class TransactionalOffsets(RuleBasedStateMachine):
-    """`committed` and `pending` hold (offset, place of the record in the log)."""
+    """`committed` and `pending` contain (offset, position of the record in the log)."""
 
     @initialize()
     def begin(self) -> None:
@@ -93,7 +93,7 @@ class TransactionalOffsets(RuleBasedStateMachine):
                 pending.pop(place, None)
 
     @invariant()
-    def readers_are_told_what_is_so(self) -> None:
+    def reads_match_the_model(self) -> None:
         if not hasattr(self, "talk"):
             return
         unstable = {place for pending in self.pending.values() for place in pending}

@@ -50,7 +50,7 @@ class TestMarker:
         talk.txn_code(5)
         assert talk.list_groups() == ["g"]
         assert talk.offsets() == {}
-        assert talk.unstable() == set(), "a fetch of all names what is committed"
+        assert talk.unstable() == set(), "a fetch of all returns committed offsets"
         assert talk.unstable(T0) == {T0}
         talk.end_transaction()
         assert talk.offsets() == {T0: 5}
@@ -76,14 +76,14 @@ class TestMarker:
         talk.end_transaction()
         assert talk.offsets() == {T0: 9}
 
-    def test_and_what_the_transaction_commits_after_that_is_newer_still(self, talk: Conversation) -> None:
+    def test_a_later_offset_of_the_transaction_wins(self, talk: Conversation) -> None:
         talk.txn_code(5)
         talk.commit({T0: 9})
         talk.txn_code(6)
         talk.end_transaction()
         assert talk.offsets() == {T0: 6}
 
-    def test_of_two_producers_the_newer_record_wins_whoever_ends_first(self, talk: Conversation) -> None:
+    def test_newer_record_of_two_producers_wins(self, talk: Conversation) -> None:
         for first, second in ((1, 2), (2, 1)):
             talk.txn_code(5, producer_id=1)
             talk.txn_code(6, producer_id=2)
@@ -92,7 +92,7 @@ class TestMarker:
             talk.end_transaction(second)
             assert talk.offsets() == {T0: 6}
 
-    def test_an_aborted_one_overtakes_nobody(self, talk: Conversation) -> None:
+    def test_aborted_offset_supersedes_nothing(self, talk: Conversation) -> None:
         talk.txn_code(5, producer_id=1)
         talk.txn_code(6, producer_id=2)
         talk.end_transaction(2, committed=False)
@@ -104,7 +104,7 @@ class TestMarker:
         assert talk.end_transaction() == ErrorCode.NONE
         assert talk.offsets() == {T0: 1}
 
-    def test_that_can_not_be_appended_leaves_all_pending(self, talk: Conversation) -> None:
+    def test_failed_marker_leaves_offsets_pending(self, talk: Conversation) -> None:
         talk.txn_code(5)
         talk.log.append_failures.append(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
         assert talk.end_transaction() == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -112,11 +112,11 @@ class TestMarker:
         talk.end_transaction()
         assert talk.offsets() == {T0: 5}
 
-    def test_stable_readers_see_what_is_on_its_way(self, talk: Conversation) -> None:
+    def test_stable_fetch_waits_for_uncommitted_writes(self, talk: Conversation) -> None:
         talk.log.commits = False
         talk.coordinator.txn_offset_commit(talk.context("txn", None), _request("g", ("t", 0, 5)), lambda response: None)
         answer = talk.fetch(T0, require_stable=True)
-        assert answer.pending, "until what it has seen is committed"
+        assert answer.pending, "until the offsets it has seen are committed"
         talk.log.commit(0, 1)
         (group,) = answer.response.groups
         assert group.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -137,7 +137,7 @@ class TestRestart:
         talk.end_transaction(1)
         assert talk.offsets() == {T0: 5, ("t", 1): 7, ("u", 0): 6}
 
-    def test_so_is_what_overtook_them(self, talk: Conversation) -> None:
+    def test_superseding_offsets_are_restored(self, talk: Conversation) -> None:
         talk.txn_code(5)
         talk.commit({T0: 9})
         talk.start()
@@ -146,7 +146,7 @@ class TestRestart:
         talk.start()
         assert talk.offsets() == {T0: 9}
 
-    def test_a_shard_that_is_given_up_lets_go_of_everything(self, talk: Conversation) -> None:
+    def test_unloaded_shard_releases_everything(self, talk: Conversation) -> None:
         talk.txn_commit({T0: 5, ("u", 0): 6})
         shard = talk.shard
         talk.runtime.resign(0)
@@ -221,14 +221,14 @@ class TestClassicGroup:
             ({"generation": 0}, ErrorCode.ILLEGAL_GENERATION),
             ({"generation": 2}, ErrorCode.ILLEGAL_GENERATION),
             ({"generation": -1}, ErrorCode.ILLEGAL_GENERATION),
-            ({"member_id": "nobody", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+            ({"member_id": "unknown", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"member_id": "", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"generation": 1, "instance": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"member_id": "", "generation": -1}, ErrorCode.NONE),
         ],
     )
-    def test_who_may(self, talk: Conversation, options: dict[str, Any], error: ErrorCode) -> None:
-        """A producer that names no member (before KIP-447) may always, unlike a consumer."""
+    def test_member_checks(self, talk: Conversation, options: dict[str, Any], error: ErrorCode) -> None:
+        """A producer without member id (before KIP-447) may always commit, unlike a consumer."""
         (leader,) = talk.stable_group(1)
         assert talk.txn_code(**{"member_id": leader, **options}) == error
         assert talk.unstable(T0) == ({T0} if error == ErrorCode.NONE else set())
@@ -239,7 +239,7 @@ class TestClassicGroup:
         assert talk.txn_code(member_id=old, generation=1, instance="i") == ErrorCode.FENCED_INSTANCE_ID
 
     def test_a_zombie_of_the_generation_before_is_fenced(self, talk: Conversation) -> None:
-        """KIP-447: the group went on, and one transaction knows nothing of it."""
+        """KIP-447: the group rebalanced, which one transaction has not noticed."""
         leader, follower = talk.stable_group(2)
         talk.leave(follower)
         answer = talk.join(leader)
@@ -249,7 +249,7 @@ class TestClassicGroup:
         assert talk.txn_code(member_id=leader, generation=2) == ErrorCode.NONE, "also before its assignment"
         assert talk.commit_code(member_id=leader, generation=2) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_is_no_heartbeat(self, talk: Conversation) -> None:
+    def test_does_not_extend_the_session(self, talk: Conversation) -> None:
         (leader,) = talk.stable_group(1)
         talk.time.advance(6)
         assert talk.txn_code(member_id=leader, generation=1) == ErrorCode.NONE
@@ -257,7 +257,7 @@ class TestClassicGroup:
         assert talk.txn_code(member_id=leader, generation=1) == ErrorCode.UNKNOWN_MEMBER_ID
 
     @pytest.mark.parametrize(("version", "error"), [(5, "ILLEGAL_GENERATION"), (6, "GROUP_ID_NOT_FOUND")])
-    def test_a_group_that_is_not_there(self, talk: Conversation, version: int, error: str) -> None:
+    def test_a_missing_group(self, talk: Conversation, version: int, error: str) -> None:
         assert talk.txn_code(member_id="m", generation=1, version=version) == ErrorCode[error]
 
 
@@ -305,13 +305,13 @@ class TestConsumerGroup:
             ({"member_id": "n", "generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
         ],
     )
-    def test_who_may(self, talk: Conversation, options: dict[str, Any], error: ErrorCode) -> None:
+    def test_member_checks(self, talk: Conversation, options: dict[str, Any], error: ErrorCode) -> None:
         self.joined(talk)
         assert talk.txn_code(**options) == error
 
 
 class TestWire:
-    def test_each_partition_for_itself(self, talk: Conversation) -> None:
+    def test_results_are_per_partition(self, talk: Conversation) -> None:
         response = talk.txn_commit({T0: 1, ("t", 9): 2, ("v", 0): 3, ("u", 1): 4}).response
         assert {
             (topic.name, each.partition_index): ErrorCode(each.error_code)
@@ -325,7 +325,7 @@ class TestWire:
         }
         assert talk.unstable(T0, ("u", 1)) == {T0, ("u", 1)}
 
-    def test_what_is_not_there_is_told_beside_a_refusal(self, talk: Conversation) -> None:
+    def test_unknown_partitions_are_reported_with_an_error(self, talk: Conversation) -> None:
         talk.log.verification_failures.append(KafkaError(ErrorCode.INVALID_TXN_STATE))
         transactional = talk.txn_commit({T0: 1, ("t", 9): 2}).response
         plain = talk.commit({T0: 1, ("t", 9): 2}, group="h", generation=4, member_id="m").response
@@ -358,12 +358,12 @@ class TestWire:
         assert talk.txn_code(group="") == ErrorCode.INVALID_GROUP_ID
 
     @pytest.mark.parametrize(("version", "add"), [(0, False), (4, False), (5, True), (6, True)])
-    def test_who_adds_the_partition(self, talk: Conversation, version: int, add: bool) -> None:
+    def test_version_selects_the_adder_of_the_partition(self, talk: Conversation, version: int, add: bool) -> None:
         talk.txn_code(version=version)
         assert talk.log.verified == [(0, Transaction("t7", 7, 3, add=add))]
 
     @pytest.mark.parametrize(
-        ("version", "refused", "told"),
+        ("version", "refused", "expected"),
         [
             (3, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
             (4, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
@@ -376,15 +376,15 @@ class TestWire:
         ],
     )
     def test_refusals_of_the_transaction_s_coordinator(
-        self, talk: Conversation, version: int, refused: ErrorCode, told: ErrorCode
+        self, talk: Conversation, version: int, refused: ErrorCode, expected: ErrorCode
     ) -> None:
         talk.log.verification_failures.append(KafkaError(refused))
-        assert talk.txn_code(version=version) == told
+        assert talk.txn_code(version=version) == expected
         talk.log.append_failures.append(KafkaError(refused))
-        assert talk.txn_code(version=version) == told
+        assert talk.txn_code(version=version) == expected
         assert talk.log.end[0] == 0
 
-    def test_more_than_a_batch_holds(self, talk: Conversation) -> None:
+    def test_commit_larger_than_a_batch(self, talk: Conversation) -> None:
         talk.log.batch_bytes = 100
         assert talk.txn_code(metadata="m" * 100) == ErrorCode.UNKNOWN_SERVER_ERROR
         assert talk.unstable(T0) == set()
@@ -407,7 +407,7 @@ def _request(group: str, *offsets: tuple[str, int, int]) -> TxnOffsetCommitReque
 
 
 def test_offset_by_an_idempotent_producer_counts_at_once(talk: Conversation) -> None:
-    """A tool that restores offsets, say: no marker follows, so that what was pending would be so for ever."""
+    """E.g. a tool that restores offsets: no marker follows, so pending offsets would stay pending for ever."""
     key, value = encode_record(GroupRecord(OffsetPlace("g", "t", 0), pack(5, -1, 7, -1, bytes(16), "")))
     talk.log.put(0, build_batch([RecordData(0, key, value)], producer_id=7, producer_epoch=0, base_sequence=0))
     talk.log.high_watermark[0] = talk.log.end[0]

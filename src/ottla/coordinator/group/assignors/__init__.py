@@ -1,1 +1,1 @@
-"""Who gets which partitions of a consumer group: pure functions (KIP-848)."""
+"""Server-side assignors of consumer groups: pure functions (KIP-848)."""

@@ -1,10 +1,10 @@
-"""What a server-side assignor of the consumer protocol gets and gives (KIP-848).
+"""Interface and shared helpers of the consumer protocol's server-side assignors (KIP-848).
 
 An assignor is a pure function from subscriptions, partition counts, racks and the last target assignment to the next
-target assignment. It owns no state, so the same input gives the same output on every broker.
+target assignment. It has no state, so the same input gives the same output on every broker.
 
-Invariants: every partition of a subscribed topic has exactly one owner, who is subscribed to the topic; nothing
-depends on hash order. Left out: who owns a partition right now, which is the business of `reconciliation`.
+Invariants: every partition of a subscribed topic has exactly one owner, and that owner subscribes to the topic; nothing
+depends on hash order. Left out: current partition ownership, which `reconciliation` handles.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EMPTY_ASSIGNMENT: Assignment = {}
 
 
 class MemberSpec(NamedTuple):
-    """One member as an assignor sees it; `topic_ids` holds existing topics only."""
+    """One member as input of an assignor; `topic_ids` contains existing topics only."""
 
     member_id: str
     instance_id: str | None
@@ -44,14 +44,15 @@ Assignor = Callable[[Sequence[MemberSpec], Mapping[Uuid, TopicSpec]], dict[str, 
 
 
 def member_order(member: MemberSpec) -> tuple[int, str]:
-    """Static members first, by instance id: a restarted one keeps its place whatever its new member id is."""
+    """Sort key: static members first, by instance id, so that a restarted one has the same position under a new member
+    id."""
     if member.instance_id is not None:
         return (0, member.instance_id)
     return (1, member.member_id)
 
 
 def racks_matter(members: Iterable[MemberSpec], topics: Iterable[TopicSpec]) -> bool:
-    """Whether placing by rack can make a difference at all."""
+    """Return whether rack-aware placement can change the result."""
     member_racks = {member.rack_id for member in members if member.rack_id is not None}
     if not member_racks:
         return False
@@ -59,10 +60,11 @@ def racks_matter(members: Iterable[MemberSpec], topics: Iterable[TopicSpec]) -> 
 
 
 class Vacancies:
-    """Members that still lack partitions, and the dealing out of free ones.
+    """Members that lack partitions, and the distribution of free partitions to them.
 
-    `prefers(partition)` of `deal` names the members that sit in a rack of the partition; they go first, the one that
-    lacks most before the others, and who is left takes turns. So one member gets no whole topic when two share it.
+    `prefers(partition)` of `deal` returns the members in a rack of the partition. They are served first, the one that
+    lacks most before the others; the remaining partitions are distributed round-robin. So when two members share a
+    topic, one of them does not get all of it.
     """
 
     __slots__ = ("_missing",)
@@ -71,7 +73,7 @@ class Vacancies:
         self._missing: dict[int, int] = {}
 
     def add(self, member: int, count: int) -> None:
-        """`member` lacks `count` partitions."""
+        """Register that `member` lacks `count` partitions."""
         if count > 0:
             self._missing[member] = count
 
@@ -81,7 +83,7 @@ class Vacancies:
         give: Callable[[int, Uuid, int], None],
         prefers: Callable[[Uuid, int], Sequence[int]] | None = None,
     ) -> None:
-        """Hand every free partition to a member that lacks one."""
+        """Assign every free partition to a member that lacks one."""
         rest: Sequence[tuple[Uuid, int]] = free
         if prefers is not None:
             rest = self._deal_by_rack(free, give, prefers)
@@ -118,7 +120,7 @@ class Vacancies:
 
 
 def freeze_assignment(assigned: Mapping[Uuid, Iterable[int]], previous: Assignment) -> Assignment:
-    """The assignment with topics in order; a topic that stayed as it was keeps its old set, so equality is cheap."""
+    """Return the assignment with sorted topics; unchanged topics reuse their previous sets (cheap equality)."""
     frozen: dict[Uuid, frozenset[int]] = {}
     for topic_id in sorted(assigned):
         partitions = frozenset(assigned[topic_id])

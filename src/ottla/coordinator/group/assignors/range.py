@@ -1,12 +1,15 @@
-"""The assignor `range`: topic by topic, and the same partition numbers of like topics to the same member.
+"""The assignor `range`: topic by topic, with the same partition numbers of similar topics on the same member.
 
-Topics with the same subscribers and the same number of partitions form a group and are assigned as one: whoever gets
-partition 3 of one gets it of all (co-partitioning). Within a group, in this order: every subscriber gets the same
-number of partitions or one more; a member keeps the numbers it had, the lowest first; free numbers go to members in the
-rack of their replicas where that member lacks some; the rest goes in ranges to the members in order.
+Topics with the same subscribers and the same partition count form a group and are assigned together: the member that
+gets partition 3 of one gets partition 3 of all (co-partitioning). Within a group, in this order:
 
-Invariants: those of `assignor`; the same input gives the same output. Left out: balance between groups of topics,
-which is what `uniform` is for.
+- Every subscriber gets the same number of partitions or one more.
+- A member retains its previous numbers, the lowest first.
+- Free numbers go to members in the rack of their replicas, if such a member lacks some.
+- The rest is distributed in ranges to the members in order.
+
+Invariants: those of `assignor`; the same input gives the same output. Left out: balance between groups of topics; use
+`uniform` for that.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from ottla.coordinator.group.assignors.assignor import (
 
 
 def assign_range(members: Sequence[MemberSpec], topics: Mapping[Uuid, TopicSpec]) -> dict[str, Assignment]:
-    """See the module; an `assignor.Assignor`."""
+    """An `assignor.Assignor`; see the module."""
     ordered = sorted(members, key=member_order)
     groups: dict[tuple[tuple[int, ...], int], list[TopicSpec]] = defaultdict(list)
     for topic_id in sorted(topics):
@@ -52,10 +55,10 @@ def _share(
     topics: Sequence[TopicSpec],
     by_rack: bool,
 ) -> dict[int, list[int]]:
-    """The partition numbers of each subscriber."""
+    """Return the partition numbers of each subscriber."""
     had = _previous(members, subscribers, partition_count, topics)
     base, extra = divmod(partition_count, len(subscribers))
-    # Who has more already keeps it: the extra partitions go there first, then to members in order.
+    # Extra partitions go first to members that already have more, then to members in order.
     richest = sorted(subscribers, key=lambda member: (len(had[member]) <= base, member))
     quota = {member: base + (rank < extra) for rank, member in enumerate(richest)}
     share = {member: had[member][: quota[member]] for member in subscribers}
@@ -74,7 +77,7 @@ def _share(
 def _previous(
     members: Sequence[MemberSpec], subscribers: Sequence[int], partition_count: int, topics: Sequence[TopicSpec]
 ) -> dict[int, list[int]]:
-    """The numbers that each subscriber had in most of the topics, ascending."""
+    """Return the numbers that each subscriber had in most of the topics, ascending."""
     votes: list[Counter[int]] = [Counter() for _ in range(partition_count)]
     for member in subscribers:
         assigned = members[member].assigned
@@ -98,7 +101,7 @@ def _share_by_rack(
     share: Mapping[int, list[int]],
     quota: Mapping[int, int],
 ) -> list[int]:
-    """Give free numbers to members in a rack that has replicas of that number in every topic; returns the rest."""
+    """Assign free numbers to members in a rack that has replicas of that number in every topic; return the rest."""
     by_rack_id: dict[str, list[int]] = defaultdict(list)
     for member in subscribers:
         rack = members[member].rack_id

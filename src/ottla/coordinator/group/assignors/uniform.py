@@ -1,12 +1,14 @@
-"""The assignor `uniform`: every member gets as many partitions as every other, as far as subscriptions allow.
+"""The assignor `uniform`: members get equal partition counts, as far as subscriptions allow.
 
-Priorities, in this order: balance, stickiness, racks. Members first only get numbers. Topics with the same subscribers
-form a class and are interchangeable for balance, so the numbers are made for classes: each member keeps what it had,
-free partitions go to whoever has least, then partitions move, one at a time, from a member to one that has at least two
-less, until no such move is left. With equal subscriptions that makes the greatest difference one partition, with the
-fewest moves. Only then partitions are named: a member that must give some away first gives those that have no replica
-in its rack but in that of a taker, and a free one goes to a member in the rack of a replica where that member lacks one
-(the idea of KIP-881).
+Priorities, in this order: balance, stickiness, racks. The first step computes only partition counts. Topics with the
+same subscribers form a class and are interchangeable for balance, so counts are computed for classes. Each member
+retains its partitions, and free partitions go to the member with fewest. Then partitions move one at a time from a
+member to one that has at least two fewer, until no such move is left. With equal subscriptions the largest difference
+is then one partition, with the fewest moves.
+
+The second step selects the partitions. A member with a surplus first gives up those that have no replica in its own
+rack but one in the rack of a receiver. A free partition goes to a member in the rack of a replica, if that member lacks
+one (the idea of KIP-881).
 
 Invariants: those of `assignor`; the same input gives the same output. Left out: moving a partition for its rack alone.
 """
@@ -40,13 +42,13 @@ class _TopicClass:
         self.partition_count = 0
         self.free: list[tuple[Uuid, int]] = []
         self.kept: dict[int, list[tuple[Uuid, int]]] = {member: [] for member in subscribers}
-        """What each subscriber had of these topics."""
+        """Partitions of these topics that each subscriber already had."""
         self.count: dict[int, int] = {}
-        """How many partitions each subscriber is to get."""
+        """Number of partitions that each subscriber gets."""
 
 
 def assign_uniform(members: Sequence[MemberSpec], topics: Mapping[Uuid, TopicSpec]) -> dict[str, Assignment]:
-    """See the module; an `assignor.Assignor`."""
+    """An `assignor.Assignor`; see the module."""
     ordered = sorted(members, key=member_order)
     classes = _classes(ordered, topics)
     _collect(ordered, classes)
@@ -61,16 +63,16 @@ def assign_uniform(members: Sequence[MemberSpec], topics: Mapping[Uuid, TopicSpe
 
 
 def _classes(members: Sequence[MemberSpec], topics: Mapping[Uuid, TopicSpec]) -> list[_TopicClass]:
-    """Those with fewest subscribers first: their partitions have the least choice."""
+    """Group topics into classes, fewest subscribers first: their partitions have the fewest candidates."""
     if not members:
         return []
     classes: dict[tuple[int, ...], _TopicClass] = {}
     first = members[0].topic_ids
     homogeneous = all(member.topic_ids == first for member in members)
-    everyone = tuple(range(len(members)))
+    all_members = tuple(range(len(members)))
     for topic_id in sorted(topics):
         if homogeneous:
-            subscribers = everyone if topic_id in first else ()
+            subscribers = all_members if topic_id in first else ()
         else:
             subscribers = tuple(index for index, member in enumerate(members) if topic_id in member.topic_ids)
         if not subscribers:
@@ -85,9 +87,9 @@ def _classes(members: Sequence[MemberSpec], topics: Mapping[Uuid, TopicSpec]) ->
 
 
 def _collect(members: Sequence[MemberSpec], classes: Sequence[_TopicClass]) -> None:
-    """Split each class into what members had and what is free. A partition with two owners stays with the first.
+    """Split each class into retained and free partitions. A partition with two owners stays with the first.
 
-    Goes through what members had, not through all members for each topic: those are many more.
+    Iterates over previous assignments, not over all members for each topic, which would be far more.
     """
     class_of = {topic.topic_id: topic_class for topic_class in classes for topic in topic_class.topics}
     free = {topic.topic_id: set(range(topic.partition_count)) for each in classes for topic in each.topics}
@@ -105,7 +107,7 @@ def _collect(members: Sequence[MemberSpec], classes: Sequence[_TopicClass]) -> N
 
 
 def _count(member_count: int, classes: Sequence[_TopicClass]) -> None:
-    """Decide how many partitions of each class every subscriber gets."""
+    """Compute how many partitions of each class every subscriber gets."""
     load = [0] * member_count
     for topic_class in classes:
         for member, kept in topic_class.kept.items():
@@ -126,10 +128,10 @@ def _count(member_count: int, classes: Sequence[_TopicClass]) -> None:
 
 
 def _even_out(topic_class: _TopicClass) -> None:
-    """What `_balance` comes to with a single class, without its single moves.
+    """Same result as `_balance` for a single class, without single moves.
 
-    Everybody gets the quotient, and as many as the remainder says one more: first those that have more than the
-    quotient, the last of them when they are too many, then the first of the others.
+    Each member gets the quotient; the remainder adds one partition to as many members. Members above the quotient are
+    chosen first (the last of them if there are too many), then the first of the others.
     """
     count = topic_class.count
     quotient, remainder = divmod(sum(count.values()), len(count))
@@ -143,10 +145,10 @@ def _even_out(topic_class: _TopicClass) -> None:
 
 
 def _balance(load: list[int], classes: Sequence[_TopicClass]) -> None:
-    """Move partitions to members with at least two less until there is no such move.
+    """Move partitions to members with at least two fewer until no such move is left.
 
-    Each move lowers the sum of the squares of the loads, so this ends. A member that finds no taker is looked at again
-    only after another member of one of its classes got less, which only happens when that one gave a partition away.
+    Each move lowers the sum of the squared loads, so the loop ends. A donor without a receiver is examined again only
+    after another member of one of its classes lost a partition.
     """
     least: list[list[tuple[int, int]]] = []
     classes_of: dict[int, list[int]] = defaultdict(list)
@@ -187,7 +189,7 @@ def _best_taker(
     classes_of: Mapping[int, Sequence[int]],
     least: Sequence[list[tuple[int, int]]],
 ) -> tuple[int, int] | None:
-    """The least loaded member with at least two less that can take something from `donor`, and through which class."""
+    """Return the least loaded member with at least two fewer that can receive from `donor`, and the class to use."""
     best: tuple[int, int, int] | None = None
     for index in classes_of[donor]:
         if not classes[index].count[donor]:
@@ -208,7 +210,7 @@ def _wake_donors(
     classes_of: Mapping[int, Sequence[int]],
     donors: list[tuple[int, int]],
 ) -> None:
-    """`donor` has less now: who shares a class with it and has two more may have found a taker."""
+    """The load of `donor` dropped: members that share a class with it and have two more may now have a receiver."""
     for index in classes_of[donor]:
         for member in classes[index].subscribers:
             if load[member] >= load[donor] + 2 and classes[index].count[member]:
@@ -222,7 +224,7 @@ def _name(
     assigned: Sequence[dict[Uuid, list[int]]],
     by_rack: bool,
 ) -> None:
-    """Turn numbers into partitions."""
+    """Turn counts into partitions."""
     free = topic_class.free
     vacancies = Vacancies()
     lacking = frozenset(
@@ -235,7 +237,7 @@ def _name(
         surplus = len(kept) - topic_class.count[member]
         if surplus > 0:
             rack = members[member].rack_id if by_rack else None
-            # Partitions of all topics take turns, so that what a member keeps is spread over the topics.
+            # Alternate between topics, so that a member's retained partitions are spread over them.
             kept.sort(key=lambda each: (_misplaced(topics[each[0]], each[1], rack, lacking), each[1], each[0]))
             free += kept[-surplus:]
             del kept[-surplus:]
@@ -266,7 +268,8 @@ def _name(
 
 
 def _misplaced(topic: TopicSpec, partition: int, rack: str | None, lacking: frozenset[str | None]) -> int:
-    """0: the partition is where its owner is, or nobody can tell; 2: it is where somebody is who lacks partitions."""
+    """Rank a partition for removal: 0 if it is in its owner's rack or racks are unknown, 2 if it is in a rack with
+    members that lack partitions, else 1."""
     if rack is None or topic.racks is None or rack in topic.racks[partition]:
         return 0
     return 1 if lacking.isdisjoint(topic.racks[partition]) else 2

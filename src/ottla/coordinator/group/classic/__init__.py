@@ -1,1 +1,1 @@
-"""Classic groups: members agree through their leader (join, sync, heartbeat, leave)."""
+"""Classic groups: the leader assigns partitions (JoinGroup, SyncGroup, Heartbeat, LeaveGroup)."""

@@ -3,10 +3,9 @@
     EMPTY -> PREPARING_REBALANCE -> COMPLETING_REBALANCE -> STABLE        DEAD: unloaded
       ^------------|   ^------------------|-------------------|
 
-Members join while PREPARING_REBALANCE, then send and wait for assignments while COMPLETING_REBALANCE. The group is soft
-state that records only back up: members that wait are held here with the replies they are due. Whoever changes the
-state is `rebalance`; this module keeps the counts right and knows no timer and no record layout but the group's
-own.
+Members join in PREPARING_REBALANCE, then send and await assignments in COMPLETING_REBALANCE. The group is soft state,
+and records only back it up: waiting members are stored here with their pending replies. `rebalance` drives the state
+changes; this module maintains the counters, and has no timers and no record layout except the group's own.
 
 Invariants: `awaiting_join` counts the members with a join reply; `static_members` maps each instance id to a member;
 the leader is a member or None.
@@ -32,7 +31,7 @@ NO_TIMESTAMP = -1
 
 
 class ClassicGroupState(Enum):
-    """By the names that ListGroups and DescribeGroups print."""
+    """States, with the names that ListGroups and DescribeGroups print."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -92,7 +91,7 @@ class ClassicGroup:
         leader_id: str | None = None,
         current_state_timestamp: int | None = None,
     ) -> None:
-        """A new group has no `protocol_type`, which is also what marks a simple group (offsets only)."""
+        """A new group has no `protocol_type`, which also marks a simple group (offsets only)."""
         self.group_id = group_id
         self._clock = clock
         self.state = state
@@ -102,21 +101,21 @@ class ClassicGroup:
         self.protocol_name = protocol_name
         self.leader_id = leader_id
         self.current_state_timestamp = current_state_timestamp
-        """Milliseconds since the epoch; None when the record is older than this field."""
+        """Milliseconds since the epoch; None when the record predates this field."""
         self.members: dict[str, ClassicGroupMember] = {}
         self.static_members: dict[str, str] = {}
         """Member id by instance id."""
         self.pending_join_members: dict[str, None] = {}
-        """Ids that were handed out by MEMBER_ID_REQUIRED and did not come back yet, in order."""
+        """Ids that were handed out with MEMBER_ID_REQUIRED and are not used yet, in order."""
         self.pending_sync_members: dict[str, None] = {}
         """Members of this generation that did not send SyncGroup yet, in order."""
         self.awaiting_join = 0
         self.new_member_added = False
-        """During an initial rebalance: somebody came since the delay began, so it may be prolonged."""
+        """In an initial rebalance: a member joined since the delay began, so the delay may be extended."""
         self.subscribed_topics: frozenset[str] | None = None
-        """None where the coordinator does not know."""
+        """None when the coordinator does not know."""
         self._supporters: dict[str, int] = {}
-        """How many members support each protocol."""
+        """Number of members that support each protocol."""
         self._held_bytes = 0
 
     # -- Group ---------------------------------------------------------------------------------------------------------
@@ -134,7 +133,7 @@ class ClassicGroup:
         return self._held_bytes + MEMBER_BYTES * len(self.pending_join_members)
 
     def state_name(self, as_of: int | None = None) -> str:
-        """The current one: the state of a classic group is soft and has no history."""
+        """Return the current state: the state of a classic group is soft and has no history."""
         return self.state.value
 
     def is_empty(self) -> bool:
@@ -151,24 +150,24 @@ class ClassicGroup:
     def validate_offset_commit(
         self, member_id: str, group_instance_id: str | None, generation_or_member_epoch: int, api_version: int
     ) -> None:
-        """A negative generation is a simple consumer's or an admin's: only while nobody else uses the group.
+        """A negative generation is a simple consumer or an admin, which may commit only while the group has no members.
 
         Raises KafkaError COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         REBALANCE_IN_PROGRESS.
         """
-        names_nobody = generation_or_member_epoch < 0 and not member_id and group_instance_id is None
-        if names_nobody and self.state not in (EMPTY, DEAD):
+        names_no_member = generation_or_member_epoch < 0 and not member_id and group_instance_id is None
+        if names_no_member and self.state not in (EMPTY, DEAD):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         self.validate_transactional_offset_commit(member_id, group_instance_id, generation_or_member_epoch)
         if self.state is COMPLETING_REBALANCE:
-            # The member knows the new generation but not its assignment: it should first finish the rebalance.
+            # The member knows the new generation but not its assignment: it has to finish the rebalance first.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def validate_transactional_offset_commit(
         self, member_id: str, group_instance_id: str | None, generation_or_member_epoch: int
     ) -> None:
-        """A producer that names no member at all may commit for anybody, and one that does also while the group waits
-        for its assignment: then the generation alone tells a zombie (KIP-447).
+        """A producer without member id may always commit. One with a member id may commit also while the group awaits
+        its assignment: the generation alone fences zombies (KIP-447).
 
         Raises KafkaError COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """
@@ -181,11 +180,11 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int, as_of: int | None) -> None:
-        """Offsets of a classic group are for everybody. Raises KafkaError GROUP_ID_NOT_FOUND when dead."""
+        """Any client may read offsets of a classic group. Raises KafkaError GROUP_ID_NOT_FOUND when dead."""
         self._check_not_dead()
 
     def validate_offset_delete(self) -> None:
-        """Groups whose topics we can't know may lose offsets only while empty. Raises KafkaError NON_EMPTY_GROUP."""
+        """Groups with unknown subscriptions may lose offsets only while empty. Raises KafkaError NON_EMPTY_GROUP."""
         self._check_not_dead()
         if self.state is not EMPTY and not self.uses_consumer_protocol:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -201,14 +200,15 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is in dead state.")
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
-        """Consumers whose metadata can't be read are taken to subscribe to every topic."""
+        """Return whether a consumer subscribes to `topic`; undecodable metadata counts as a subscription to every
+        topic."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
 
     def offset_expiration(self) -> OffsetExpiration | None:
-        """From the time the group became empty; from each commit for simple consumers, and for topics that a stable
-        group of consumers no longer subscribes to (KIP-211)."""
+        """Retention starts when the group became empty. For simple consumers, and for topics that a stable consumer
+        group no longer subscribes to, it starts at each commit (KIP-211)."""
         if self.protocol_type is None:
             return OffsetExpiration(None)
         if self.state is EMPTY:
@@ -224,7 +224,7 @@ class ClassicGroup:
 
     @property
     def uses_consumer_protocol(self) -> bool:
-        """Whether metadata and assignments have the consumers' own format."""
+        """Return whether metadata and assignments use the embedded consumer protocol."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_leader(self, member_id: str) -> bool:
@@ -238,8 +238,8 @@ class ClassicGroup:
         return member
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> ClassicGroupMember:
-        """The member; raises KafkaError UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another has taken its instance
-        (KIP-345)."""
+        """Return the member. Raises KafkaError UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another member took over
+        its instance id (KIP-345)."""
         if group_instance_id is not None:
             owner = self.static_members.get(group_instance_id)
             if owner is None:
@@ -249,16 +249,16 @@ class ClassicGroup:
         return self.member(member_id)
 
     def add(self, member: ClassicGroupMember, reply: JoinReply | None = None) -> None:
-        """A new member, with the reply it waits for. The first one decides the group's protocol type."""
+        """Add a member, with the reply it waits for. The first member decides the group's protocol type."""
         instance_id = member.group_instance_id
         if instance_id is not None:
             if instance_id in self.static_members:
-                raise InvariantError(f"group {self.group_id} has an instance {instance_id} already")
+                raise InvariantError(f"group {self.group_id} already has an instance {instance_id}")
             self.static_members[instance_id] = member.member_id
         if not self.members:
             self.protocol_type = member.protocol_type
         if self.protocol_type != member.protocol_type:
-            raise InvariantError(f"a member of type {member.protocol_type} in group {self.group_id}")
+            raise InvariantError(f"group {self.group_id} has another protocol type than {member.protocol_type}")
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
@@ -275,7 +275,7 @@ class ClassicGroup:
         session_timeout_ms: int,
         reply: JoinReply | None,
     ) -> None:
-        """The member joined again."""
+        """Update a member that sent JoinGroup again."""
         self._count_protocols(member, -1)
         self._held_bytes -= member.held_bytes
         member.protocols = protocols
@@ -286,7 +286,7 @@ class ClassicGroup:
         self._wait_for_join(member, reply)
 
     def assign(self, member: ClassicGroupMember, assignment: bytes) -> None:
-        """What the member is to do in this generation."""
+        """Set the member's assignment for this generation."""
         self._held_bytes += len(assignment) - len(member.assignment)
         member.assignment = assignment
 
@@ -294,7 +294,7 @@ class ClassicGroup:
         previous, member.join_reply = member.join_reply, reply
         self.awaiting_join += (reply is not None) - (previous is not None)
         if previous is not None:
-            # The client gave up on that request: it has asked again, on another connection.
+            # The client gave up on that request and sent another one on a new connection.
             previous.answer(
                 JoinGroupResponse(
                     error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id, protocol_name=None
@@ -302,7 +302,7 @@ class ClassicGroup:
             )
 
     def remove(self, member_id: str) -> None:
-        """A member, or an id that was only handed out, goes; nothing happens for any other."""
+        """Remove a member, or an id that was only handed out; does nothing for an unknown id."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._held_bytes -= member.held_bytes
@@ -316,7 +316,7 @@ class ClassicGroup:
         self.pending_sync_members.pop(member_id, None)
 
     def replace_static_member(self, instance_id: str, new_member_id: str) -> ClassicGroupMember:
-        """Another process took over the instance: the old one is fenced, the new one gets all it had."""
+        """Replace the holder of an instance id: the old process is fenced, the new one inherits its state."""
         old_member_id = self.static_members[instance_id]
         old = self.members[old_member_id]
         self.answer_join(
@@ -324,7 +324,7 @@ class ClassicGroup:
         )
         old.answer_sync(ErrorCode.FENCED_INSTANCE_ID)
         replacement = old.with_id(new_member_id)
-        # The newcomer stands where the old one stood, so that the members' order is as it was.
+        # The replacement takes the position of the old member, so that the order of members is unchanged.
         self.members = {
             (new_member_id if member_id == old_member_id else member_id): (
                 replacement if member_id == old_member_id else member
@@ -340,7 +340,7 @@ class ClassicGroup:
         return replacement
 
     def answer_join(self, member: ClassicGroupMember, response: JoinGroupResponse) -> bool:
-        """Answer the JoinGroup that the member waits for; False when it waits for none."""
+        """Answer the member's pending JoinGroup; return False if it has none."""
         reply = member.join_reply
         if reply is None:
             return False
@@ -350,7 +350,7 @@ class ClassicGroup:
         return True
 
     def elect_joined_leader(self) -> bool:
-        """When the leader did not come back, the first member that did leads. False when nobody did."""
+        """If the leader did not rejoin, elect the first member that did. Returns False if none did."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].join_reply is not None:
@@ -365,7 +365,7 @@ class ClassicGroup:
         return len(self.members) == self.awaiting_join and not self.pending_join_members
 
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
+        """Return the longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # -- protocols -----------------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ class ClassicGroup:
                 del self._supporters[name]
 
     def supports_protocols(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these can be in the group: same type, and one protocol that everybody supports."""
+        """Return whether a member with these can join: same type, and one protocol that all members support."""
         if self.state is EMPTY:
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and any(
@@ -385,7 +385,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all support; ties go to the earliest voter's."""
+        """Each member votes for the first of its protocols that all support; ties go to the earliest voter's choice."""
         candidates = frozenset(name for name, count in self._supporters.items() if count == len(self.members))
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -407,7 +407,7 @@ class ClassicGroup:
             for member in self.members.values():
                 topics.update(decode_subscription(member.metadata(self.protocol_name)).topics)
         except ProtocolError:
-            # A client may write what it likes there: then we don't know, and keep its offsets.
+            # The metadata of a client may be undecodable: the subscription is unknown, so its offsets are retained.
             return None
         return frozenset(topics)
 
@@ -417,15 +417,15 @@ class ClassicGroup:
         return self.state in VALID_PREVIOUS_STATES[PREPARING_REBALANCE]
 
     def transition_to(self, state: ClassicGroupState) -> None:
-        """Raises InvariantError for a step that the table does not have."""
+        """Raises InvariantError for a transition that the table does not contain."""
         if self.state not in VALID_PREVIOUS_STATES[state]:
-            raise InvariantError(f"group {self.group_id} can't go from {self.state.value} to {state.value}")
+            raise InvariantError(f"group {self.group_id}: invalid transition from {self.state.value} to {state.value}")
         self.previous_state = self.state
         self.state = state
         self.current_state_timestamp = self._clock.time_ms()
 
     def start_next_generation(self) -> None:
-        """All who came are in: COMPLETING_REBALANCE with a protocol, or EMPTY."""
+        """The join phase is over: enter COMPLETING_REBALANCE with a protocol, or EMPTY."""
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self._compute_subscribed_topics()
@@ -435,7 +435,7 @@ class ClassicGroup:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def join_response(self, member_id: str, *, members: Sequence[JoinGroupResponseMember] = ()) -> JoinGroupResponse:
-        """What a member of the current generation is told."""
+        """Return the JoinGroup response for a member of the current generation."""
         return JoinGroupResponse(
             generation_id=self.generation_id,
             protocol_type=self.protocol_type,
@@ -446,7 +446,7 @@ class ClassicGroup:
         )
 
     def members_for_leader(self) -> list[JoinGroupResponseMember]:
-        """Everybody's metadata for the chosen protocol."""
+        """Return the metadata of all members for the selected protocol."""
         name = self.protocol_name
         if name is None:
             raise InvariantError(f"group {self.group_id} in {self.state.value} has no protocol")
@@ -460,8 +460,8 @@ class ClassicGroup:
         ]
 
     def metadata_record(self, assignments: Mapping[str, bytes], *, settled: bool = True) -> GroupRecord:
-        """The group with all members, for the next load. Not settled: nobody dealt these assignments to all of them, so
-        no leader is named, and whoever loads this goes on with the rebalance."""
+        """Return the record of the group with all members, which a load restores. Not settled: no leader assigned these
+        to all members, so the record names no leader, and a load resumes the rebalance."""
         name = self.protocol_name
         members = [
             MemberMetadata(
@@ -487,7 +487,7 @@ class ClassicGroup:
         return GroupRecord(GroupMetadataKey(group=self.group_id), value)
 
     def empty_metadata_record(self) -> GroupRecord:
-        """The bare existence of the group, written when it is created."""
+        """Return a record without members, written when the group is created."""
         value = GroupMetadataValue(
             protocol_type="", generation=self.generation_id, current_state_timestamp=self._state_timestamp()
         )
@@ -497,19 +497,19 @@ class ClassicGroup:
         return NO_TIMESTAMP if self.current_state_timestamp is None else self.current_state_timestamp
 
     def __iter__(self) -> Iterator[ClassicGroupMember]:
-        """The members, in order of arrival; safe against changes while iterating."""
+        """Iterate over the members in join order; safe against changes while iterating."""
         return iter(list(self.members.values()))
 
     @classmethod
     def from_record(cls, group_id: str, value: GroupMetadataValue, clock: Clock) -> ClassicGroup:
-        """The group as of its last completed generation; in a rebalance when none was completed since it was made.
+        """Return the group as of its last completed generation; in a rebalance if none completed since its creation.
 
-        Raises KafkaError CORRUPT_MESSAGE where the record contradicts itself.
+        Raises KafkaError CORRUPT_MESSAGE when the record contradicts itself.
         """
         ids = {member.member_id for member in value.members}
         if len(ids) < len(value.members) or (ids and value.leader is not None and value.leader not in ids):
             raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, "the group has a member twice, or a leader that is not a member"
+                ErrorCode.CORRUPT_MESSAGE, "the group has a duplicate member, or a leader that is not a member"
             )
         timestamp = value.current_state_timestamp
         settled = STABLE if value.leader is not None else PREPARING_REBALANCE

@@ -1,8 +1,8 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup and DescribeGroups for classic groups; replay of their record.
 
-The group is soft state, as in Apache Kafka: an operation changes it at once and returns the record that a later load
-needs. So a record that this shard wrote itself changes nothing when it is replayed; one that is loaded makes the group.
-JoinGroup and SyncGroup are answered through a `Reply` that the member holds until the rebalance lets it go.
+The group is soft state, as in Apache Kafka: an operation changes it immediately and returns the record that a later
+load needs. Replaying a record that this shard wrote changes nothing; a loaded record creates the group. JoinGroup and
+SyncGroup are answered through a `Reply` that the member stores until the rebalance completes.
 
 Sources: KIP-62 (rebalance timeout), KIP-134 (initial delay), KIP-345 (static members), KIP-389 (`group.max.size`),
 KIP-394 (member id required), KIP-559 (protocol in SyncGroup), KIP-800 (reasons), KIP-814 (static leader).
@@ -37,7 +37,7 @@ from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRes
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 GROUP_ID_NOT_FOUND_VERSION = 6
-"""DescribeGroups from here on says GROUP_ID_NOT_FOUND; before, a group that does not exist is just Dead (KIP-1043)."""
+"""First DescribeGroups version with GROUP_ID_NOT_FOUND; older ones report a missing group as Dead (KIP-1043)."""
 
 
 class ClassicGroups:
@@ -55,18 +55,18 @@ class ClassicGroups:
     # -- replay --------------------------------------------------------------------------------------------------------
 
     def replays(self) -> Mapping[type, Callable[[Any, Any], None]]:
-        """For each class of record key, the method that applies (key, value or None)."""
+        """Return for each class of record key the method that applies (key, value or None)."""
         return {GroupMetadataKey: self.replay_group_metadata}
 
     def replay_group_metadata(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
-        """The group as of its last generation, or its end."""
+        """Restore the group as of its last generation, or remove it."""
         if value is None:
             self._context.groups.remove(key.group, GroupType.CLASSIC)
         elif not self._active:
             self._context.groups.put(ClassicGroup.from_record(key.group, value, self._context.clock))
 
     def loaded(self) -> None:
-        """Members that were there get a full session to be heard of, and a group that was just made of a consumer group
+        """Give known members a full session to reconnect. A group that was just downgraded from a consumer group starts
         its rebalance."""
         self._active = True
         for group in self._groups():
@@ -76,7 +76,7 @@ class ClassicGroups:
                 self.rebalance.wait_for_joins(group)
 
     def unloaded(self) -> None:
-        """Another broker coordinates: members that wait are told to look for it."""
+        """Another broker coordinates: waiting members get NOT_COORDINATOR and look it up."""
         for group in self._groups():
             self.rebalance.abandon(group, ErrorCode.NOT_COORDINATOR)
 
@@ -84,7 +84,7 @@ class ClassicGroups:
         return [group for group in self._context.groups.groups() if isinstance(group, ClassicGroup)]
 
     def _find(self, group_id: str) -> ClassicGroup:
-        """Raises KafkaError UNKNOWN_MEMBER_ID, as those APIs say that there is no such group."""
+        """Raises KafkaError UNKNOWN_MEMBER_ID, the code of these APIs for a missing group."""
         group = self._context.groups.find(group_id)
         if not isinstance(group, ClassicGroup):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -95,7 +95,7 @@ class ClassicGroups:
     # -- SyncGroup -----------------------------------------------------------------------------------------------------
 
     def sync(self, request_context: RequestContext, request: SyncGroupRequest, reply: SyncReply) -> Result:
-        """A follower waits until the leader's assignment is committed; the leader brings it.
+        """A follower waits until the assignment that the leader sends is committed.
 
         Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
         REBALANCE_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, GROUP_MAX_SIZE_REACHED.
@@ -143,7 +143,7 @@ class ClassicGroups:
     def _assignments_written(
         self, group: ClassicGroup, generation_id: int, assignments: Mapping[str, bytes], error: KafkaError | None
     ) -> None:
-        """Committed: everybody gets its part. Failed: everybody is told, and the group tries another generation."""
+        """Committed: each member gets its assignment. Failed: all members get the error; a new generation starts."""
         if group.state is not COMPLETING_REBALANCE or group.generation_id != generation_id:
             return
         if error is None:
@@ -159,7 +159,7 @@ class ClassicGroups:
     def heartbeat(
         self, request_context: RequestContext, request: HeartbeatRequest
     ) -> CoordinatorResult[GroupRecord, HeartbeatResponse]:
-        """Keeps the session; REBALANCE_IN_PROGRESS asks the member to join again. Raises KafkaError as `sync`."""
+        """Restarts the session; REBALANCE_IN_PROGRESS requests the member to rejoin. Raises KafkaError as `sync`."""
         group = self._find(request.group_id)
         member = group.validate_member(request.member_id, request.group_instance_id)
         if request.generation_id != group.generation_id:
@@ -176,7 +176,7 @@ class ClassicGroups:
     def leave(
         self, request_context: RequestContext, request: LeaveGroupRequest
     ) -> CoordinatorResult[GroupRecord, LeaveGroupResponse]:
-        """Members go, each by its id or (an admin's way) a static one by its instance id alone."""
+        """Remove members, each by its id; admins may also remove a static member by its instance id alone."""
         group = self._find(request.group_id)
         responses = []
         reasons = []
@@ -221,7 +221,7 @@ class ClassicGroups:
     def describe(
         self, group_ids: Sequence[str], request_context: RequestContext, committed_offset: int
     ) -> list[DescribedGroup]:
-        """Classic groups that are committed; any other id is Dead."""
+        """Describe committed classic groups; any other id is Dead."""
         return [self._describe(group_id, request_context, committed_offset) for group_id in group_ids]
 
     def _describe(self, group_id: str, request_context: RequestContext, committed_offset: int) -> DescribedGroup:
@@ -233,7 +233,7 @@ class ClassicGroups:
                 missing = group is None
                 described.error_message = f"Group {group_id} {'not found.' if missing else 'is not a classic group.'}"
             return described
-        # Metadata belongs to a protocol, and between generations none is chosen.
+        # Metadata belongs to a protocol; between generations none is selected.
         protocol_name = group.protocol_name if group.state is STABLE else None
         return DescribedGroup(
             group_id=group_id,

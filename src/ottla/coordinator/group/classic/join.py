@@ -1,4 +1,4 @@
-"""JoinGroup for classic groups: who may come in, as whom, and whether that starts a rebalance."""
+"""JoinGroup for classic groups: admission, member ids, static member replacement, and the start of a rebalance."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult
 from ottla.protocol.messages.join_group import JoinGroupRequest
 
 UNKNOWN_MEMBER_ID = ""
-"""The member id of a request from somebody who has none."""
+"""The member id in a request of a client that has none yet."""
 
 MEMBER_ID_REQUIRED_VERSION = 4
-"""From here on a dynamic member comes back with the id it is given, so that lost responses leave nothing (KIP-394)."""
+"""First version in which a dynamic member rejoins with its assigned id, so that a lost response leaves no member
+(KIP-394)."""
 SKIP_ASSIGNMENT_VERSION = 9
-"""From here on a static leader that came back can be told that the assignment stands (KIP-814)."""
+"""First version with a response that makes a returning static leader skip the assignment (KIP-814)."""
 
 
 class _Replacement(NamedTuple):
-    """A static member took the place of the process before it, in a generation that goes on."""
+    """A static member that replaced its predecessor within the current generation."""
 
     generation_id: int
     member: ClassicGroupMember
@@ -42,7 +43,7 @@ class _Replacement(NamedTuple):
 
 
 class ClassicJoin:
-    """Callable: one JoinGroup request."""
+    """Handles JoinGroup requests; call the instance."""
 
     __slots__ = ("_context", "_rebalance")
 
@@ -52,7 +53,7 @@ class ClassicJoin:
 
     def __call__(self, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply) -> Result:
         """Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED,
-        COORDINATOR_NOT_AVAILABLE; everything else is said through `reply`, often only when the rebalance is over."""
+        COORDINATOR_NOT_AVAILABLE. Other results are sent through `reply`, often only when the rebalance is over."""
         self._admit(request)
         is_unknown_member = request.member_id == UNKNOWN_MEMBER_ID
         group, records = self._find_or_create(request.group_id, is_unknown_member)
@@ -66,12 +67,12 @@ class ClassicJoin:
             result = self._known_member(request_context, request, group, reply)
         if not records:
             return result
-        # The group must be in the log before somebody is told that it exists.
+        # The group must be in the log before a response reveals that it exists.
         reply.outcome = partial(self._creation_written, group, reply)
         return CoordinatorResult([*records, *result.records], appended=reply.settle)
 
     def _admit(self, request: JoinGroupRequest) -> None:
-        """Raises KafkaError GROUP_MAX_SIZE_REACHED for more bytes than members may keep here."""
+        """Raises KafkaError GROUP_MAX_SIZE_REACHED when the members' memory limit is exceeded."""
         group = self._context.groups.find(request.group_id)
         member: ClassicGroupMember | None = None
         others = before = 0
@@ -86,7 +87,7 @@ class ClassicJoin:
         self._context.memory.admit(others, before, after)
 
     def _find_or_create(self, group_id: str, may_create: bool) -> tuple[ClassicGroup, list[GroupRecord]]:
-        """The group, and the records of its creation. An empty group of another type makes place."""
+        """Return the group and the records of its creation. An empty group of another type is replaced."""
         groups = self._context.groups
         group = groups.find(group_id)
         if isinstance(group, ClassicGroup):
@@ -111,11 +112,12 @@ class ClassicJoin:
             return
         reply.answer(join_error(UNKNOWN_MEMBER_ID, error_code(error)))
         if self._context.groups.find(group.group_id) is not group:
-            # The state was reverted, so there is no such group; its timers must not meet the next one of that id.
+            # The state was reverted, so the group does not exist; its timers must not fire for a later group of that
+            # id.
             self._rebalance.abandon(group, error_code(error))
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether `group.max.size` leaves room (KIP-389). While joining, those who wait hold the places."""
+        """Return whether `group.max.size` has room (KIP-389). While members join, only waiting members count."""
         max_size = self._context.config.group_max_size
         if group.state is PREPARING_REBALANCE:
             member = group.members.get(member_id)
@@ -124,7 +126,7 @@ class ClassicJoin:
             return member_id in group.members or len(group.members) < max_size
         return True
 
-    # -- somebody new --------------------------------------------------------------------------------------------------
+    # -- new members ---------------------------------------------------------------------------------------------------
 
     def _new_member(
         self, request_context: RequestContext, request: JoinGroupRequest, group: ClassicGroup, reply: JoinReply
@@ -176,13 +178,13 @@ class ClassicJoin:
         if group.state is PREPARING_REBALANCE and group.previous_state is EMPTY:
             group.new_member_added = True
         group.add(member, reply)
-        # It can't heartbeat while it waits, and a client that gave up and joins again does so under a new id: without
-        # a bound the rebalance would wait for a member that is gone.
+        # The member can't heartbeat while it waits, and a client that gives up rejoins under a new id. Without this
+        # timeout the rebalance would wait for a member that no longer exists.
         self._rebalance.restart_session(group, member, self._context.config.classic_new_member_join_timeout_ms)
         reason = f"adding new member {member_id} with group instance id {request.group_instance_id}"
         return self._rebalance.prepare_or_complete_join(group, f"{reason}; client reason: {_reason(request)}")
 
-    # -- a static member without its member id: the process was restarted ----------------------------------------------
+    # -- a static member without its member id: its process was restarted ----------------------------------------------
 
     def _replace_static_member(
         self,
@@ -197,7 +199,7 @@ class ClassicJoin:
         old_leader_id = group.leader_id
         self._context.timer.cancel(heartbeat_timer(group.group_id, old.member_id))
         member = group.replace_static_member(instance_id, member_id)
-        # Until it is stored, the newcomer is in with the session of the one before.
+        # Until the change is stored, the replacement uses its predecessor's session.
         self._rebalance.restart_session(group, member)
         group.update_member(
             member, request_protocols(request), request.rebalance_timeout_ms, request.session_timeout_ms, reply
@@ -206,13 +208,13 @@ class ClassicJoin:
         if group.state is STABLE:
             if group.select_protocol() != group.protocol_name:
                 return self._rebalance.prepare_or_complete_join(group, f"{reason}; the selected protocol changed")
-            # Everybody keeps what it has: only the new member id has to be stored.
+            # All members retain their assignments: only the new member id has to be stored.
             replacement = _Replacement(group.generation_id, member, old, old_leader_id)
             reply.outcome = partial(self._replacement_written, request_context, group, replacement, reply)
             assignments = {each.member_id: each.assignment for each in group}
             return CoordinatorResult([group.metadata_record(assignments)], appended=reply.settle)
         if group.state is COMPLETING_REBALANCE:
-            # The assignment that is being computed is for the member that is gone.
+            # The assignment in progress is computed for the old member.
             return self._rebalance.prepare(group, reason)
         if group.state is not PREPARING_REBALANCE:
             raise InvariantError(f"group {group.group_id} in state {group.state.value} has members")
@@ -231,7 +233,8 @@ class ClassicJoin:
             reply.answer(join_error(UNKNOWN_MEMBER_ID, error_code(error)))
             if group.generation_id == replacement.generation_id:
                 self._restore_static_member(group, member, replacement.old)
-            # Else the newcomer was answered when that generation began, and what is dealt out in it names the newcomer.
+            # Otherwise the replacement was answered when that generation began, and its assignments name the
+            # replacement.
             return
         response = group.join_response(member.member_id)
         if request_context.api_version >= SKIP_ASSIGNMENT_VERSION:
@@ -239,12 +242,12 @@ class ClassicJoin:
                 response.skip_assignment = True
                 response.members = group.members_for_leader()
         else:
-            # Named leader, it would compute an assignment that nobody waits for; so it is told of the one before.
+            # A client that is named leader would compute an assignment that no member waits for; name the old leader.
             response.leader = replacement.old_leader_id or ""
         group.answer_join(member, response)
 
     def _restore_static_member(self, group: ClassicGroup, member: ClassicGroupMember, old: ClassicGroupMember) -> None:
-        """The log knows the old member still, so it must go on being the one."""
+        """The log still contains the old member, so it has to remain the holder."""
         instance_id = old.group_instance_id or ""
         if group.static_members.get(instance_id) != member.member_id:
             return
@@ -253,7 +256,7 @@ class ClassicJoin:
         restored = group.replace_static_member(instance_id, old.member_id)
         self._rebalance.restart_session(group, restored)
 
-    # -- somebody known ------------------------------------------------------------------------------------------------
+    # -- known members -------------------------------------------------------------------------------------------------
 
     def _known_member(
         self, request_context: RequestContext, request: JoinGroupRequest, group: ClassicGroup, reply: JoinReply
@@ -261,17 +264,20 @@ class ClassicJoin:
         self._check_can_join(group, request)
         if request.member_id in group.pending_join_members:
             if request.group_instance_id is not None:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "a static member gets its id when it is in the group")
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_MEMBER_ID,
+                    "a static member can't use a pending member id",
+                )
             return self._add(request_context, request, group, request.member_id, reply)
         member = group.validate_member(request.member_id, request.group_instance_id)
         unchanged = member.matches(request_protocols(request))
         if group.state is COMPLETING_REBALANCE and unchanged:
-            # The response was lost: the same again.
+            # The response was lost: send it again.
             members = group.members_for_leader() if group.is_leader(member.member_id) else ()
             reply.answer(group.join_response(member.member_id, members=members))
             return EMPTY_RESULT
         if group.state is STABLE and unchanged and not group.is_leader(member.member_id):
-            # A follower without news; a leader joins again to say that what it assigned has changed.
+            # A follower without changes; a leader rejoins to announce that its assignment input has changed.
             reply.answer(group.join_response(member.member_id))
             return EMPTY_RESULT
         if group.state in (EMPTY, DEAD):
@@ -279,9 +285,9 @@ class ClassicJoin:
         group.update_member(
             member, request_protocols(request), request.rebalance_timeout_ms, request.session_timeout_ms, reply
         )
-        what = "leader" if group.is_leader(member.member_id) else "member"
+        role = "leader" if group.is_leader(member.member_id) else "member"
         return self._rebalance.prepare_or_complete_join(
-            group, f"{what} {member.member_id} joins again; client reason: {_reason(request)}"
+            group, f"{role} {member.member_id} joins again; client reason: {_reason(request)}"
         )
 
 

@@ -15,11 +15,11 @@ from ottla.protocol.messages.sync_group import SyncGroupResponse
 JoinReply = Reply[JoinGroupResponse]
 SyncReply = Reply[SyncGroupResponse]
 Protocols = Mapping[str, bytes]
-"""Metadata by protocol name, best liked first."""
+"""Metadata by protocol name, in order of preference."""
 
 
 def request_protocols(request: JoinGroupRequest) -> dict[str, bytes]:
-    """The protocols of a request; of two with one name the first counts."""
+    """Return the protocols of a request; the first one wins when a name repeats."""
     protocols: dict[str, bytes] = {}
     for protocol in request.protocols:
         protocols.setdefault(protocol.name, protocol.metadata)
@@ -66,13 +66,13 @@ class ClassicGroupMember:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = False
-        """Its first JoinGroup still waits: it can't heartbeat, so a longer timeout of its own bounds it."""
+        """Its first JoinGroup still waits: it can't heartbeat, so a longer session timeout applies."""
         self.join_reply: JoinReply | None = None
         self.sync_reply: SyncReply | None = None
 
     @property
     def held_bytes(self) -> int:
-        """About what it keeps in memory (`member_memory`)."""
+        """Approximate memory of the member, in bytes (`member_memory`)."""
         return MEMBER_BYTES + protocols_bytes(self.protocols) + len(self.assignment)
 
     @property
@@ -87,22 +87,22 @@ class ClassicGroupMember:
         return metadata
 
     def vote(self, candidates: frozenset[str]) -> str:
-        """Its best liked protocol among the candidates."""
+        """Return the member's preferred protocol among the candidates."""
         for name in self.protocols:
             if name in candidates:
                 return name
         raise InvariantError(f"member {self.member_id} supports none of the candidate protocols")
 
     def matches(self, protocols: Protocols) -> bool:
-        """Whether these are its protocols: names, metadata and order."""
+        """Return whether these are its protocols: names, metadata and order."""
         return list(self.protocols.items()) == list(protocols.items())
 
     def satisfied_heartbeat(self) -> bool:
-        """Whether it may stay although its session timed out: it waits for us, so it can't heartbeat."""
+        """Return whether it stays although its session timed out: it waits for a response, so it can't heartbeat."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def wait_for_sync(self, reply: SyncReply) -> None:
-        """A second SyncGroup takes the place of the first, whose connection the client gave up."""
+        """Set the pending SyncGroup. It replaces an earlier one that the client gave up."""
         previous, self.sync_reply = self.sync_reply, reply
         if previous is not None:
             previous.answer(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
@@ -110,7 +110,7 @@ class ClassicGroupMember:
     def answer_sync(
         self, error_code: int, *, protocol_type: str | None = None, protocol_name: str | None = None
     ) -> bool:
-        """Answer the SyncGroup that it waits for, with its assignment; False when it waits for none."""
+        """Answer the pending SyncGroup with the assignment; return False if there is none."""
         reply, self.sync_reply = self.sync_reply, None
         if reply is None:
             return False
@@ -125,7 +125,7 @@ class ClassicGroupMember:
         return True
 
     def with_id(self, member_id: str) -> ClassicGroupMember:
-        """The same under another id, waiting for nothing."""
+        """Return a copy under another id, without pending replies."""
         return ClassicGroupMember(
             member_id,
             self.group_instance_id,
@@ -139,7 +139,7 @@ class ClassicGroupMember:
         )
 
     def describe(self, protocol_name: str | None) -> DescribedGroupMember:
-        """For DescribeGroups; without a chosen protocol there is no metadata to show."""
+        """Return the DescribeGroups entry; without a selected protocol the metadata is empty."""
         return DescribedGroupMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -151,7 +151,7 @@ class ClassicGroupMember:
 
     @classmethod
     def from_record(cls, value: MemberMetadata, protocol_type: str, protocol_name: str | None) -> ClassicGroupMember:
-        """As of a GroupMetadata record, which keeps the metadata of the chosen protocol only."""
+        """Restore from a GroupMetadata record, which contains the metadata of the selected protocol only."""
         return cls(
             value.member_id,
             value.group_instance_id,

@@ -1,12 +1,13 @@
-"""The rebalance of a classic group: who comes, who is waited for and how long, when everybody goes on.
+"""Rebalance of a classic group: joining, join and sync timeouts, completion.
 
-Each method is part of an operation of the shard and returns the records that are due. Only two steps write: a group
-that became empty, and (in `handlers`) an assignment. Timers, one of each kind for a group, by key:
-    rebalance-<group>    the members of a rebalance have this long to join
-    sync-<group>         the members of a generation have this long to send SyncGroup
+Each method is part of a shard operation and returns the records to write. Only two steps write records: a group that
+became empty, and (in `handlers`) an assignment. Timers, one of each kind for a group, by key:
+
+    rebalance-<group>    time for the members of a rebalance to join
+    sync-<group>         time for the members of a generation to send SyncGroup
     heartbeat-<group>-<member>
 
-Timers carry the ids, not the group: it may be another one, or none, when they fire.
+Timers carry ids, not the group: the group may be a different one, or deleted, when they fire.
 """
 
 from __future__ import annotations
@@ -35,26 +36,26 @@ logger = logging.getLogger(__name__)
 Result = CoordinatorResult[GroupRecord, None]
 
 MIN_ROUND_MS = 1_000
-"""Of a further round of a rebalance, also where members ask for a timeout of 0: rounds must not spin the loop."""
+"""Minimum length of a repeated join phase, even if members set a timeout of 0: repetitions must not spin the loop."""
 
 
 def heartbeat_timer(group_id: str, member_id: str) -> str:
-    """The key of a member's session timer."""
+    """Return the key of a member's session timer."""
     return f"heartbeat-{group_id}-{member_id}"
 
 
 def rebalance_timer(group_id: str) -> str:
-    """The key of the timer that ends the joining."""
+    """Return the key of the timer that ends the join phase."""
     return f"rebalance-{group_id}"
 
 
 def sync_timer(group_id: str) -> str:
-    """The key of the timer that ends the syncing."""
+    """Return the key of the timer that ends the sync phase."""
     return f"sync-{group_id}"
 
 
 class Rebalance:
-    """The steps of a rebalance, for all classic groups of a shard."""
+    """Rebalance steps for all classic groups of a shard."""
 
     __slots__ = ("_context",)
 
@@ -68,13 +69,13 @@ class Rebalance:
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def prepare_or_complete_join(self, group: ClassicGroup, reason: str) -> Result:
-        """Start a rebalance; in one that is under way, go on if everybody is there."""
+        """Start a rebalance, or complete the current one if all members joined."""
         if group.can_rebalance():
             return self.prepare(group, reason)
         return self.maybe_complete_join(group)
 
     def prepare(self, group: ClassicGroup, reason: str) -> Result:
-        """Ask all members to join. Members that wait for an assignment will not get one: they are told first."""
+        """Request all members to join. Members that await an assignment get REBALANCE_IN_PROGRESS first."""
         if group.state is COMPLETING_REBALANCE:
             self.reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
         self._context.timer.cancel(sync_timer(group.group_id))
@@ -98,7 +99,7 @@ class Rebalance:
         return EMPTY_RESULT
 
     def wait_for_joins(self, group: ClassicGroup, min_ms: int = 0) -> None:
-        """The members have until then to join."""
+        """Start the timer that ends the join phase."""
         self._context.timer.schedule(
             rebalance_timer(group.group_id),
             max(group.rebalance_timeout_ms(), min_ms),
@@ -106,7 +107,7 @@ class Rebalance:
         )
 
     def _wait_for_more(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
-        """The first rebalance of a group waits a little: processes that start together should meet in one."""
+        """Delay a group's first rebalance, so that processes that start together join the same one."""
         self._context.timer.schedule(
             rebalance_timer(group.group_id),
             delay_ms,
@@ -124,10 +125,10 @@ class Rebalance:
             return EMPTY_RESULT
         return self.complete_join(group)
 
-    # -- everybody is there, or late -----------------------------------------------------------------------------------
+    # -- all members joined, or the join phase timed out ---------------------------------------------------------------
 
     def maybe_complete_join(self, group: ClassicGroup) -> Result:
-        """End the joining if all came; an initial rebalance always waits for its delay."""
+        """End the join phase if all members joined; an initial rebalance always waits for its delay."""
         if group.state is PREPARING_REBALANCE and group.previous_state is not EMPTY and group.all_members_joined():
             return self.complete_join(group)
         return EMPTY_RESULT
@@ -139,14 +140,15 @@ class Rebalance:
         return self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> Result:
-        """Go on with those who came: late dynamic members are out, late static ones stay until their session ends."""
+        """Continue with the members that joined: late dynamic members are removed, static ones stay until their session
+        ends."""
         timer = self._context.timer
         timer.cancel(rebalance_timer(group.group_id))
         for member in group:
             if member.join_reply is None and not member.is_static:
                 self.remove_member(group, member.member_id)
         if not group.elect_joined_leader() and group.members:
-            # Static members only, and none came: nobody could compute an assignment. Wait for another round.
+            # Only static members are left and none joined, so no member could compute an assignment. Wait once more.
             self.wait_for_joins(group, MIN_ROUND_MS)
             return EMPTY_RESULT
         group.start_next_generation()
@@ -179,7 +181,7 @@ class Rebalance:
     # -- assignments ---------------------------------------------------------------------------------------------------
 
     def sync_received(self, group: ClassicGroup, member_id: str) -> None:
-        """A member of the generation asked for its assignment; after the last one nobody is waited for."""
+        """A member of the generation requested its assignment; after the last one the sync timer is cancelled."""
         group.pending_sync_members.pop(member_id, None)
         if not group.pending_sync_members:
             self._context.timer.cancel(sync_timer(group.group_id))
@@ -196,23 +198,23 @@ class Rebalance:
         return self.prepare(group, f"removing {', '.join(late)} on pending sync request expiration")
 
     def propagate_assignments(self, group: ClassicGroup) -> None:
-        """The assignments are committed: the group is STABLE, members that wait get theirs."""
+        """The assignments are committed: the group is STABLE, waiting members get theirs."""
         group.transition_to(STABLE)
         for member in group:
             if member.answer_sync(0, protocol_type=group.protocol_type, protocol_name=group.protocol_name):
                 self.restart_session(group, member)
 
     def reset_assignments(self, group: ClassicGroup, code: ErrorCode) -> None:
-        """No assignments in this generation: members that wait are told why."""
+        """Clear the assignments of this generation; waiting members get the error code."""
         for member in group:
             group.assign(member, b"")
             if member.answer_sync(code):
                 self.restart_session(group, member)
 
-    # -- members come and go -------------------------------------------------------------------------------------------
+    # -- membership ----------------------------------------------------------------------------------------------------
 
     def restart_session(self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int | None = None) -> None:
-        """The member has just been heard of: its session starts anew, or the longer `timeout_ms` of a new member."""
+        """Restart the member's session, with `timeout_ms` instead of its session timeout if given (new members)."""
         self._context.timer.schedule(
             heartbeat_timer(group.group_id, member.member_id),
             member.session_timeout_ms if timeout_ms is None else timeout_ms,
@@ -220,7 +222,7 @@ class Rebalance:
         )
 
     def session_timed_out(self, group_id: str, member_id: str) -> Result:
-        """Remove a member that was not heard of, or an id that was handed out and never came back."""
+        """Remove a member without heartbeats, or an id that was handed out and never used."""
         group = self._find(group_id)
         if group is None:
             return EMPTY_RESULT
@@ -230,7 +232,7 @@ class Rebalance:
         member = group.members.get(member_id)
         if member is None or member.satisfied_heartbeat():
             return EMPTY_RESULT
-        logger.info("member %s of group %s has failed, removing it", member_id, group_id, extra=RATE_LIMITED)
+        logger.info("removing member %s of group %s: session timed out", member_id, group_id, extra=RATE_LIMITED)
         self.remove_member(group, member_id)
         return self.members_gone(group, f"removing member {member_id} on heartbeat expiration")
 
@@ -240,7 +242,7 @@ class Rebalance:
         return EMPTY_RESULT
 
     def remove_member(self, group: ClassicGroup, member_id: str) -> None:
-        """Take a member out; what it waits for is answered UNKNOWN_MEMBER_ID, so that it comes back if it lives."""
+        """Remove a member. Its pending requests get UNKNOWN_MEMBER_ID, so that a live client rejoins."""
         self._context.timer.cancel(heartbeat_timer(group.group_id, member_id))
         member = group.members.get(member_id)
         if member is not None:
@@ -249,13 +251,13 @@ class Rebalance:
         group.remove(member_id)
 
     def members_gone(self, group: ClassicGroup, reason: str) -> Result:
-        """After members were removed: the others share what those had, or the rebalance stops waiting for them."""
+        """After members were removed: rebalance their partitions, or stop waiting for them in the current rebalance."""
         if group.state in (STABLE, COMPLETING_REBALANCE):
             return self.prepare(group, reason)
         return self._without_pending(group)
 
     def cancel_timers(self, group: ClassicGroup) -> None:
-        """The group goes, or becomes one of another type."""
+        """Cancel the timers of a group that is removed or changes its type."""
         timer = self._context.timer
         timer.cancel(rebalance_timer(group.group_id))
         timer.cancel(sync_timer(group.group_id))
@@ -263,7 +265,7 @@ class Rebalance:
             timer.cancel(heartbeat_timer(group.group_id, member_id))
 
     def abandon(self, group: ClassicGroup, code: ErrorCode) -> None:
-        """The end of a group in this shard: whoever waits is told why."""
+        """Remove a group from this shard: waiting members get the error code."""
         self.cancel_timers(group)
         group.transition_to(DEAD)
         for member in group:
@@ -272,5 +274,5 @@ class Rebalance:
 
 
 def join_error(member_id: str, code: ErrorCode) -> JoinGroupResponse:
-    """A refused JoinGroup."""
+    """Return the JoinGroup response for an error."""
     return JoinGroupResponse(member_id=member_id, error_code=code, protocol_name=None)

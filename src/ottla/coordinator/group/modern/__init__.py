@@ -1,1 +1,1 @@
-"""Groups whose coordinator decides assignments: consumer groups of KIP-848."""
+"""Groups with server-side assignment: consumer groups of KIP-848."""

@@ -1,8 +1,8 @@
-"""A committed offset as it is kept in memory: the value of its record, as it lies in the log.
+"""Compact in-memory form of a committed offset: the value of its record, as stored in the log.
 
-A coordinator may hold millions. As one `bytes` each they take a third of what an object with fields takes, the garbage
-collector, which would stop the loop to walk such objects, does not look at them, and neither a commit nor a load has to
-turn one form into another. Kept are version 4, and version 1 for an offset with an expiry of its own.
+A coordinator may store millions. One `bytes` object each takes a third of the memory of an object with fields, and the
+garbage collector, which would block the loop to walk such objects, skips it. Commits and loads need no conversion.
+Stored are version 4, and version 1 for an offset with its own expiry.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ottla.protocol.messages.coordinator_records import OffsetCommitValue
 _VERSION = 4
 _VERSION_WITH_EXPIRY = 1
 _VERSION_POSITION = 1
-"""Its lower byte."""
+"""Position of the version's lower byte."""
 
 _INT16 = Struct(">h")
 _INT64 = Struct(">q")
 _HEAD = Struct(">hqiB")
-"""Version, offset, leader epoch, and the length of the metadata plus one where that is one byte of a varint."""
+"""Version, offset, leader epoch, and the metadata length plus one, if that is a one-byte varint."""
 _LENGTH_POSITION = _HEAD.size - 1
 _LONG_VARINT = 0x80
 _NO_TAGS = b"\0"
@@ -37,28 +37,28 @@ MAX_TIMESTAMP = 2**63 - 1
 
 
 class CommittedOffset(NamedTuple):
-    """What a consumer committed for a partition; times in milliseconds since the epoch."""
+    """A committed offset of one partition; times in milliseconds since the epoch."""
 
     offset: int
     leader_epoch: int
     commit_timestamp: int
     expire_timestamp: int
-    """Set by clients of old versions only, then without leader epoch and topic id; NO_TIMESTAMP: the group's retention
-    decides."""
+    """Set by clients of old versions only, then without leader epoch and topic id. With NO_TIMESTAMP the group's
+    retention applies."""
     topic_id: Uuid
-    """Zero where it was not known at the time."""
+    """Zero if it was unknown at the time of the commit."""
     metadata: str
 
 
 def pack(
     offset: int, leader_epoch: int, commit_timestamp: int, expire_timestamp: int, topic_id: Uuid, metadata: str
 ) -> bytes:
-    """The fields of a `CommittedOffset`."""
+    """Encode the fields of a `CommittedOffset`."""
     return packer(commit_timestamp, expire_timestamp, topic_id)(offset, leader_epoch, metadata)
 
 
 def packer(commit_timestamp: int, expire_timestamp: int, topic_id: Uuid) -> Callable[[int, int, str], bytes]:
-    """`pack` for many offsets of one commit and topic: called with offset, leader epoch and metadata."""
+    """Return a faster `pack` for many offsets of one commit and topic; takes offset, leader epoch and metadata."""
     pack_head, version = _HEAD.pack, _VERSION
     tail = _INT64.pack(commit_timestamp) + (_NO_TAGS if topic_id == ZERO_UUID else _TOPIC_ID_TAG + topic_id)
 
@@ -88,9 +88,9 @@ def packer(commit_timestamp: int, expire_timestamp: int, topic_id: Uuid) -> Call
 
 
 def is_usual(packed: bytes) -> bool:
-    """Whether this is a whole version 4 with short metadata; what is not may be one of the others, or damage.
+    """Return whether this is a complete version 4 with short metadata; other values may be other versions, or corrupt.
 
-    A load asks this for every record; it takes a fraction of what reading does.
+    A load calls this for every record; it takes a fraction of the time of decoding.
     """
     size = len(packed)
     if size <= _LENGTH_POSITION or packed[0] or packed[_VERSION_POSITION] != _VERSION:
@@ -111,7 +111,7 @@ def is_usual(packed: bytes) -> bool:
 
 
 def unpack(packed: bytes) -> CommittedOffset:
-    """Inverse of `pack`; raises ProtocolError for what `pack` did not make."""
+    """Inverse of `pack`; raises ProtocolError for values that `pack` did not create."""
     try:
         version, offset, leader_epoch, metadata_length = _HEAD.unpack_from(packed)
         if version != _VERSION or not 1 <= metadata_length < _LONG_VARINT:
@@ -119,7 +119,7 @@ def unpack(packed: bytes) -> CommittedOffset:
         metadata_end = _LENGTH_POSITION + metadata_length
         (commit_timestamp,) = _INT64.unpack_from(packed, metadata_end)
     except StructError as error:
-        raise ProtocolError(f"a committed offset of {len(packed)} bytes") from error
+        raise ProtocolError(f"a committed offset is corrupt ({len(packed)} bytes)") from error
     tail = packed[metadata_end + _INT64.size :]
     topic_id = ZERO_UUID if tail == _NO_TAGS else tail[len(_TOPIC_ID_TAG) :]
     metadata = packed[_HEAD.size : metadata_end].decode()
@@ -140,7 +140,7 @@ def _unpack_unusual(packed: bytes) -> CommittedOffset:
 
 
 def is_expired(packed: bytes, now_ms: int, retention_ms: int, since_ms: int | None) -> bool:
-    """Whether the offset's own expiry, else the retention since `since_ms` (None: since its commit), has passed."""
+    """Return whether the offset expired, by its own expiry or else by retention since `since_ms` (None: its commit)."""
     metadata_length = packed[_LENGTH_POSITION]
     if packed[_VERSION_POSITION] == _VERSION and metadata_length < _LONG_VARINT:
         (commit_timestamp,) = _INT64.unpack_from(packed, _LENGTH_POSITION + metadata_length)

@@ -1,9 +1,9 @@
-"""Committed offsets of the groups of one shard, whatever their type: commit, fetch, delete, expiry.
+"""Committed offsets of the groups of one shard, for all group types: commit, fetch, delete, expire.
 
 State is timeline state, changed by the two `replay_*` methods only: group id -> topic -> partition -> packed offset,
-and what open transactions have pending (`pending`), which a reader that wants stable offsets waits for. Maps
-that became empty are taken away. A commit for a group that does not exist makes a simple group when it is replayed: a
-classic group that nobody can tell from one that lost its members.
+and the pending offsets of open transactions (`pending`), which readers of stable offsets wait for. Empty maps are
+removed. Replaying a commit for a missing group creates a simple group: a classic group that is indistinguishable from
+one that lost its members.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from ottla.timeline import TimelineDict, TimelineValue
 NO_OFFSET = -1
 NO_RETENTION = -1
 GROUP_ID_NOT_FOUND_VERSION = 9
-"""OffsetCommit from here on says GROUP_ID_NOT_FOUND (KIP-848); ILLEGAL_GENERATION before."""
+"""First OffsetCommit version with GROUP_ID_NOT_FOUND (KIP-848); ILLEGAL_GENERATION before."""
 TRANSACTIONAL_GROUP_ID_NOT_FOUND_VERSION = 6
-"""The same of TxnOffsetCommit, which says STALE_MEMBER_EPOCH from here on, too."""
+"""First TxnOffsetCommit version with GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH."""
 
 _Partitions = TimelineDict[int, bytes]
 _Topics = TimelineDict[str, _Partitions]
 
 
 class Offsets:
-    """The offsets of one shard."""
+    """Committed and pending offsets of one shard."""
 
     __slots__ = ("_context", "_count", "_groups", "_pending", "_rebalance")
 
@@ -66,13 +66,13 @@ class Offsets:
         self._pending = PendingOffsets(context.registry)
 
     def __len__(self) -> int:
-        """Offsets of all groups."""
+        """Return the number of committed offsets of all groups."""
         return self._count.value
 
     # -- replay --------------------------------------------------------------------------------------------------------
 
     def replay_offset_commit(self, offset: int, key: OffsetPlace, value: bytes | None, producer_id: int) -> None:
-        """Keep the offset of the record at `offset`, until its transaction ends or for good, or forget it."""
+        """Apply the record at `offset`: store its offset, as pending while its transaction is open, or remove it."""
         if value is None:
             self._forget(key)
             return
@@ -95,7 +95,7 @@ class Offsets:
         partitions[partition] = value
 
     def replay_end_transaction_marker(self, producer_id: int, *, committed: bool) -> None:
-        """Commit what a producer has pending, but for what was committed over it since, or drop it."""
+        """Commit the pending offsets of a producer, except those that a newer commit superseded, or discard them."""
         overtaking = self._pending.end(producer_id)
         if committed:
             for place, pending in overtaking:
@@ -115,7 +115,7 @@ class Offsets:
                 del self._groups[key.group]
 
     def release(self) -> Iterator[None]:
-        """Let go of everything topic by topic, when nobody will read or revert it any more."""
+        """Remove everything topic by topic, once nothing can read or revert it any more."""
         yield from self._pending.release()
         while self._groups:
             topics = dict.popitem(self._groups)[1]
@@ -128,7 +128,7 @@ class Offsets:
     def commit(
         self, request_context: RequestContext, request: OffsetCommitRequest
     ) -> CoordinatorResult[GroupRecord, OffsetCommitResponse]:
-        """Topics have names here, whatever the version. A commit also counts as a heartbeat of a classic member.
+        """Commit offsets; topics have names here in all versions. Counts as a heartbeat of a classic member.
 
         Raises KafkaError GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         STALE_MEMBER_EPOCH, REBALANCE_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
@@ -138,8 +138,8 @@ class Offsets:
     def commit_transactional(
         self, request_context: RequestContext, request: OffsetCommitRequest
     ) -> CoordinatorResult[GroupRecord, OffsetCommitResponse]:
-        """The same for offsets of a transaction, whose records count from its marker on; the version in the context is
-        that of TxnOffsetCommit.
+        """Commit offsets in a transaction; the records take effect at its commit marker. The context's version is that
+        of TxnOffsetCommit.
 
         Raises KafkaError GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (ILLEGAL_GENERATION before version 6),
         UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, COORDINATOR_NOT_AVAILABLE.
@@ -185,7 +185,7 @@ class Offsets:
         generation = request.generation_id_or_member_epoch
         if group is None:
             if generation < 0:
-                # An admin, or a consumer that assigns partitions to itself: its commit makes a simple group.
+                # An admin, or a consumer that assigns its own partitions: the commit creates a simple group.
                 return None
             if request_context.api_version >= GROUP_ID_NOT_FOUND_VERSION:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -209,10 +209,11 @@ class Offsets:
     # -- OffsetFetch ---------------------------------------------------------------------------------------------------
 
     def fetch(self, request: OffsetFetchRequestGroup, as_of: int | None) -> OffsetFetchResponseGroup:
-        """Of the named topics, or of all; offset -1 for what was never committed, or for another topic of that name.
+        """Fetch offsets of the named topics, or of all. An offset is -1 if it was never committed, or if it belongs to
+        another topic of that name.
 
-        `as_of` is the last committed offset, or None for what the newest operation sees; then partitions with pending
-        offsets of transactions are answered UNSTABLE_OFFSET_COMMIT (KIP-447). Raises KafkaError UNKNOWN_MEMBER_ID,
+        `as_of` is the last committed offset of the log; None reads the newest state, in which partitions with pending
+        transactional offsets return UNSTABLE_OFFSET_COMMIT (KIP-447). Raises KafkaError UNKNOWN_MEMBER_ID,
         STALE_MEMBER_EPOCH for a member of a consumer group.
         """
         group = self._context.groups.find(request.group_id, as_of)
@@ -243,7 +244,7 @@ class Offsets:
         return OffsetFetchResponseGroup(group_id=request.group_id, topics=answers)
 
     def _all_offsets(self, group_id: str, topics: _Topics | None, as_of: int | None) -> list[OffsetFetchResponseTopics]:
-        """What was committed; a topic with pending offsets only is not among it."""
+        """Return all committed offsets; a topic with pending offsets only is left out."""
         if topics is None:
             return []
         answers = []
@@ -265,11 +266,10 @@ class Offsets:
         """`fetch` as a write operation: it sees commits of requests that are not answered yet (KIP-447)."""
         return CoordinatorResult((), self.fetch(request, None))
 
-    # -- OffsetDelete and deletion of what offsets belong to -----------------------------------------------------------
+    # -- OffsetDelete, and deletion of groups and topics ---------------------------------------------------------------
 
     def delete(self, request: OffsetDeleteRequest) -> CoordinatorResult[GroupRecord, OffsetDeleteResponse]:
-        """Forget offsets of topics that no member subscribes to. Raises KafkaError GROUP_ID_NOT_FOUND,
-        NON_EMPTY_GROUP."""
+        """Delete offsets of topics without subscribers. Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._context.groups.get(request.group_id)
         group.validate_offset_delete()
         records = []
@@ -289,7 +289,7 @@ class Offsets:
         return CoordinatorResult(records, response)
 
     def group_tombstones(self, group_id: str) -> list[GroupRecord]:
-        """The records that forget all offsets of a group, and those that transactions have pending."""
+        """Return the tombstones of all offsets of a group, committed and pending."""
         committed = self._groups.get(group_id, _NOTHING)
         records = [
             _tombstone(group_id, topic, partition)
@@ -306,7 +306,7 @@ class Offsets:
         return records
 
     def topics_deleted(self, topics: Iterable[tuple[str, Uuid]]) -> CoordinatorResult[GroupRecord, None]:
-        """Forget offsets of deleted topics (name, id), but not those of a newer topic of the same name."""
+        """Delete offsets of deleted topics (name, id), but not those of a newer topic of the same name."""
         deleted = list(topics)
         records = [
             _tombstone(group_id, name, partition)
@@ -327,8 +327,8 @@ class Offsets:
         return CoordinatorResult(records, atomic=False)
 
     def expired(self, group: Group) -> tuple[list[GroupRecord], bool]:
-        """(tombstones of the group's offsets that are due, whether no offset of it is left then). Those of open
-        transactions are never due."""
+        """Return (tombstones of the group's expired offsets, whether no offset remains then). Offsets of open
+        transactions never expire."""
         topics = self._groups.get(group.group_id)
         if topics is None:
             return [], group.group_id not in self._pending.groups
@@ -352,7 +352,7 @@ class Offsets:
         return records, all_expired
 
     def count(self, group_id: str) -> int:
-        """Offsets of one group."""
+        """Return the number of committed offsets of one group."""
         return sum(map(len, self._groups.get(group_id, _NOTHING).values()))
 
 

@@ -1,9 +1,9 @@
-"""Offsets of open transactions: committed when their transaction is, gone when it is aborted (KIP-98).
+"""Pending offsets of open transactions: committed or discarded with their transaction (KIP-98).
 
-For each place, a partition of a topic in a group, this knows the producers that have an offset pending there, and the
-newest record that has committed one meanwhile: a pending offset whose record is older than that is not taken over.
-Everything is timeline state. What is kept beside committed offsets is bounded by open transactions, which end by their
-timeout; a place without pending offsets costs nothing.
+For each place, a partition of a topic in a group, this stores the producers with a pending offset, and the newest
+record that committed an offset there meanwhile: a pending offset from an older record is discarded, so that it does not
+overwrite a newer commit. All of it is timeline state. Its size is limited by open transactions, which end by their
+timeout; a place without pending offsets has no entry.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ NO_RECORD = -1
 
 
 class PendingOffset(NamedTuple):
-    """What a producer wants to commit for a place."""
+    """An offset that a producer will commit for a place."""
 
     record_offset: int
-    """Of its record in the log of the coordinator."""
+    """Offset of its record in the coordinator's log."""
     packed: bytes
 
 
@@ -33,7 +33,7 @@ class _Place:
     def __init__(self, registry: SnapshotRegistry) -> None:
         self.by_producer: TimelineDict[int, PendingOffset] = TimelineDict(registry)
         self.committed_by_record = TimelineValue(registry, NO_RECORD)
-        """Offset of the newest record that committed something here since this object was made."""
+        """Offset of the newest record that committed an offset for this place since this object was created."""
 
 
 _Partitions = TimelineDict[int, _Place]
@@ -48,29 +48,29 @@ class PendingOffsets:
     def __init__(self, registry: SnapshotRegistry) -> None:
         self._registry = registry
         self.groups: TimelineDict[str, _Topics] = TimelineDict(registry)
-        """Those that have any; changed here only."""
+        """Groups with pending offsets; modified only in this class."""
         self._producers: TimelineDict[int, TimelineDict[OffsetPlace, None]] = TimelineDict(registry)
 
-    # -- questions -----------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def topics(self, group_id: str) -> Collection[str]:
-        """Topics of a group that have any."""
+        """Return the topics of a group with pending offsets."""
         return self.groups.get(group_id, ())
 
     def partitions(self, group_id: str, topic: str) -> Collection[int]:
-        """Partitions of a topic of a group that have any."""
+        """Return the partitions of a topic of a group with pending offsets."""
         topics = self.groups.get(group_id)
         return () if topics is None else topics.get(topic, ())
 
     def packed(self, place: OffsetPlace) -> list[bytes]:
-        """What is pending for a place."""
+        """Return the pending offsets of a place."""
         found = self._find(place)
         return [] if found is None else [pending.packed for pending in found.by_producer.values()]
 
-    # -- changes, in a replay only -------------------------------------------------------------------------------------
+    # -- changes, only in a replay -------------------------------------------------------------------------------------
 
     def put(self, place: OffsetPlace, producer_id: int, pending: PendingOffset) -> None:
-        """Keep an offset until its transaction ends."""
+        """Store an offset until its transaction ends."""
         topics = self.groups.get(place.group)
         if topics is None:
             topics = self.groups[place.group] = TimelineDict(self._registry)
@@ -88,13 +88,13 @@ class PendingOffsets:
             places[place] = None
 
     def note_commit(self, place: OffsetPlace, record_offset: int) -> None:
-        """An offset was committed for a place by the record at `record_offset`."""
+        """Register that the record at `record_offset` committed an offset for a place."""
         found = self._find(place)
         if found is not None:
             found.committed_by_record.value = record_offset
 
     def forget(self, place: OffsetPlace) -> None:
-        """The offset of a place was deleted, and what is pending for it too."""
+        """Remove a place after its offset was deleted, with its pending offsets."""
         found = self._find(place)
         if found is None:
             return
@@ -106,7 +106,7 @@ class PendingOffsets:
         self._remove(place)
 
     def end(self, producer_id: int) -> list[tuple[OffsetPlace, PendingOffset]]:
-        """Forget what a producer has pending; what of it nothing newer has overtaken comes back."""
+        """Remove a producer's pending offsets; return those that no newer commit superseded."""
         newest = []
         for place in self._producers.pop(producer_id, ()):
             found = self.groups[place.group][place.topic][place.partition]
@@ -114,13 +114,13 @@ class PendingOffsets:
             if pending.record_offset > found.committed_by_record.value:
                 newest.append((place, pending))
             if len(found.by_producer) == 1:
-                self._remove(place)  # as it is: a delta for each would be half of the time
+                self._remove(place)  # unchanged inside: a delta for each would double the time
             else:
                 del found.by_producer[producer_id]
         return newest
 
     def release(self) -> Iterator[None]:
-        """Let go of everything, when nobody will read or revert it any more."""
+        """Remove everything, once nothing can read or revert it any more."""
         while self._producers:
             places = dict.popitem(self._producers)[1]
             while places:
@@ -132,7 +132,7 @@ class PendingOffsets:
                 dict.popitem(topics)
                 yield
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def _find(self, place: OffsetPlace) -> _Place | None:
         topics = self.groups.get(place.group)

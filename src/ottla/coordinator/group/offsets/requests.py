@@ -1,9 +1,8 @@
-"""Commits, fetches and deletions of offsets between wire and shard: topics by name or by id, one group or several.
+"""Translation of offset commits, fetches and deletions between wire format and shard.
 
-Shards know topics by name. Up to version 9 clients do too; from 10 on (TxnOffsetCommit: 6) they name topics by id only,
-and an id without a topic is answered UNKNOWN_TOPIC_ID for its partitions. A commit of a transaction is for the shard a
-commit like any other, so it is planned as one. A plan holds what goes to the shard and what is answered here,
-and puts both together again in the order of the request.
+Shards identify topics by name. Clients do so up to version 9; from 10 on (TxnOffsetCommit: 6) they send topic ids only,
+and the partitions of an unknown id get UNKNOWN_TOPIC_ID. A commit in a transaction is planned like any other commit. A
+plan contains the part for the shard and the part that is answered here, and merges both in the order of the request.
 """
 
 from __future__ import annotations
@@ -65,18 +64,18 @@ _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class CommitPlan(NamedTuple):
-    """A commit, taken apart."""
+    """A commit, split into accepted and rejected topics."""
 
     request: OffsetCommitRequest
     accepted: OffsetCommitRequest
     """Topics that exist, with name and id."""
     refused: dict[int, ErrorCode]
-    """By position in the request."""
+    """Error codes of rejected topics, by position in the request."""
     missing: dict[int, list[int]]
-    """Numbers of partitions that an existing topic does not have, by the topic's position in the request."""
+    """Partition numbers that do not exist in an existing topic, by the topic's position in the request."""
 
     def response(self, response: OffsetCommitResponse | None, error: KafkaError | None) -> OffsetCommitResponse:
-        """The shard's answer, or its error for every partition, and what was refused."""
+        """Merge the shard's response, or its error for every partition, with the rejected topics."""
         answered = iter(response.topics if response is not None else ())
         code = commit_error_code(error)
         topics = []
@@ -147,14 +146,14 @@ def _commit_failed(
 
 
 class TransactionalCommitPlan(NamedTuple):
-    """A commit of a transaction, taken apart."""
+    """A commit in a transaction, split into accepted and rejected topics."""
 
     api_version: int
     transaction: Transaction
     commit: CommitPlan
 
     def response(self, response: OffsetCommitResponse | None, error: KafkaError | None) -> TxnOffsetCommitResponse:
-        """As of any commit, with the codes that the version knows."""
+        """Return the response as for any commit, with error codes that the version supports."""
         if error is not None:
             error = KafkaError(self._code(error))
         planned = self.commit.response(response, error)
@@ -180,15 +179,18 @@ class TransactionalCommitPlan(NamedTuple):
             return ErrorCode.INVALID_TXN_STATE
         loading = code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if loading and self.api_version < FIRST_TRANSACTIONAL_VERSION_WITH_LOAD_IN_PROGRESS:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE  # producers before Kafka 2.0 do not retry the other one
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE  # producers before Kafka 2.0 do not retry the other code
         return code
 
 
 def plan_transactional_commit(
     context: RequestContext, request: TxnOffsetCommitRequest, image: MetadataImage
 ) -> TransactionalCommitPlan:
-    """`plan_commit` for TxnOffsetCommit. From version 5 on the group's partition is added to the transaction with the
-    commit; the client has done that before (AddOffsetsToTxn) in older ones, which is verified (KIP-890)."""
+    """`plan_commit` for TxnOffsetCommit.
+
+    From version 5 on the commit itself adds the group's partition to the transaction. In older versions the client has
+    done that before (AddOffsetsToTxn), which is verified (KIP-890).
+    """
     topics = [
         OffsetCommitRequestTopic(
             name=topic.name,
@@ -228,16 +230,16 @@ def plan_transactional_commit(
 
 
 class FetchPlan(NamedTuple):
-    """The fetch of one group, taken apart."""
+    """The fetch of one group, with topics resolved."""
 
     context: RequestContext
     request: OffsetFetchRequestGroup
     accepted: OffsetFetchRequestGroup
-    """Topics by name; none named: all."""
+    """Topics by name; None for all."""
     image: MetadataImage
 
     def response(self, response: OffsetFetchResponseGroup | None, error: KafkaError | None) -> OffsetFetchResponseGroup:
-        """The shard's answer with ids where the version wants those, or the error where the version carries it."""
+        """Return the shard's response, with topic ids if the version has them, or an error if the version has one."""
         if response is None:
             return _fetch_failed(self.context, self.request, error_code(error))
         if self.context.api_version < FIRST_VERSION_WITH_TOPIC_IDS:
@@ -246,7 +248,7 @@ class FetchPlan(NamedTuple):
             for topic in response.topics:
                 known = self.image.topic(topic.name)
                 topic.topic_id = ZERO_UUID if known is None else known.topic_id
-            # Offsets of a topic that is gone can't be told in a version that has no names.
+            # A version without names can't represent offsets of a deleted topic.
             response.topics = [topic for topic in response.topics if topic.topic_id != ZERO_UUID]
             return response
         answered = iter(response.topics)
@@ -260,7 +262,7 @@ class FetchPlan(NamedTuple):
 
 
 def fetch_groups(context: RequestContext, request: OffsetFetchRequest) -> list[OffsetFetchRequestGroup]:
-    """The groups of a request; before version 8 the one it is about."""
+    """Return the groups of a request; before version 8 it has exactly one."""
     if context.api_version >= FIRST_FETCH_OF_GROUPS:
         return request.groups
     topics = None
@@ -273,7 +275,7 @@ def fetch_groups(context: RequestContext, request: OffsetFetchRequest) -> list[O
 
 
 def plan_fetch(context: RequestContext, group: OffsetFetchRequestGroup, image: MetadataImage) -> FetchPlan:
-    """Give topics their names where the request has ids."""
+    """Resolve topic ids of the request to names."""
     accepted = group
     if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS and group.topics is not None:
         topics = []
@@ -312,7 +314,7 @@ def _fetch_failed_topic(topic: OffsetFetchRequestTopics, code: ErrorCode) -> Off
 
 
 def fetch_response(context: RequestContext, groups: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
-    """The response in the layout of the version: groups, or before version 8 the one group's topics on top."""
+    """Return the response in the version's layout: groups, or before version 8 one group's topics at the top level."""
     if context.api_version >= FIRST_FETCH_OF_GROUPS:
         return OffsetFetchResponse(groups=groups)
     group = groups[0]
@@ -341,7 +343,7 @@ def fetch_response(context: RequestContext, groups: list[OffsetFetchResponseGrou
 
 
 class DeletePlan(NamedTuple):
-    """A deletion, taken apart."""
+    """A deletion, split into existing and unknown topics."""
 
     accepted: OffsetDeleteRequest
     """Topics that exist."""
@@ -349,13 +351,13 @@ class DeletePlan(NamedTuple):
     """UNKNOWN_TOPIC_OR_PARTITION for the others."""
 
     def response(self, response: OffsetDeleteResponse) -> OffsetDeleteResponse:
-        """The shard's answer and what was refused."""
+        """Merge the shard's response with the unknown topics."""
         response.topics += self.unknown
         return response
 
 
 def plan_delete(request: OffsetDeleteRequest, image: MetadataImage) -> DeletePlan:
-    """Sort out the topics that don't exist."""
+    """Separate the topics that don't exist."""
     known = OffsetDeleteRequest(group_id=request.group_id)
     unknown = []
     for topic in request.topics:

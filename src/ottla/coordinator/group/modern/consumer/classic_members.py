@@ -1,9 +1,10 @@
-"""Members of a consumer group that speak the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup (KIP-848).
+"""Classic protocol members of a consumer group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup (KIP-848).
 
-Such a member does in three requests what others do in one. JoinGroup says what it wants and owns and moves it one step
-towards its target; the generation it is told is its own member epoch. SyncGroup fetches what it has. Heartbeat tells it
-by REBALANCE_IN_PROGRESS to join again: when the group epoch rose, when it has something to give up, or when what it
-waits for came free. Nobody waits for anybody, so JoinGroup and SyncGroup are answered at once.
+Such a member needs three requests for one consumer protocol heartbeat. JoinGroup sends its subscription and owned
+partitions, and moves it one step towards its target; the returned generation is its own member epoch. SyncGroup fetches
+its assignment. Heartbeat returns REBALANCE_IN_PROGRESS when the member has to rejoin: when the group epoch rose, when
+it has to revoke partitions, or when partitions of its target became free. Members do not wait for each other, so
+JoinGroup and SyncGroup are answered immediately.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ R_co = TypeVar("R_co")
 
 
 class Leave(Protocol):
-    """Removes members and answers; may downgrade the group."""
+    """Removes members and responds; may downgrade the group."""
 
     def __call__(
         self, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R_co
@@ -54,7 +55,7 @@ class Leave(Protocol):
 
 
 class ClassicMembers:
-    """Of all consumer groups of one shard."""
+    """Classic protocol members of all consumer groups of one shard."""
 
     __slots__ = ("_context", "_heartbeat", "_leave", "_rebalance", "_regexes", "_timers")
 
@@ -79,7 +80,7 @@ class ClassicMembers:
     def join(
         self, group: ConsumerGroup, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply
     ) -> Result:
-        """Raises KafkaError, among others INCONSISTENT_GROUP_PROTOCOL where the migration policy says no."""
+        """Raises KafkaError, e.g. INCONSISTENT_GROUP_PROTOCOL when the migration policy forbids the join."""
         self._check_join(group, request)
         if not request.member_id and request.group_instance_id is None:
             member_id = self._context.new_classic_member_id(request_context.client_id)
@@ -119,7 +120,7 @@ class ClassicMembers:
         self._heartbeat.reconcile(change, target_epoch, target, owned, subscription_changed=changed)
         response = _join_response(change.after)
         timers, sync_timeout_ms = self._timers, change.after.rebalance_timeout_ms
-        # Also now: should the answer come too late for its client, the member may be in all the same.
+        # Also at this point: if the response is too late for its client, the member may be in the group all the same.
         timers.schedule_session(group.group_id, response.member_id, request.session_timeout_ms)
 
         def outcome(error: KafkaError | None) -> None:
@@ -153,7 +154,7 @@ class ClassicMembers:
             )
 
     def _find_member(self, change: MemberChange, request: JoinGroupRequest, member_id: str) -> ConsumerMember | None:
-        """Returns the holder of the request's instance id, if any, whose place the member may take."""
+        """Return the current holder of the request's instance id, if any, which the member may replace."""
         group, instance_id = change.group, request.group_instance_id
         existing = None if instance_id is None else group.static_member(instance_id)
         if instance_id is not None and request.member_id:
@@ -166,7 +167,7 @@ class ClassicMembers:
         return existing
 
     def _owned(self, subscription: ConsumerProtocolSubscription) -> list[TopicPartitions]:
-        """What the member still has; one that stops for every rebalance has given everything up before it joins."""
+        """Return the partitions that the member still owns; an eager member revokes all of them before it joins."""
         owned = []
         for entry in subscription.owned_partitions:
             topic = self._context.image.topic(entry.topic)
@@ -182,9 +183,9 @@ class ClassicMembers:
         subscription: ConsumerProtocolSubscription,
         reply: JoinReply,
     ) -> Result:
-        """The last static member of the consumer protocol came back with the classic one.
+        """The last static member of the consumer protocol rejoined with the classic protocol.
 
-        The others need no rebalance for that, unless one was under way.
+        The other members need no rebalance for that, unless one was in progress.
         """
         group, timers = change.group, self._timers
         if not changed:
@@ -212,9 +213,10 @@ class ClassicMembers:
         *,
         rebalance: bool,
     ) -> Result:
-        """Put the classic group in place at once, since its rebalance is soft state; the records are for a load.
+        """Replace the group with a classic one at once, since its rebalance is soft state; the records serve a later
+        load.
 
-        Timers of `leaving` are their sender's to set again when this is not written.
+        If the append fails, the caller has to restart the timers of `leaving`.
         """
         gone = frozenset(member.member_id for member in leaving)
         staying = [member_id for member_id in group.members if member_id not in gone]
@@ -225,7 +227,10 @@ class ClassicMembers:
             self._timers.cancel_all(group.group_id, member_id)
         self._context.groups.put(classic)
         logger.info(
-            "group %s with %d members becomes a classic group", group.group_id, len(classic.members), extra=RATE_LIMITED
+            "downgrading: group %s with %d members becomes a classic group",
+            group.group_id,
+            len(classic.members),
+            extra=RATE_LIMITED,
         )
         for member in classic:
             self._rebalance.restart_session(classic, member)
@@ -253,7 +258,7 @@ class ClassicMembers:
             if named is not None and named != expected:
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.group_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-            # One that has yet to give something up does that first: it was told to join again already.
+            # A member with partitions to revoke does that first: it was already requested to rejoin.
             self._timers.schedule_join_if_absent(group.group_id, member.member_id, member.rebalance_timeout_ms)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         assignment = encoded_assignment(member.assigned, metadata_version(first.metadata), self._context.image)
@@ -280,7 +285,7 @@ class ClassicMembers:
     def heartbeat(
         self, group: ConsumerGroup, request: HeartbeatRequest
     ) -> CoordinatorResult[GroupRecord, HeartbeatResponse]:
-        """Raises KafkaError as `sync`, REBALANCE_IN_PROGRESS asks the member to join again."""
+        """Raises KafkaError as `sync`; REBALANCE_IN_PROGRESS requests the member to rejoin."""
         member = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
         if member.classic is not None:
             self._timers.schedule_session(group.group_id, member.member_id, member.classic.session_timeout_ms)
@@ -298,7 +303,7 @@ class ClassicMembers:
     def leave(
         self, group: ConsumerGroup, request: LeaveGroupRequest
     ) -> CoordinatorResult[GroupRecord, LeaveGroupResponse]:
-        """Members of either protocol, static ones also by their instance id alone, as an admin removes them."""
+        """Remove members of either protocol; admins may also remove a static member by its instance id alone."""
         leaving: dict[str, ConsumerMember] = {}
         responses = []
         for identity in request.members:
@@ -345,7 +350,7 @@ def _classic_member(
 
 
 def _join_response(member: ConsumerMember) -> JoinGroupResponse:
-    """There is no leader: nobody assigns but the coordinator."""
+    """Return the JoinGroup response. It names no leader: only the coordinator assigns."""
     if member.classic is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     return JoinGroupResponse(

@@ -18,15 +18,15 @@ MEMBER_TYPE_CLASSIC, MEMBER_TYPE_CONSUMER = 0, 1
 
 
 class Described(NamedTuple):
-    """One group, whose members are described in short steps."""
+    """One group, with an iterator that describes its members in short steps."""
 
     row: DescribedGroup
     members: Iterator[None] = iter(())
-    """Adds them to the row; of the moment in which the group was read."""
+    """Appends the members to the row, as of the time at which the group was read."""
 
 
 def describe_consumer_group(group: ConsumerGroup, as_of: int, default_assignor: str, image: MetadataImage) -> Described:
-    """Topics that are deleted meanwhile are left out: they have no name any more."""
+    """Describe a group; topics that are deleted meanwhile are left out, because their name is unknown."""
     row = DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name(as_of),
@@ -65,7 +65,7 @@ def _describe_members(
 
 
 def _owned(member: ConsumerMember) -> Mapping[Uuid, Iterable[int]]:
-    """What it has, with what it is giving up."""
+    """Return the member's assigned partitions and those pending revocation."""
     topic_ids = {*member.assigned, *member.pending_revocation}
     return {
         topic_id: {*member.assigned.get(topic_id, ()), *member.pending_revocation.get(topic_id, ())}

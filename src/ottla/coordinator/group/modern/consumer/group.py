@@ -1,12 +1,12 @@
-"""A consumer group (KIP-848): everything that its records say, and the questions that can be asked of it.
+"""A consumer group (KIP-848): the state of its records, and the queries on it.
 
-`group_epoch` rises when members, subscriptions or topics change; a target assignment is computed for a group epoch and
-`assignment_epoch` is the one it was computed for; each member follows on its own (`reconciliation`). Counters by topic,
-by regular expression and by partition are kept beside the members, so that no heartbeat walks through all of them.
+`group_epoch` rises when members, subscriptions or topics change. A target assignment is computed for a group epoch,
+which `assignment_epoch` records; each member converges independently (`reconciliation`). Counters by topic, regular
+expression and partition are stored next to the members, so that no heartbeat iterates over all of them.
 
-Invariants: all state is timeline state, changed by the replay methods only (`topics_checked_at_epoch` excepted, which
-is a hint); `owners` holds exactly the partitions that members have or are giving up. Replaying a compacted log may
-show a partition with two owners for a moment: the later record wins and the earlier owner can't free it any more.
+Invariants: all state is timeline state, changed by the replay methods only (except `topics_checked_at_epoch`, which is
+a hint); `owners` contains exactly the partitions that members own or are revoking. Replaying a compacted log may show a
+partition with two owners for a moment: the later record wins, and the earlier owner can no longer free it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCH = 9
 NO_MEMBER_EPOCH = -1
 
 NEW_GROUP_EPOCH = 1
-"""Of a new group, and of its first target assignment, which is empty: that needs no records, and a member has an epoch
-to be in before a target was computed. So the first subscription makes it 2, as in Apache Kafka."""
+"""Epoch of a new group and of its first target assignment, which is empty. That needs no records, and a member has an
+epoch before a target is computed. So the first subscription raises it to 2, as in Apache Kafka."""
 
 NO_ASSIGNMENT_EPOCH = -1
-"""After the tombstone of the target assignment's epoch."""
+"""Value after the tombstone of the target assignment's epoch."""
 
 
 class ResolvedRegex(NamedTuple):
@@ -85,7 +85,7 @@ class ConsumerGroup:
         self.targets: TimelineDict[str, Assignment] = TimelineDict(registry)
         self.owners: TimelineDict[tuple[Uuid, int], str] = TimelineDict(registry)
         self.topic_subscribers: TimelineDict[str, int] = TimelineDict(registry)
-        """How many members name the topic; regular expressions are counted in `regex_subscribers`."""
+        """Number of members that name the topic; regular expressions are counted in `regex_subscribers`."""
         self.regex_subscribers: TimelineDict[str, int] = TimelineDict(registry)
         self.regexes: TimelineDict[str, ResolvedRegex] = TimelineDict(registry)
         self._group_epoch = TimelineValue(registry, NEW_GROUP_EPOCH)
@@ -95,7 +95,7 @@ class ConsumerGroup:
         self._has_partition_metadata = TimelineValue(registry, False)
         self._held_bytes = TimelineValue(registry, 0)
         self.topics_checked_at_epoch: int | None = None
-        """The group epoch when the topics were last compared with the metadata; None asks for doing it again."""
+        """Group epoch when the topics were last compared with the metadata; None requests another comparison."""
 
     @property
     def held_bytes(self) -> int:
@@ -108,11 +108,11 @@ class ConsumerGroup:
         return self._group_epoch.value
 
     def group_epoch_at(self, as_of: int) -> int:
-        """As of an offset of the log."""
+        """Return the group epoch as of an offset of the log."""
         return self._group_epoch.value_at(as_of)
 
     def assignment_epoch_at(self, as_of: int) -> int:
-        """As of an offset of the log."""
+        """Return the assignment epoch as of an offset of the log."""
         return self._assignment_epoch.value_at(as_of)
 
     @property
@@ -125,16 +125,16 @@ class ConsumerGroup:
 
     @property
     def assignment_timestamp_ms(self) -> int:
-        """When the target assignment was computed; 0 when there is none or the record does not say."""
+        """Time at which the target assignment was computed; 0 if there is none or the record does not contain it."""
         return self._assignment_timestamp_ms.value
 
     @property
     def has_partition_metadata(self) -> bool:
-        """Whether the log holds a record of the kind that the metadata hash replaced (Kafka 4.1)."""
+        """Return whether the log contains a partition metadata record, which the metadata hash replaced (Kafka 4.1)."""
         return self._has_partition_metadata.value
 
     def topics_need_check(self) -> bool:
-        """Whether topics changed since they were last looked at, or that look was undone by a failed append."""
+        """Return whether topics changed since the last check, or a failed append reverted that check."""
         checked = self.topics_checked_at_epoch
         return checked is None or self.group_epoch < checked
 
@@ -176,10 +176,11 @@ class ConsumerGroup:
     def validate_offset_commit(
         self, member_id: str, group_instance_id: str | None, generation_or_member_epoch: int, api_version: int
     ) -> PartitionCheck | None:
-        """A negative epoch is a simple consumer's or an admin's: only while the group has no members.
+        """A negative epoch is a simple consumer or an admin, which may commit only while the group has no members.
 
-        In an epoch of the past a member may commit what it has had since then (KIP-1251): so a commit that was on its
-        way when the epoch rose is not refused, and none reaches a partition that was with somebody else in between.
+        In a past epoch a member may commit the partitions that it has owned since then (KIP-1251). So a commit that was
+        in flight when the epoch rose is accepted, and none reaches a partition that another member owned in between.
+
         Raises KafkaError UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH; for members of the classic
         protocol ILLEGAL_GENERATION.
         """
@@ -197,7 +198,7 @@ class ConsumerGroup:
     def validate_transactional_offset_commit(
         self, member_id: str, group_instance_id: str | None, generation_or_member_epoch: int
     ) -> PartitionCheck | None:
-        """The same for offsets of a transaction, whose producer may name no member at all (KIP-447)."""
+        """Validate a commit in a transaction; the producer may have no member id (KIP-447). Raises as above."""
         member_epoch = generation_or_member_epoch
         if member_epoch < 0 and not self.members:
             return None
@@ -217,7 +218,7 @@ class ConsumerGroup:
         return lambda topic, topic_id, partition: _check_past_commit(member, member_epoch, topic, topic_id, partition)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int, as_of: int | None) -> None:
-        """Raises KafkaError UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION; admins give neither."""
+        """Raises KafkaError UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION; admins send no member."""
         if member_id is None and member_epoch < 0:
             return
         key = member_id or ""
@@ -232,7 +233,7 @@ class ConsumerGroup:
             )
 
     def validate_offset_delete(self) -> None:
-        """Always allowed; topics in use are refused one by one."""
+        """Always allowed; topics in use are rejected individually."""
 
     def validate_delete_group(self) -> None:
         """Raises KafkaError NON_EMPTY_GROUP."""
@@ -245,11 +246,11 @@ class ConsumerGroup:
         return any(topic in regex.topics for regex in self.regexes.values())
 
     def offset_expiration(self) -> OffsetExpiration | None:
-        """From the commit of each offset; topics that are subscribed to never expire."""
+        """Retention starts at the commit of each offset; subscribed topics never expire."""
         return OffsetExpiration(None)
 
     def tombstone_records(self) -> Sequence[GroupRecord]:
-        """In an order that can be replayed: what belongs to members goes before members, members before the group."""
+        """Return tombstones in an order that can be replayed: member state before members, members before the group."""
         group_id = self.group_id
         member_ids = sorted(self.members)
         keys: list[object] = [
@@ -283,12 +284,12 @@ class ConsumerGroup:
         return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
-        """Who holds the instance id."""
+        """Return the holder of the instance id, or None."""
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
     def target(self, member_id: str, instance_id: str | None) -> Assignment:
-        """The target of a member; one that takes an instance id over has that of its predecessor."""
+        """Return the target of a member; one that takes over an instance id has its predecessor's target."""
         if instance_id is not None:
             member_id = self.static_members.get(instance_id, member_id)
         return self.targets.get(member_id, EMPTY_ASSIGNMENT)
@@ -298,14 +299,14 @@ class ConsumerGroup:
         return self.owners.get((topic_id, partition))
 
     def all_use_classic_protocol_except(self, member_ids: Iterable[str]) -> bool:
-        """Whether without these members nobody speaks the consumer protocol any more."""
+        """Return whether all members except these use the classic protocol."""
         excepted = frozenset(member_ids)
         return all(
             member.uses_classic_protocol for member_id, member in self.members.items() if member_id not in excepted
         )
 
     def waits_for_unreleased(self, member: ConsumerMember) -> bool:
-        """Whether a partition of the member's target is with another member."""
+        """Return whether another member still owns a partition of the member's target."""
         for topic_id, partitions in self.target(member.member_id, member.instance_id).items():
             for partition in partitions:
                 if not member.owns(topic_id, partition) and (topic_id, partition) in self.owners:
@@ -313,7 +314,8 @@ class ConsumerGroup:
         return False
 
     def preferred_assignor(self, changed: Sequence[tuple[str, ConsumerMember | None]] = ()) -> str | None:
-        """What most members ask for, after the changes given as (member id, member or None); None: nobody asks."""
+        """Return the assignor that most members request, after changes given as (member id, member or None); None if no
+        member requests one."""
         counts: Counter[str] = Counter()
         for member in self._members_after(changed):
             if member.server_assignor is not None:
@@ -321,7 +323,7 @@ class ConsumerGroup:
         return min(counts, key=lambda name: (-counts[name], name), default=None)
 
     def preferred_assignor_at(self, as_of: int) -> str | None:
-        """The same as of an offset of the log."""
+        """Return the assignor that most members requested as of an offset of the log."""
         counts = Counter(
             member.server_assignor for member in self.members.values_at(as_of) if member.server_assignor is not None
         )
@@ -339,11 +341,11 @@ class ConsumerGroup:
     # -- subscriptions -------------------------------------------------------------------------------------------------
 
     def regex_topics(self, regex: str) -> frozenset[str]:
-        """Topics of a regular expression; none while it is not resolved."""
+        """Return the topics of a regular expression; empty while it is not resolved."""
         return self.regexes.get(regex, UNRESOLVED).topics if regex else frozenset()
 
     def subscribed_topics(self, member: ConsumerMember) -> frozenset[str]:
-        """By name and by regular expression."""
+        """Return the subscribed topics, by name and by regular expression."""
         if not member.subscribed_topic_regex:
             return member.subscribed_topic_names
         return member.subscribed_topic_names | self.regex_topics(member.subscribed_topic_regex)
@@ -351,7 +353,7 @@ class ConsumerGroup:
     def subscribed_topics_after(
         self, changed: Sequence[tuple[ConsumerMember | None, ConsumerMember | None]]
     ) -> frozenset[str]:
-        """What the group subscribes to, after the changes given as (member before, member after)."""
+        """Return the topics the group subscribes to, after changes given as (member before, member after)."""
         topics: Counter[str] = Counter()
         regexes: Counter[str] = Counter()
         for before, after in changed:
@@ -368,11 +370,11 @@ class ConsumerGroup:
         return frozenset(names)
 
     def last_regex_refresh_ms(self) -> int:
-        """When the regular expressions were last resolved, milliseconds since the epoch; very long ago if never."""
+        """Time of the last resolution of regular expressions, milliseconds since the epoch; -2**62 if never."""
         return max((regex.timestamp_ms for regex in self.regexes.values()), default=-(2**62))
 
     def last_regex_version(self) -> int:
-        """The metadata version of that."""
+        """Metadata version of the last resolution of regular expressions."""
         return max((regex.version for regex in self.regexes.values()), default=0)
 
     # -- replay --------------------------------------------------------------------------------------------------------
@@ -389,21 +391,21 @@ class ConsumerGroup:
         self._assignment_timestamp_ms.value = timestamp_ms
 
     def replay_target(self, member_id: str, target: Assignment | None) -> None:
-        """None: the member has no target any more."""
+        """Set or remove (None) the target of a member."""
         if target is None:
             self.targets.pop(member_id, None)
         else:
             self.targets[member_id] = target
 
     def replay_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """None: nobody subscribes to it any more."""
+        """Set or remove (None) a regular expression; it is removed when the last subscriber is gone."""
         if resolved is None:
             self.regexes.pop(regex, None)
         else:
             self.regexes[regex] = resolved
 
     def replay_member(self, member_id: str, member: ConsumerMember | None) -> None:
-        """Put a member, or take it away: the counters follow."""
+        """Put or remove a member and update the counters."""
         before = self.members.get(member_id)
         self._count(before, -1)
         self._count(member, 1)
@@ -421,7 +423,7 @@ class ConsumerGroup:
         before_instance = None if before is None else before.instance_id
         after_instance = None if member is None else member.instance_id
         if before_instance not in (None, after_instance) and self.static_members.get(str(before_instance)) == member_id:
-            # Unless somebody took the instance id over.
+            # Skipped if another member took over the instance id.
             del self.static_members[str(before_instance)]
         if after_instance is not None:
             self.static_members[after_instance] = member_id
@@ -455,7 +457,7 @@ def _release(
     before: ConsumerMember | None,
     after: ConsumerMember | None,
 ) -> None:
-    """Free what `after` does not have any more, unless somebody else has it already."""
+    """Free the partitions that `after` no longer owns, unless another member already owns them."""
     if before is None:
         return
     for owned in (before.assigned, before.pending_revocation):
@@ -477,7 +479,7 @@ def _own(owners: TimelineDict[tuple[Uuid, int], str], member_id: str, owned: Own
 
 
 def _check_past_commit(member: ConsumerMember, member_epoch: int, topic: str, topic_id: Uuid, partition: int) -> None:
-    """A `group.PartitionCheck` but for its first two arguments."""
+    """A `group.PartitionCheck` with two more leading arguments."""
     assignment_epoch = member.assignment_epoch(topic_id, partition)
     if assignment_epoch is None:
         raise _wrong_epoch(member, f"Partition {topic}-{partition} is not assigned or pending revocation for member.")

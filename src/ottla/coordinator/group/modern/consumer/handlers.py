@@ -72,7 +72,7 @@ class ConsumerGroups:
     __slots__ = ("_classic", "_context", "_heartbeat", "_known_topics", "_regexes", "_timers")
 
     def __init__(self, context: ShardContext, rebalance: Rebalance) -> None:
-        """`rebalance` is that of the classic groups, which a group that changes its protocol goes through."""
+        """`rebalance` belongs to the classic groups; a group that changes its protocol uses it."""
         self._context = context
         self._timers = ConsumerTimers(context, self._fence_member)
         self._regexes = RegexSubscriptions(context)
@@ -87,14 +87,14 @@ class ConsumerGroups:
     def heartbeat(
         self, request_context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> CoordinatorResult[GroupRecord, ConsumerGroupHeartbeatResponse]:
-        """Raises KafkaError, which the facade puts into the response."""
+        """Raises KafkaError, which `GroupCoordinator` turns into the response."""
         validate_heartbeat(request, request_context.api_version, self._context.config.group_consumer_assignors)
         if is_leave(request):
             return self._leave(request)
         return self._heartbeat.heartbeat(request_context, request)
 
     def describe(self, group_ids: Sequence[str], committed_offset: int) -> list[DescribedGroup]:
-        """The same of some groups, at once."""
+        """Describe some groups without pauses."""
         described = [self.description(group_id, committed_offset) for group_id in group_ids]
         for each in described:
             for _ in each.members:
@@ -102,7 +102,7 @@ class ConsumerGroups:
         return [each.row for each in described]
 
     def description(self, group_id: str, committed_offset: int) -> Described:
-        """As of the committed offset; a group of another type is GROUP_ID_NOT_FOUND."""
+        """Describe a group as of the committed offset; a group of another type is GROUP_ID_NOT_FOUND."""
         context = self._context
         group = context.groups.find(group_id, committed_offset)
         if isinstance(group, ConsumerGroup):
@@ -114,7 +114,7 @@ class ConsumerGroups:
         )
 
     def _find_group(self, group_id: str, create: bool, records: list[GroupRecord]) -> ConsumerGroup:
-        """The group; a new one is not registered before its records are replayed."""
+        """Return the group; a new one is registered only when its records are replayed."""
         group = self._context.groups.find(group_id)
         if isinstance(group, ConsumerGroup):
             return group
@@ -131,14 +131,17 @@ class ConsumerGroups:
             check_upgrade(group, self._context.config)
         upgraded = upgrade(group, self._context.registry, self._context.image, records)
         for member in group:
-            # Whoever waits in the classic rebalance joins again, and finds a consumer group. Should this not be
-            # written, it finds the classic group as it was, whose timers mean nothing to the other one.
+            # Members that wait in the classic rebalance rejoin and find a consumer group. If the append fails, they
+            # find the classic group unchanged; the timers of one type ignore groups of the other.
             group.answer_join(member, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
             member.answer_sync(ErrorCode.REBALANCE_IN_PROGRESS)
         for upgraded_member in upgraded.members.values():
             self._timers.schedule_life(group.group_id, upgraded_member)
         logger.info(
-            "group %s with %d members becomes a consumer group", group.group_id, len(group.members), extra=RATE_LIMITED
+            "upgrading: group %s with %d members becomes a consumer group",
+            group.group_id,
+            len(group.members),
+            extra=RATE_LIMITED,
         )
         return upgraded
 
@@ -160,7 +163,7 @@ class ConsumerGroups:
     def _leave_members(
         self, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R
     ) -> CoordinatorResult[GroupRecord, R]:
-        """Members go because they said so. If that can't be written, their sessions go on, and end some time."""
+        """Remove members that left. If the append fails, their sessions restart and expire later."""
 
         result = self._fence_members(group, members, response)
 
@@ -173,13 +176,13 @@ class ConsumerGroups:
         return result._replace(appended=appended)
 
     def _fence_member(self, group: ConsumerGroup, member: ConsumerMember) -> CoordinatorResult[GroupRecord, None]:
-        """For timers, which try again when it fails."""
+        """Remove a member for a timer, which retries on failure."""
         return self._fence_members(group, [member], None)
 
     def _fence_members(
         self, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R
     ) -> CoordinatorResult[GroupRecord, R]:
-        """Remove members; their partitions come free with this, and the next heartbeat of anybody reassigns them."""
+        """Remove members. Their partitions become free, and the next heartbeat of any member reassigns them."""
         group_id = group.group_id
         if not members:
             return CoordinatorResult((), response)
@@ -197,26 +200,26 @@ class ConsumerGroups:
             self._timers.cancel_all(group_id, member.member_id)
         return CoordinatorResult(records, response)
 
-    # -- members of consumer groups that speak the classic protocol (online migration) ---------------------------------
+    # -- classic protocol members of consumer groups (online migration) ------------------------------------------------
 
     def classic_join(self, request_context: RequestContext, request: JoinGroupRequest, reply: JoinReply) -> Result:
-        """JoinGroup to a consumer group that is not empty."""
+        """Handle JoinGroup for a non-empty consumer group."""
         return self._classic.join(self._live(request.group_id), request_context, request, reply)
 
     def classic_sync(self, request_context: RequestContext, request: SyncGroupRequest, reply: SyncReply) -> Result:
-        """SyncGroup of a member of a consumer group."""
+        """Handle SyncGroup of a consumer group member."""
         return self._classic.sync(self._live(request.group_id), request, reply)
 
     def classic_heartbeat(
         self, request_context: RequestContext, request: HeartbeatRequest
     ) -> CoordinatorResult[GroupRecord, HeartbeatResponse]:
-        """Heartbeat of a member of a consumer group."""
+        """Handle Heartbeat of a consumer group member."""
         return self._classic.heartbeat(self._live(request.group_id), request)
 
     def classic_leave(
         self, request_context: RequestContext, request: LeaveGroupRequest
     ) -> CoordinatorResult[GroupRecord, LeaveGroupResponse]:
-        """LeaveGroup of members of a consumer group."""
+        """Handle LeaveGroup of consumer group members."""
         return self._classic.leave(self._live(request.group_id), request)
 
     def _live(self, group_id: str) -> ConsumerGroup:
@@ -225,10 +228,10 @@ class ConsumerGroups:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
         return group
 
-    # -- life of the shard ---------------------------------------------------------------------------------------------
+    # -- shard lifecycle -----------------------------------------------------------------------------------------------
 
     def loaded(self) -> None:
-        """All records were replayed and this broker coordinates: every member gets a full session to come back."""
+        """All records were replayed and this broker coordinates: every member gets a full session to reconnect."""
         self._known_topics = self._context.image.topics
         for group in self._context.groups.groups():
             if not isinstance(group, ConsumerGroup):
@@ -237,11 +240,11 @@ class ConsumerGroups:
                 self._timers.schedule_life(group.group_id, member)
 
     def unloaded(self) -> None:
-        """This broker no longer coordinates: let go of everything that waits."""
+        """This broker no longer coordinates: drop everything that waits."""
         self._regexes.unloaded()
 
     def image_changed(self, changed_topics: frozenset[str]) -> None:
-        """Topics were created, deleted or given partitions: their groups look at them with the next heartbeat."""
+        """Topics were created, deleted or extended: the next heartbeat of their groups checks the topics."""
         image = self._context.image
         if any(name in image.topics and name not in self._known_topics for name in changed_topics):
             self._regexes.topics_added(image.offset)
@@ -253,7 +256,7 @@ class ConsumerGroups:
     # -- replay --------------------------------------------------------------------------------------------------------
 
     def replays(self) -> Mapping[type, Callable[[Any, Any], None]]:
-        """For each class of record key, the method that applies (key, value or None)."""
+        """Return for each class of record key the method that applies (key, value or None)."""
         return {
             ConsumerGroupMetadataKey: self._replay_group,
             ConsumerGroupPartitionMetadataKey: self._replay_partition_metadata,
@@ -268,8 +271,9 @@ class ConsumerGroups:
         group = self._context.groups.find(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
-    def _made(self, group_id: str) -> ConsumerGroup:
-        """A classic group in its place only held offsets: one with members gets its tombstone first."""
+    def _get_or_create(self, group_id: str) -> ConsumerGroup:
+        """Return the group, creating it if necessary. A classic group of that id had offsets only: one with members
+        gets its tombstone first."""
         group = self._existing(group_id)
         if group is None:
             group = ConsumerGroup(self._context.registry, group_id)
@@ -278,14 +282,14 @@ class ConsumerGroups:
 
     def _replay_group(self, key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None) -> None:
         if value is not None:
-            self._made(key.group_id).replay_group_epoch(value.epoch, value.metadata_hash)
+            self._get_or_create(key.group_id).replay_group_epoch(value.epoch, value.metadata_hash)
         else:
             self._context.groups.remove(key.group_id, GroupType.CONSUMER)
 
     def _replay_partition_metadata(
         self, key: ConsumerGroupPartitionMetadataKey, value: ConsumerGroupPartitionMetadataValue | None
     ) -> None:
-        group = self._existing(key.group_id) if value is None else self._made(key.group_id)
+        group = self._existing(key.group_id) if value is None else self._get_or_create(key.group_id)
         if group is not None:
             group.replay_partition_metadata(value is not None)
 
@@ -293,7 +297,7 @@ class ConsumerGroups:
         self, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None
     ) -> None:
         if value is not None:
-            group = self._made(key.group_id)
+            group = self._get_or_create(key.group_id)
             member = group.members.get(key.member_id) or ConsumerMember(key.member_id)
             group.replay_member(key.member_id, member.with_metadata(value))
             return
@@ -305,7 +309,9 @@ class ConsumerGroups:
         self, key: ConsumerGroupTargetAssignmentMetadataKey, value: ConsumerGroupTargetAssignmentMetadataValue | None
     ) -> None:
         if value is not None:
-            self._made(key.group_id).replay_assignment_epoch(value.assignment_epoch, value.assignment_timestamp)
+            self._get_or_create(key.group_id).replay_assignment_epoch(
+                value.assignment_epoch, value.assignment_timestamp
+            )
             return
         existing = self._existing(key.group_id)
         if existing is not None:
@@ -315,7 +321,7 @@ class ConsumerGroups:
         self, key: ConsumerGroupTargetAssignmentMemberKey, value: ConsumerGroupTargetAssignmentMemberValue | None
     ) -> None:
         if value is not None:
-            self._made(key.group_id).replay_target(key.member_id, target_from_record(value))
+            self._get_or_create(key.group_id).replay_target(key.member_id, target_from_record(value))
             return
         existing = self._existing(key.group_id)
         if existing is not None:
@@ -325,7 +331,7 @@ class ConsumerGroups:
         self, key: ConsumerGroupCurrentMemberAssignmentKey, value: ConsumerGroupCurrentMemberAssignmentValue | None
     ) -> None:
         if value is not None:
-            group = self._made(key.group_id)
+            group = self._get_or_create(key.group_id)
             member = group.members.get(key.member_id) or ConsumerMember(key.member_id)
             group.replay_member(key.member_id, member.with_assignment(value))
             return
@@ -339,7 +345,7 @@ class ConsumerGroups:
     ) -> None:
         if value is not None:
             resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
-            self._made(key.group_id).replay_regex(key.regular_expression, resolved)
+            self._get_or_create(key.group_id).replay_regex(key.regular_expression, resolved)
             return
         existing = self._existing(key.group_id)
         if existing is not None:

@@ -1,11 +1,14 @@
-"""The regular heartbeat of the consumer protocol (KIP-848): join, change, learn the assignment, confirm revocations.
+"""Heartbeats of the consumer protocol, leaving excepted (KIP-848).
 
-One heartbeat goes through these steps, each of which may add records: find or make the group and the member; take over
-what the member says of itself; raise the group epoch if subscriptions or topics changed; compute a target assignment if
-the group epoch is ahead and the last one is old enough (KIP-1263); move the member one step towards its target.
+One heartbeat passes through these steps, each of which may add records:
 
-Nothing is changed here, except timers and the hint of when topics were looked at: records do that when they are
-replayed.
+1. Find or create the group and the member.
+2. Apply the member's own data from the request.
+3. Raise the group epoch if subscriptions or topics changed.
+4. Compute a target assignment if the group epoch is ahead and the last target is old enough (KIP-1263).
+5. Move the member one step towards its target.
+
+Replaying the records changes the state. Only timers and the hint of when topics were checked change here.
 """
 
 from __future__ import annotations
@@ -44,11 +47,11 @@ from ottla.protocol.messages.coordinator_records import ConsumerGroupPartitionMe
 logger = logging.getLogger(__name__)
 
 FindGroup = Callable[[str, bool, list[GroupRecord]], ConsumerGroup]
-"""(group id, whether to make it, records of making it): raises KafkaError GROUP_ID_NOT_FOUND."""
+"""Takes (group id, whether to create it, records of its creation); raises KafkaError GROUP_ID_NOT_FOUND."""
 
 
 class MemberChange:
-    """A member on its way through one request, with the records so far."""
+    """Changes of one member within one request, with the records so far."""
 
     __slots__ = ("after", "before", "group", "joins", "records", "replaced_member_id")
 
@@ -57,7 +60,7 @@ class MemberChange:
         self.records = records
         self.before = self.after = ConsumerMember("")
         self.joins = False
-        """There was no such member; one that takes a static member's place counts as known."""
+        """The member is new; one that replaces a static member counts as known."""
         self.replaced_member_id: str | None = None
 
     def found(self, member: ConsumerMember, *, joins: bool) -> None:
@@ -66,7 +69,7 @@ class MemberChange:
 
 
 class ConsumerHeartbeat:
-    """The heartbeats of one shard."""
+    """Handles the heartbeats of one shard."""
 
     __slots__ = ("_context", "_find_group", "_regexes", "_timers")
 
@@ -81,7 +84,7 @@ class ConsumerHeartbeat:
     def heartbeat(
         self, request_context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> CoordinatorResult[GroupRecord, ConsumerGroupHeartbeatResponse]:
-        """Any but a leave. Raises KafkaError with the code that the member gets."""
+        """Handle any heartbeat except a leave. Raises KafkaError with the code that the member gets."""
         records: list[GroupRecord] = []
         joins = request.member_epoch == JOIN_MEMBER_EPOCH
         group = self._find_group(request.group_id, joins, records)
@@ -92,10 +95,10 @@ class ConsumerHeartbeat:
         self.admit(change)
         names_changed = self.note_metadata(change)
         regex = self._regexes.update(group, change.before, change.after, records, request_context.may_describe)
-        # A pattern that is not resolved yet will raise the epoch later.
+        # An unresolved pattern raises the epoch later.
         raises = names_changed or regex is RegexChange.CHANGED_AND_RESOLVED
         target_epoch, target = self.advance_group(change, raise_epoch=raises)
-        # Who joins, for the first time or again, has given up whatever it had.
+        # A member that joins or rejoins has given up all its partitions.
         owned = [] if joins else request.topic_partitions
         subscription_changed = names_changed or regex is not RegexChange.NONE
         self.reconcile(change, target_epoch, target, owned, subscription_changed=subscription_changed)
@@ -119,7 +122,7 @@ class ConsumerHeartbeat:
         return CoordinatorResult(records, response, appended)
 
     def check_size(self, group: ConsumerGroup, member_id: str) -> None:
-        """Raises KafkaError GROUP_MAX_SIZE_REACHED for one more member than may be."""
+        """Raises KafkaError GROUP_MAX_SIZE_REACHED for a new member of a full group."""
         limit = self._context.config.group_consumer_max_size
         if len(group.members) >= limit and member_id not in group.members:
             raise KafkaError(
@@ -128,14 +131,17 @@ class ConsumerHeartbeat:
             )
 
     def admit(self, change: MemberChange) -> None:
-        """Raises KafkaError INVALID_REQUEST or GROUP_MAX_SIZE_REACHED for more bytes than a member may keep here."""
+        """Raises KafkaError INVALID_REQUEST or GROUP_MAX_SIZE_REACHED when a memory limit is exceeded."""
         before, after = change.before, change.after
         if not change.joins and after.sent_the_same(before):
             return
         held, size = 0 if change.joins else before.held_bytes, after.held_bytes
         limit = self._context.config.group_member_max_bytes
         if size > limit:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"A member may bring {limit} bytes, this one has {size}.")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"The member has {size} bytes, above group.coordinator.member.max.bytes={limit}.",
+            )
         self._context.memory.admit(change.group.held_bytes - held, held, size)
 
     # -- the member ----------------------------------------------------------------------------------------------------
@@ -159,7 +165,7 @@ class ConsumerHeartbeat:
     def _find_static_member(
         self, change: MemberChange, request: ConsumerGroupHeartbeatRequest, member_id: str, instance_id: str
     ) -> None:
-        """A static member joins only where the one before it left or is itself; classic ones give way."""
+        """A static member joins if its predecessor left or has the same id; classic predecessors are replaced."""
         existing = change.group.static_member(instance_id)
         if request.member_epoch != JOIN_MEMBER_EPOCH:
             member = known_static_member(existing, member_id, instance_id)
@@ -172,7 +178,8 @@ class ConsumerHeartbeat:
             return
         if existing.member_epoch != LEAVE_STATIC_MEMBER_EPOCH and not existing.uses_classic_protocol:
             if existing.member_id == member_id:
-                # Fenced, and back under its own id: nobody else can be meant. (Kafka lets it wait for the session.)
+                # The member was fenced and rejoins under its own id, so no other process is meant. (Kafka waits for the
+                # session timeout.)
                 change.found(existing, joins=False)
                 return
             raise KafkaError(
@@ -183,12 +190,12 @@ class ConsumerHeartbeat:
         self.replace_static_member(change, existing, member_id)
 
     def replace_static_member(self, change: MemberChange, existing: ConsumerMember, member_id: str) -> None:
-        """`member_id` takes the place of `existing`: its subscription, its target and its partitions."""
+        """Replace `existing` by `member_id`, which inherits subscription, target and partitions."""
         group = change.group
         member = existing._replace(
             member_id=member_id, member_epoch=JOIN_MEMBER_EPOCH, previous_member_epoch=JOIN_MEMBER_EPOCH
         )
-        # The timers of the old one stay until they find it gone, since all this may be reverted.
+        # The old member's timers remain, because the change may be reverted; they do nothing for a removed member.
         change.records += removal_records(group.group_id, existing.member_id)
         change.records.append(member.metadata_record(group.group_id))
         change.records.append(
@@ -201,7 +208,7 @@ class ConsumerHeartbeat:
     def _take_over(
         self, change: MemberChange, request_context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> None:
-        """What the request says of the member; null stands for no change."""
+        """Apply the member's fields in the request; null means no change."""
         before = change.before
         names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
         timeout_ms = request.rebalance_timeout_ms
@@ -218,7 +225,7 @@ class ConsumerHeartbeat:
         )
 
     def note_metadata(self, change: MemberChange) -> bool:
-        """Record the member if it changed; whether the names it subscribes to did."""
+        """Add a record if the member changed; return whether its subscribed names changed."""
         if change.joins or change.after != change.before:
             change.records.append(change.after.metadata_record(change.group.group_id))
         return change.after.subscribed_topic_names != change.before.subscribed_topic_names
@@ -226,7 +233,7 @@ class ConsumerHeartbeat:
     # -- the group -----------------------------------------------------------------------------------------------------
 
     def advance_group(self, change: MemberChange, *, raise_epoch: bool) -> tuple[int, Assignment]:
-        """Raise the group epoch where it must, compute a target where it is due; the target to follow now."""
+        """Raise the group epoch and compute a target if required; return the target epoch and the member's target."""
         group = change.group
         group_epoch = group.group_epoch
         if raise_epoch or group.topics_need_check():
@@ -257,7 +264,7 @@ class ConsumerHeartbeat:
         return changed
 
     def check_topics(self, change: MemberChange, *, raise_epoch: bool) -> int:
-        """Compare the subscribed topics with the metadata; returns the group epoch."""
+        """Compare the subscribed topics with the metadata; return the group epoch."""
         group = change.group
         topics = group.subscribed_topics_after([(change.before, change.after)])
         topics_hash = metadata_hash(topics, self._context.image)
@@ -271,7 +278,7 @@ class ConsumerHeartbeat:
         return group_epoch
 
     def _may_assign(self, group: ConsumerGroup) -> bool:
-        """Whether the last target is old enough; a clock that went back does not hold the next one up."""
+        """Return whether the last target is old enough; a clock that moved backwards does not delay the next one."""
         interval_ms = self._context.config.assignment_interval_ms(self._context.image.group_configs(group.group_id))
         computed_ms = group.assignment_timestamp_ms
         now_ms = self._context.clock.time_ms()
@@ -288,7 +295,7 @@ class ConsumerHeartbeat:
         *,
         subscription_changed: bool,
     ) -> None:
-        """One step towards the target; starts or stops the timer that bounds a revocation."""
+        """Move the member one step towards its target; start or stop the timer that limits a revocation."""
         group, member = change.group, change.after
         if not subscription_changed and member.is_reconciled_to(target_epoch):
             return
@@ -310,7 +317,8 @@ class ConsumerHeartbeat:
 
 
 def known_static_member(existing: ConsumerMember | None, member_id: str, instance_id: str) -> ConsumerMember:
-    """The holder of the instance id, if it is `member_id`. Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    """Return the holder of the instance id. Raises KafkaError UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if it is not
+    `member_id`."""
     if existing is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if existing.member_id != member_id:

@@ -1,8 +1,8 @@
-"""A member of a consumer group as the log knows it (KIP-848): an immutable value, replaced at every change.
+"""A consumer group member, as restored from the log (KIP-848): an immutable value, replaced at every change.
 
-Its fields come from two records: member metadata (who it is, what it subscribes to) and current assignment (epoch,
-state, partitions). `assigned` and `pending_revocation` hold for each partition the member epoch in which it was
-assigned, so that a commit from before that epoch can be refused (KIP-1251).
+Its fields come from two records: member metadata (identity, subscription) and current assignment (epoch, state,
+partitions). `assigned` and `pending_revocation` map each partition to the member epoch in which it was assigned, so
+that commits from earlier epochs can be rejected (KIP-1251).
 
 Invariant: a partition is in at most one of `assigned` and `pending_revocation`.
 """
@@ -32,27 +32,27 @@ from ottla.protocol.messages.coordinator_records import (
 JOIN_MEMBER_EPOCH = 0
 LEAVE_MEMBER_EPOCH = -1
 LEAVE_STATIC_MEMBER_EPOCH = -2
-"""Member epochs with a meaning of their own: join or join again, leave, leave for a while (static members)."""
+"""Reserved member epochs: join or rejoin, leave, leave temporarily (static members)."""
 
 OwnedPartitions = Mapping[Uuid, Mapping[int, int]]
-"""By topic id and partition, the member epoch in which it was assigned; no topic without partitions."""
+"""Member epoch of the assignment, by topic id and partition; contains no topic without partitions."""
 
 NO_PARTITIONS: OwnedPartitions = {}
 
 
 class MemberState(IntEnum):
-    """Where a member is on the way to its target; the numbers are those in the log."""
+    """Reconciliation state of a member; the numbers are those in the log."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It has been told to give partitions up and has not confirmed."""
+    """It was requested to revoke partitions and has not confirmed."""
     UNRELEASED_PARTITIONS = 2
-    """Partitions of its target are still with other members."""
+    """Other members still own partitions of its target."""
     UNKNOWN = 127
 
 
 class ConsumerMember(NamedTuple):
-    """One member."""
+    """One member of a consumer group."""
 
     member_id: str
     instance_id: str | None = None
@@ -65,7 +65,7 @@ class ConsumerMember(NamedTuple):
     """Empty for none."""
     server_assignor: str | None = None
     classic: ClassicMemberMetadata | None = None
-    """Set while the member speaks the classic protocol in a consumer group."""
+    """Set for a member that uses the classic protocol in a consumer group."""
     member_epoch: int = 0
     previous_member_epoch: int = -1
     state: MemberState = MemberState.STABLE
@@ -74,7 +74,7 @@ class ConsumerMember(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """About what it keeps in memory besides its partitions (`member_memory`)."""
+        """Approximate memory of the member without its partitions, in bytes (`member_memory`)."""
         size = MEMBER_BYTES + len(self.subscribed_topic_regex)
         size += sum(NAME_BYTES + len(name) for name in self.subscribed_topic_names)
         if self.classic is not None:
@@ -82,7 +82,7 @@ class ConsumerMember(NamedTuple):
         return size
 
     def sent_the_same(self, other: ConsumerMember) -> bool:
-        """Whether it has the very objects that `other` has of what is counted in `held_bytes`."""
+        """Return whether both share the objects that `held_bytes` counts, compared by identity."""
         return (
             self.subscribed_topic_names is other.subscribed_topic_names
             and self.subscribed_topic_regex is other.subscribed_topic_regex
@@ -94,20 +94,20 @@ class ConsumerMember(NamedTuple):
         return self.classic is not None
 
     def is_reconciled_to(self, target_assignment_epoch: int) -> bool:
-        """Whether nothing is left to do for that target."""
+        """Return whether the member has reached that target."""
         return self.state is MemberState.STABLE and self.member_epoch == target_assignment_epoch
 
     def owns(self, topic_id: Uuid, partition: int) -> bool:
-        """Whether it may still be reading the partition."""
+        """Return whether the member may still read the partition."""
         return partition in self.assigned.get(topic_id, ()) or partition in self.pending_revocation.get(topic_id, ())
 
     def assignment_epoch(self, topic_id: Uuid, partition: int) -> int | None:
-        """The member epoch in which it got the partition; None when it does not have it."""
+        """Return the member epoch in which it got the partition; None if it does not own it."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-        """The member after a member metadata record."""
+        """Return the member after a member metadata record."""
         return self._replace(
             instance_id=value.instance_id,
             rack_id=value.rack_id,
@@ -121,7 +121,7 @@ class ConsumerMember(NamedTuple):
         )
 
     def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
-        """The member after a current assignment record."""
+        """Return the member after a current assignment record."""
         return self._replace(
             member_epoch=value.member_epoch,
             previous_member_epoch=value.previous_member_epoch,
@@ -131,7 +131,7 @@ class ConsumerMember(NamedTuple):
         )
 
     def without_assignment(self) -> ConsumerMember:
-        """The member after the tombstone of its current assignment: it is on the way out."""
+        """Return the member after the tombstone of its current assignment, which precedes its removal."""
         return self._replace(
             member_epoch=LEAVE_MEMBER_EPOCH,
             previous_member_epoch=LEAVE_MEMBER_EPOCH,
@@ -140,11 +140,11 @@ class ConsumerMember(NamedTuple):
         )
 
     def left_for_a_while(self) -> ConsumerMember:
-        """A static member that said so: it has its partitions kept and owns nothing that it was giving up."""
+        """Return a static member that left temporarily: it retains its partitions, except those pending revocation."""
         return self._replace(member_epoch=LEAVE_STATIC_MEMBER_EPOCH, pending_revocation=NO_PARTITIONS)
 
     def metadata_record(self, group_id: str) -> GroupRecord:
-        """Who it is and what it wants."""
+        """Return the member metadata record: identity and subscription."""
         return GroupRecord(
             ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=self.member_id),
             ConsumerGroupMemberMetadataValue(
@@ -161,7 +161,7 @@ class ConsumerMember(NamedTuple):
         )
 
     def assignment_record(self, group_id: str) -> GroupRecord:
-        """What it has and in which epoch."""
+        """Return the current assignment record: epoch and partitions."""
         return GroupRecord(
             ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=self.member_id),
             ConsumerGroupCurrentMemberAssignmentValue(
@@ -175,7 +175,7 @@ class ConsumerMember(NamedTuple):
 
 
 def removal_records(group_id: str, member_id: str) -> list[GroupRecord]:
-    """Tombstones of everything a member has; in this order, so that its partitions are free before it is gone."""
+    """Return the tombstones of a member, in an order that frees its partitions before it is removed."""
     return [
         GroupRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         GroupRecord(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -184,7 +184,7 @@ def removal_records(group_id: str, member_id: str) -> list[GroupRecord]:
 
 
 def target_assignment_record(group_id: str, member_id: str, target: Assignment) -> GroupRecord:
-    """What a member is to have."""
+    """Return the record of a member's target assignment."""
     return GroupRecord(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(
@@ -205,7 +205,7 @@ def _state(number: int) -> MemberState:
     try:
         return MemberState(number)
     except ValueError:
-        # A later version may know more states; UNKNOWN makes the member start over.
+        # A later version may add states; UNKNOWN makes the member start over.
         return MemberState.UNKNOWN
 
 
@@ -216,7 +216,7 @@ def _owned(entries: Iterable[CurrentAssignmentTopicPartitions], member_epoch: in
         if not entry.partitions:
             continue
         if epochs is None or len(epochs) != len(entry.partitions):
-            # Written before Kafka 4.2: all that is known is that the member had it in this epoch.
+            # Written before Kafka 4.2: the record only shows that the member owned it in this epoch.
             owned[entry.topic_id] = dict.fromkeys(entry.partitions, member_epoch)
         else:
             owned[entry.topic_id] = dict(zip(entry.partitions, epochs, strict=True))

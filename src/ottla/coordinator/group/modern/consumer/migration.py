@@ -1,15 +1,17 @@
-"""A group changes its protocol while it has members (KIP-848, `group.consumer.migration.policy`).
+"""Conversion of groups with members between the classic and the consumer protocol (KIP-848,
+`group.consumer.migration.policy`).
 
-Upgrade: the first member of the consumer protocol turns a classic group of consumers into a consumer group; its members
-keep their partitions, go on speaking the classic protocol (`classic_members`), and give up and get partitions
-one by one from then on. An empty classic group becomes one by the same records, whatever the policy. Downgrade: when
-the last member of the consumer protocol goes, those left are a classic group again and rebalance.
+Upgrade: the first consumer protocol member converts a classic group of consumers to a consumer group. Its members
+retain their partitions, continue to use the classic protocol (`classic_members`), and from then on gain and lose
+partitions one by one. An empty classic group is converted by the same records, under any policy. Downgrade: when the
+last consumer protocol member leaves, the remaining members form a classic group again and rebalance.
 
-Epochs go on through all of that, as a generation is an epoch: members of the consumer protocol keep their id for life,
-and who comes back must not be in the epoch again in which it was removed. Apache Kafka lets an empty group that changes
-its type begin anew, so that there a commit of before may be taken for one of the member's next life.
+Epochs continue through conversions, as a generation is an epoch. Members of the consumer protocol have their id for
+life, so a returning member must not reuse the epoch in which it was removed. Apache Kafka resets the epoch of an empty
+group that changes its type, so there an old commit may be mistaken for one of the member's next life.
 
-Both are conversions of values: from one group to the records of both. Left out: soft state (timers, replies that wait).
+Both conversions are functions of values: from one group to the records of both. Left out: soft state (timers, pending
+replies).
 """
 
 from __future__ import annotations
@@ -57,12 +59,12 @@ from ottla.timeline import SnapshotRegistry
 
 
 def may_upgrade(config: GroupCoordinatorConfig) -> bool:
-    """Whether the policy lets classic groups become consumer groups."""
+    """Return whether the policy permits upgrades to consumer groups."""
     return config.group_consumer_migration_policy in ("bidirectional", "upgrade")
 
 
 def may_downgrade(config: GroupCoordinatorConfig) -> bool:
-    """Whether the policy lets consumer groups become classic groups."""
+    """Return whether the policy permits downgrades to classic groups."""
     return config.group_consumer_migration_policy in ("bidirectional", "downgrade")
 
 
@@ -70,7 +72,7 @@ def may_downgrade(config: GroupCoordinatorConfig) -> bool:
 
 
 def check_upgrade(group: ClassicGroup, config: GroupCoordinatorConfig) -> None:
-    """Raises KafkaError GROUP_ID_NOT_FOUND, which is what a member of the consumer protocol is told."""
+    """Raises KafkaError GROUP_ID_NOT_FOUND, the error for a consumer protocol member."""
     reason = None
     if not may_upgrade(config):
         reason = "online upgrade is disabled"
@@ -91,9 +93,9 @@ def _cannot_upgrade(group_id: str, reason: str) -> KafkaError:
 def upgrade(
     group: ClassicGroup, registry: SnapshotRegistry, image: MetadataImage, records: list[GroupRecord]
 ) -> ConsumerGroup:
-    """The consumer group that `group` becomes, not registered; `records` end the one and make the other.
+    """Return the upgraded consumer group, not registered; appends the records of the conversion to `records`.
 
-    Raises KafkaError GROUP_ID_NOT_FOUND when members' metadata can't be read.
+    Raises KafkaError GROUP_ID_NOT_FOUND when members' metadata can't be decoded.
     """
     upgraded = ConsumerGroup(registry, group.group_id)
     epoch = max(group.generation_id, NEW_GROUP_EPOCH)
@@ -123,14 +125,14 @@ def upgrade(
 
 
 def _upgraded_members(group: ClassicGroup, image: MetadataImage) -> list[ConsumerMember]:
-    """In order of arrival. A partition that an assignor gave to two stays with the first.
+    """Return the members in join order. A partition that was assigned to two members stays with the first.
 
-    A cooperative member had more when it joined than what it was assigned then. It may have not let go of that yet, and
-    nobody was given it so far, so it counts as about to be revoked: the member's next JoinGroup confirms it.
+    A cooperative member may have owned more when it joined than its assignment contains. It may not have revoked the
+    rest, which no other member got so far. So the rest is pending revocation: the member's next JoinGroup confirms it.
     """
     taken: set[tuple[Uuid, int]] = set()
     members = []
-    claims: list[list[SubscriptionTopicPartition]] = []
+    owned_before: list[list[SubscriptionTopicPartition]] = []
     for member in group:
         if not member.protocols:
             raise ProtocolError(f"member {member.member_id} has no protocol")
@@ -145,7 +147,7 @@ def _upgraded_members(group: ClassicGroup, image: MetadataImage) -> list[Consume
                 "assignor before re-attempting the upgrade",
             )
         assigned = _take(assignment.assigned_partitions, group.generation_id, taken, image)
-        claims.append(subscription.owned_partitions)
+        owned_before.append(subscription.owned_partitions)
         members.append(
             ConsumerMember(
                 member.member_id,
@@ -161,7 +163,7 @@ def _upgraded_members(group: ClassicGroup, image: MetadataImage) -> list[Consume
                 assigned=assigned,
             )
         )
-    for place, owned in enumerate(claims):
+    for place, owned in enumerate(owned_before):
         pending = _take(owned, group.generation_id, taken, image)
         if pending:
             members[place] = members[place]._replace(state=MemberState.UNREVOKED_PARTITIONS, pending_revocation=pending)
@@ -174,7 +176,7 @@ def _take(
     taken: set[tuple[Uuid, int]],
     image: MetadataImage,
 ) -> OwnedPartitions:
-    """Those that exist and that nobody has taken, since `epoch`."""
+    """Return the partitions that exist and are not taken yet, assigned in `epoch`."""
     owned: dict[Uuid, dict[int, int]] = {}
     for entry in entries:
         topic = image.topic(entry.topic)
@@ -186,7 +188,7 @@ def _take(
 
 
 def classic_metadata(session_timeout_ms: int, protocols: Mapping[str, bytes]) -> ClassicMemberMetadata:
-    """What has to be kept of a member that speaks the classic protocol."""
+    """Return the metadata to store for a classic protocol member."""
     return ClassicMemberMetadata(
         session_timeout_ms=session_timeout_ms,
         supported_protocols=[ClassicProtocol(name=name, metadata=metadata) for name, metadata in protocols.items()],
@@ -197,7 +199,7 @@ def classic_metadata(session_timeout_ms: int, protocols: Mapping[str, bytes]) ->
 
 
 def can_downgrade(group: ConsumerGroup, leaving: Collection[str], config: GroupCoordinatorConfig) -> bool:
-    """Whether, without these members, somebody is left and all who are left speak the classic protocol."""
+    """Return whether members remain without `leaving`, and all of them use the classic protocol."""
     remaining = len(group.members) - len(leaving)
     return (
         0 < remaining <= config.group_max_size
@@ -215,10 +217,9 @@ def downgrade(
     *,
     settled: bool,
 ) -> tuple[ClassicGroup, list[GroupRecord]]:
-    """The classic group that `group` becomes without `leaving` and with `joining`; the records end the one and make
-    the other. `settled`: it needs no rebalance.
+    """Return the classic group without `leaving` and with `joining`, and the records of the conversion.
 
-    Raises KafkaError GROUP_ID_NOT_FOUND when members' metadata can't be read.
+    `settled`: it needs no rebalance. Raises KafkaError GROUP_ID_NOT_FOUND when members' metadata can't be decoded.
     """
     members = [member for member_id, member in sorted(group.members.items()) if member_id not in leaving]
     if joining is not None:
@@ -263,11 +264,11 @@ def _downgraded_member(member: ConsumerMember) -> ClassicGroupMember:
     )
 
 
-# -- the consumers' own format ---------------------------------------------------------------------------------------
+# -- embedded consumer protocol ----------------------------------------------------------------------------------------
 
 
 def encoded_assignment(assigned: OwnedPartitions, version: int, image: MetadataImage) -> bytes:
-    """As a client of the classic protocol reads it: topics by name, in order."""
+    """Encode an assignment for a client of the classic protocol: topics by name, sorted."""
     entries = []
     for topic_id, partitions in assigned.items():
         topic = image.topic_by_id(topic_id)
@@ -284,7 +285,7 @@ def with_classic_subscription(
     classic: ClassicMemberMetadata,
     rebalance_timeout_ms: int,
 ) -> ConsumerMember:
-    """The member after a JoinGroup."""
+    """Return the member after a JoinGroup."""
     return member._replace(
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout_ms=rebalance_timeout_ms,

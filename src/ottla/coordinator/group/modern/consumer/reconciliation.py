@@ -1,12 +1,13 @@
-"""The steps by which one member gets from what it has to what it shall have (KIP-848): pure.
+"""Reconciliation of one member's assignment with its target (KIP-848): pure functions.
 
-A member first gives up what is not in its target, keeping its epoch (UNREVOKED_PARTITIONS), and confirms that by no
-longer reporting those partitions. Then it moves to the epoch of the target and gets what is free; while other members
-still have something of its target it waits (UNRELEASED_PARTITIONS) and gets each partition as it comes free. Members
-go through this each on their own, so nobody who keeps a partition stops reading it.
+A member first revokes the partitions that are not in its target, in its current epoch (UNREVOKED_PARTITIONS). It
+confirms by no longer reporting those partitions. Then it moves to the epoch of the target and gets the free partitions.
+While other members still own partitions of its target it waits (UNRELEASED_PARTITIONS), and gets each partition as it
+becomes free. Each member reconciles independently, so a member never stops reading a partition that it retains.
 
-Invariants: a partition is only added to a member when nobody has it; a partition leaves a member only when it was not
-reported as owned, or with the member. Together: at most one owner. Left out: when a target is computed, timeouts.
+Invariants: a partition is only added to a member when it has no owner; a partition is removed from a member only when
+the member did not report it as owned, or together with the member. So each partition has at most one owner. Left out:
+when a target is computed, timeouts.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from ottla.coordinator.group.modern.consumer.member import (
 from ottla.protocol.messages.consumer_group_heartbeat import TopicPartitions
 
 PartitionOwner = Callable[[Uuid, int], str | None]
-"""The id of the member that has a partition now, pending revocations included; None when it is free."""
+"""Returns the member that owns a partition, pending revocations included; None when it is free."""
 
 
 class Reconciliation:
-    """One step of one member. `owned` is what the member reports to own, None when it reported nothing new."""
+    """One step of one member. `owned` contains the partitions that the member reports; None means unchanged."""
 
     __slots__ = ("_member", "_owned", "_owner", "_subscribed", "_target", "_target_epoch")
 
@@ -42,7 +43,7 @@ class Reconciliation:
         owner: PartitionOwner,
         owned: Sequence[TopicPartitions] | None,
     ) -> None:
-        """`subscribed`: ids of the existing topics that the member subscribes to at this moment."""
+        """`subscribed`: ids of the existing topics that the member subscribes to now."""
         self._member = member
         self._target_epoch = target_epoch
         self._target = target
@@ -51,10 +52,10 @@ class Reconciliation:
         self._owned = owned
 
     def next_member(self, subscription_changed: bool) -> ConsumerMember:
-        """The member after this step, the same object when there is nothing to do.
+        """Return the member after this step; the same object when nothing changes.
 
-        With `subscription_changed`, topics that are no longer subscribed to are taken away at once, before there is a
-        new target. Raises KafkaError FENCED_MEMBER_EPOCH for a state that this version does not know.
+        With `subscription_changed`, unsubscribed topics are revoked immediately, before a new target exists. Raises
+        KafkaError FENCED_MEMBER_EPOCH for an unknown state.
         """
         member = self._member
         if member.state is MemberState.STABLE:
@@ -76,7 +77,7 @@ class Reconciliation:
         return self._towards_target(self._target_epoch)
 
     def _reports_any_of(self, partitions: OwnedPartitions) -> bool:
-        """Whether the member may still own one of `partitions`; saying nothing counts as yes."""
+        """Return whether the member may still own one of `partitions`; True if it reported nothing."""
         if self._owned is None:
             return True
         for entry in self._owned:
@@ -101,7 +102,7 @@ class Reconciliation:
         return self._moved(member.state, member.member_epoch, assigned, member.pending_revocation)
 
     def _towards_target(self, member_epoch: int) -> ConsumerMember:
-        """Revoke what has to go; if there is nothing, take the epoch of the target and what is free of it."""
+        """Revoke partitions if required; otherwise take the target's epoch and its free partitions."""
         member = self._member
         assigned: dict[Uuid, dict[int, int]] = {}
         revoked: dict[Uuid, dict[int, int]] = {}
@@ -128,7 +129,7 @@ class Reconciliation:
         return self._moved(state, self._target_epoch, assigned, NO_PARTITIONS)
 
     def _is_free(self, topic_id: Uuid, partition: int) -> bool:
-        """Also free is what this very member is just giving up: it confirmed, or this would not be looked at."""
+        """Return whether it has no owner, or this member's pending revocation of it is confirmed at this point."""
         if self._owner(topic_id, partition) is None:
             return True
         return partition in self._member.pending_revocation.get(topic_id, ())

@@ -1,10 +1,10 @@
-"""Keeping the regular expressions of consumer groups resolved (KIP-848).
+"""Resolution of the regular expressions of consumer groups (KIP-848).
 
-Patterns are matched on behalf of a heartbeat but not within it: the result comes as records of its own, in small steps
-through the shard's timer, and raises the group epoch where it changes what the group reads. All patterns of a group are
-refreshed together, so that new topics cause one rebalance: when one is unresolved, when there are new topics, or after
-`group.consumer.regex.refresh.interval.ms`, but not again within ten seconds. Topics that the member may not describe
-whose heartbeat began a resolution are no part of it, as in Apache Kafka.
+Patterns are matched after the heartbeat that requires it, not within it: a shard timer runs small steps. The result is
+written as records of its own, and raises the group epoch if the subscribed topics changed. All patterns of a group are
+refreshed together, so that new topics cause one rebalance. A refresh starts when one is unresolved, when topics were
+created, or after `group.consumer.regex.refresh.interval.ms`, but at most every ten seconds. It excludes topics that the
+member that triggered it may not describe, as in Apache Kafka.
 
 Invariant: at most one resolution of a group runs.
 """
@@ -33,17 +33,17 @@ MIN_REFRESH_INTERVAL_MS = 10_000
 
 
 class RegexChange(Enum):
-    """What a heartbeat did to its member's regular expression."""
+    """Effect of a heartbeat on its member's regular expression."""
 
     NONE = "none"
     CHANGED = "changed"
     """The new one is not resolved yet; the group epoch rises when it is."""
     CHANGED_AND_RESOLVED = "changed and resolved"
-    """Another member has the same, or there is none any more."""
+    """Another member has the same one, or the member has none any more."""
 
 
 def group_epoch_record(group_id: str, group_epoch: int, topics_hash: int) -> GroupRecord:
-    """The record that raises the group epoch."""
+    """Return the record that raises the group epoch."""
     return GroupRecord(
         ConsumerGroupMetadataKey(group_id=group_id),
         ConsumerGroupMetadataValue(epoch=group_epoch, metadata_hash=topics_hash),
@@ -51,12 +51,12 @@ def group_epoch_record(group_id: str, group_epoch: int, topics_hash: int) -> Gro
 
 
 def regex_tombstone(group_id: str, regex: str) -> GroupRecord:
-    """Nobody subscribes to it any more."""
+    """Return the tombstone of a regular expression without subscribers."""
     return GroupRecord(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
 def unused_regexes(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[str]:
-    """Regular expressions that nobody has once these members are gone."""
+    """Return the regular expressions without subscribers once these members are removed."""
     counts = Counter(member.subscribed_topic_regex for member in leaving if member.subscribed_topic_regex)
     return sorted(regex for regex, count in counts.items() if group.regex_subscribers.get(regex, 0) <= count)
 
@@ -69,12 +69,12 @@ class RegexSubscriptions:
     def __init__(self, context: ShardContext) -> None:
         self._context = context
         self._resolutions: dict[str, RegexResolution] = {}
-        """By group id, those that run."""
+        """Running resolutions by group id."""
         self._topics_version = 0
-        """Offset of the last metadata image that brought topics."""
+        """Offset of the last metadata image with new topics."""
 
     def topics_added(self, version: int) -> None:
-        """There are new topics as of this metadata version."""
+        """Report that topics were created, as of this metadata version."""
         self._topics_version = version
 
     def update(
@@ -85,7 +85,7 @@ class RegexSubscriptions:
         records: list[GroupRecord],
         may_describe: Callable[[str], bool] | None,
     ) -> RegexChange:
-        """Follow a member's change and start a resolution where one is due, of what the member `may_describe`.
+        """Apply a member's change, and start a resolution if required, limited to topics the member `may_describe`.
 
         Raises KafkaError INVALID_REGULAR_EXPRESSION for a pattern that is new to the group and does not compile.
         """
@@ -139,7 +139,7 @@ class RegexSubscriptions:
         self._schedule_step(group.group_id)
 
     def _schedule_step(self, group_id: str) -> None:
-        # If it fails, the next heartbeat finds the patterns unresolved and begins anew.
+        # If it fails, the next heartbeat finds the patterns unresolved and starts again.
         self._context.timer.schedule(f"consumer-regex\0{group_id}", 0, lambda: self._step(group_id), retry=False)
 
     def _step(self, group_id: str) -> CoordinatorResult[GroupRecord, None]:
@@ -156,7 +156,7 @@ class RegexSubscriptions:
         return CoordinatorResult(self._resolved(group, resolution.result()))
 
     def _resolved(self, group: ConsumerGroup, results: dict[str, ResolvedRegex]) -> list[GroupRecord]:
-        """The records of a finished resolution."""
+        """Return the records of a finished resolution."""
         records = []
         changed = False
         topics = set(group.topic_subscribers)
@@ -182,5 +182,5 @@ class RegexSubscriptions:
         return records
 
     def unloaded(self) -> None:
-        """Drop what runs."""
+        """Drop all running resolutions."""
         self._resolutions.clear()

@@ -1,4 +1,4 @@
-"""What a ConsumerGroupHeartbeat must look like before any group is looked at: Apache Kafka's checks and messages."""
+"""Validation of ConsumerGroupHeartbeat requests: Apache Kafka's checks and messages."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
 )
 
 FIRST_VERSION_WITH_CLIENT_MADE_IDS = 1
-"""From this version on the member makes its own id (KIP-1082)."""
+"""First version in which the member generates its own id (KIP-1082)."""
 
 MAX_MEMBER_ID_BYTES = 32_767
-"""It is part of record keys, whose strings have 16-bit lengths."""
+"""Member ids are part of record keys, which have strings with 16-bit lengths."""
 
 
 def validate_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]) -> None:
@@ -56,14 +56,14 @@ def validate_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int,
 
 
 def is_leave(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member goes, for good or for a while."""
+    """Return whether the member leaves, permanently or temporarily."""
     return request.member_epoch in (LEAVE_MEMBER_EPOCH, LEAVE_STATIC_MEMBER_EPOCH)
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member states everything, as it does when it joins and after an error.
+    """Return whether the member sent all fields, as it does when it joins and after an error.
 
-    It may not have seen the last response then, so it gets its assignment again.
+    It may have missed the last response then, so its assignment is sent again.
     """
     subscribed = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms != -1 and subscribed and request.topic_partitions is not None
@@ -72,8 +72,8 @@ def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 def validate_member_epoch(member: ConsumerMember, received: int, owned: Sequence[TopicPartitions] | None) -> None:
     """Raises KafkaError FENCED_MEMBER_EPOCH unless the epoch is the member's.
 
-    The previous one counts too when the member owns nothing but what it may: the response that carried the new epoch
-    may have been lost. Epoch 0 always counts: the member starts over.
+    The previous epoch is valid too if the member owns only assigned partitions: the response with the new epoch may
+    have been lost. Epoch 0 is always valid: the member starts over.
     """
     if received == JOIN_MEMBER_EPOCH or received == member.member_epoch:
         return
@@ -95,7 +95,7 @@ def _is_subset(owned: Sequence[TopicPartitions] | None, member: ConsumerMember) 
 
 
 def assignment_message(assigned: OwnedPartitions) -> Assignment:
-    """As the response carries it."""
+    """Return the assignment in the format of the response."""
     return Assignment(
         topic_partitions=[_topic_partitions(topic_id, assigned[topic_id]) for topic_id in sorted(assigned)]
     )
@@ -106,7 +106,7 @@ def _topic_partitions(topic_id: Uuid, partitions: Mapping[int, int]) -> TopicPar
 
 
 def _not_empty(value: str | None, message: str) -> None:
-    """Null is fine, the empty string is not; blank counts as empty."""
+    """Reject empty and blank strings; null is valid."""
     if value is not None and not value.strip():
         raise _invalid(message)
 

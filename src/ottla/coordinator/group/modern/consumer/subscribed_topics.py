@@ -1,8 +1,8 @@
-"""What the cluster metadata says of the topics that a group subscribes to.
+"""Metadata of the topics that a group subscribes to.
 
-The metadata hash stands for ids, partition counts and racks of all subscribed topics: while it stays, no target
-assignment has to be computed. Apache Kafka keeps a number in the same field of the same record (KIP-1101) but mixes it
-by another function; a group whose log comes from there is rebalanced once, and nothing else follows from it.
+The metadata hash covers ids, partition counts and racks of all subscribed topics. While it is unchanged, no target
+assignment has to be computed. Apache Kafka stores a hash in the same field of the same record (KIP-1101), computed by
+another function. The only effect is one rebalance of each group that was loaded from Kafka's log.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from ottla.coordinator.group.assignors.assignor import TopicSpec
 from ottla.metadata.image import MetadataImage, TopicImage
 
 NO_TOPICS_HASH = 0
-"""Of a group none of whose topics exists; also what a record without the field reads as."""
+"""Hash of a group without existing topics; also the value read from a record without the field."""
 
 _NO_RACKS: frozenset[str] = frozenset()
 
 
 def topic_ids(names: Iterable[str], image: MetadataImage) -> frozenset[Uuid]:
-    """Ids of those that exist."""
+    """Return the ids of the topics that exist."""
     found = (image.topic(name) for name in names)
     return frozenset(topic.topic_id for topic in found if topic is not None)
 
 
 def topic_spec(topic: TopicImage, image: MetadataImage) -> TopicSpec:
-    """The topic as assignors see it. Partitions are numbered without gaps, whatever is between is not assigned."""
+    """Return the topic as input for assignors. Partitions are numbered without gaps; missing ones are not assigned."""
     count = max(topic.partitions, default=-1) + 1
     if not _has_racks(image):
         return TopicSpec(topic.topic_id, count, None)
@@ -38,7 +38,7 @@ def topic_spec(topic: TopicImage, image: MetadataImage) -> TopicSpec:
 
 
 def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
-    """A signed 64-bit number; NO_TOPICS_HASH when none of the topics exists."""
+    """Return a signed 64-bit number; NO_TOPICS_HASH when none of the topics exists."""
     from hashlib import blake2b  # here, since it loads OpenSSL's digests and each import delays the start
 
     digest = blake2b(digest_size=8)

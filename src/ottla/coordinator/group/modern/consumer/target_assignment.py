@@ -1,6 +1,6 @@
-"""Computing the next target assignment of a consumer group: from its state and one change to records, pure.
+"""Target assignment of a consumer group: computes records from its state and one change, as a pure function.
 
-Only members whose target changed get a record. Tombstones of the targets of removed members belong to their removal.
+Only members with a changed target get a record. Tombstones of the targets of removed members belong to their removal.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ottla.protocol.messages.coordinator_records import (
 )
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
-"""By the names of `group.consumer.assignors`; classes of one's own can't be loaded here."""
+"""By name in `group.consumer.assignors`; custom classes can't be loaded."""
 
 
 class TargetAssignment(NamedTuple):
-    """A new target: what to write, and what the member at hand is to have."""
+    """A new target: its records, and the target of the member that sent the heartbeat."""
 
     records: list[GroupRecord]
     of_member: Assignment
@@ -42,9 +42,9 @@ def compute_target(
     image: MetadataImage,
     time_ms: Callable[[], int],
 ) -> TargetAssignment:
-    """The target for `group_epoch`, with `member` as it is about to be.
+    """Compute the target for `group_epoch`, with `member` as it is after the current request.
 
-    `replaced_member_id` is the static member whose place it takes, and whose target it starts from.
+    `replaced_member_id` is the static member that it replaces; its target is the starting point.
     """
     members = dict(group.members)
     if replaced_member_id is not None:

@@ -1,11 +1,12 @@
-"""Timers of the members of consumer groups. A timer that fires finds out itself whether it still means anything.
+"""Timers of consumer group members. A timer that fires checks whether it still applies.
 
-Timers are no timeline state: a failed append takes the members back to where they were, and not their timers. So one
-that is set for nothing does no harm, and who cancels some for a change that is not written yet sets them again when it
-fails (`schedule_lives_of`).
+Timers are not timeline state: a failed append reverts the members, but not their timers. So a stale timer is harmless.
+A caller that cancels timers for a change that is not written yet restarts them if the append fails
+(`schedule_lives_of`).
 
-`session`: the member must heartbeat. `rebalance`: it must confirm a revocation (KIP-848). `join` and `sync`: members of
-the classic protocol in a consumer group must send JoinGroup or SyncGroup after they were told to.
+- `session`: the member has to send a heartbeat.
+- `rebalance`: the member has to confirm a revocation (KIP-848).
+- `join` and `sync`: a classic protocol member has to send JoinGroup or SyncGroup after it was requested to.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Fence = Callable[[ConsumerGroup, ConsumerMember], CoordinatorResult[GroupRecord,
 
 
 class ConsumerTimers:
-    """All of one shard."""
+    """Timers of all members of one shard."""
 
     __slots__ = ("_context", "_fence")
 
@@ -36,32 +37,32 @@ class ConsumerTimers:
         self._fence = fence
 
     def schedule_session(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        """Anew with every heartbeat."""
-        self._schedule("session", "was not heard of", group_id, member_id, timeout_ms)
+        """Restart the session timer; called with every heartbeat."""
+        self._schedule("session", "session timed out", group_id, member_id, timeout_ms)
 
     def schedule_sync(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        """From the response to a JoinGroup on."""
-        self._schedule("sync", "did not ask for its assignment", group_id, member_id, timeout_ms)
+        """Start the timer for SyncGroup; called with the response to a JoinGroup."""
+        self._schedule("sync", "SyncGroup timed out", group_id, member_id, timeout_ms)
 
     def serve(self, group: ConsumerGroup) -> bool:
-        """Whether timers are set for members of `group`; not once it became a classic group, whose timers are others:
-        should that turn into a consumer group again, an old timer would hit a member of the new one."""
+        """Return whether timers apply to members of `group`. False once it became a classic group, which has other
+        timers: an old timer could otherwise hit a member of a later consumer group of that id."""
         return self._context.groups.find(group.group_id) is group
 
     def schedule_join_if_absent(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        """From the first REBALANCE_IN_PROGRESS on."""
+        """Start the timer for JoinGroup; called with REBALANCE_IN_PROGRESS, the first one counts."""
         self._context.timer.schedule_if_absent(
             _key("join", group_id, member_id),
             timeout_ms,
-            lambda: self._fence_member("did not join again", group_id, member_id, None),
+            lambda: self._fence_member("JoinGroup timed out", group_id, member_id, None),
         )
 
     def schedule_rebalance(self, group_id: str, member_id: str, member_epoch: int, timeout_ms: int) -> None:
-        """Only counts while the member stays in that epoch."""
+        """Start the timer for a revocation; it applies only while the member stays in that epoch."""
         self._context.timer.schedule(
             _key("rebalance", group_id, member_id),
             max(0, timeout_ms),
-            lambda: self._fence_member("did not give up its partitions", group_id, member_id, member_epoch),
+            lambda: self._fence_member("partition revocation timed out", group_id, member_id, member_epoch),
         )
 
     def cancel_rebalance(self, group_id: str, member_id: str) -> None:
@@ -74,13 +75,13 @@ class ConsumerTimers:
         self._context.timer.cancel(_key("sync", group_id, member_id))
 
     def cancel_all(self, group_id: str, member_id: str) -> None:
-        """The member goes."""
+        """Cancel all timers of a member that is removed."""
         for kind in ("session", "rebalance", "join", "sync"):
             self._context.timer.cancel(_key(kind, group_id, member_id))
 
     def schedule_life(self, group_id: str, member: ConsumerMember) -> None:
-        """A full session, and what bounds a revocation: for who was there when the shard was loaded, and for who stays
-        because what would have changed it was not written. Timers of classic members follow with their next request."""
+        """Start a full session, and the timer of a pending revocation. Used for members of a loaded shard, and after a
+        failed append. The other timers of classic members start with their next request."""
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         else:
@@ -92,7 +93,7 @@ class ConsumerTimers:
             self.cancel_rebalance(group_id, member.member_id)
 
     def schedule_lives_of(self, group: ConsumerGroup, member_ids: Iterable[str]) -> None:
-        """An append failed, and these are members again, unless it may still be committed."""
+        """Restart the timers of members after a failed append reverted their change."""
         if not self.serve(group):
             return
         for member_id in member_ids:
@@ -100,15 +101,15 @@ class ConsumerTimers:
             if member is not None:
                 self.schedule_life(group.group_id, member)
 
-    def _schedule(self, kind: str, failing: str, group_id: str, member_id: str, timeout_ms: int) -> None:
+    def _schedule(self, kind: str, reason: str, group_id: str, member_id: str, timeout_ms: int) -> None:
         self._context.timer.schedule(
             _key(kind, group_id, member_id),
             timeout_ms,
-            lambda: self._fence_member(failing, group_id, member_id, None),
+            lambda: self._fence_member(reason, group_id, member_id, None),
         )
 
     def _fence_member(
-        self, failing: str, group_id: str, member_id: str, member_epoch: int | None
+        self, reason: str, group_id: str, member_id: str, member_epoch: int | None
     ) -> CoordinatorResult[GroupRecord, None]:
         group = self._context.groups.find(group_id)
         if not isinstance(group, ConsumerGroup):
@@ -116,7 +117,7 @@ class ConsumerTimers:
         member = group.members.get(member_id)
         if member is None or (member_epoch is not None and member.member_epoch != member_epoch):
             return EMPTY_RESULT
-        logger.info("member %s of group %s %s in time and is removed", member_id, group_id, failing, extra=RATE_LIMITED)
+        logger.info("removing member %s of group %s: %s", member_id, group_id, reason, extra=RATE_LIMITED)
         return self._fence(group, member)
 
 

@@ -1,7 +1,7 @@
-"""Regular expressions that members subscribe by, of which each must match the whole name of a topic (KIP-848).
+"""Matching of topic names against subscribed regular expressions, each of which must match the full name (KIP-848).
 
-Matching a group's patterns against all topics is work without a bound that is known beforehand, so it is done in steps
-that are bounded in calls of the engine.
+Matching a group's patterns against all topics has no bound that is known in advance. So it runs in steps with a limited
+number of regex engine calls.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from ottla.common.kafka.patterns import Matcher, compile_pattern
 from ottla.coordinator.group.modern.consumer.group import ResolvedRegex
 
 MATCHES_PER_STEP = 500
-"""Calls of the engine in one step: one millisecond for usual patterns, up to eight for the worst."""
+"""Engine calls in one step: one millisecond for usual patterns, up to eight for the worst."""
 
 
 def compile_regex(pattern: str) -> Matcher:
-    """What matches the names of topics. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+    """Return a matcher for topic names. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
     return compile_pattern(pattern, "SubscribedTopicRegex")
 
 
 class RegexResolution:
-    """All patterns of a group against all topics of one metadata image, step by step."""
+    """Matches all patterns of a group against all topics of one metadata image, step by step."""
 
     __slots__ = ("_matchers", "_may_describe", "_names", "_position", "_step", "_timestamp_ms", "_topics", "_version")
 
@@ -34,9 +34,9 @@ class RegexResolution:
         timestamp_ms: int,
         may_describe: Callable[[str], bool] | None = None,
     ) -> None:
-        """Patterns that don't compile match nothing: they were checked when a member brought them.
+        """Patterns that don't compile match nothing: they were validated when a member sent them.
 
-        `may_describe`: whether who asked may know of a topic that matches; None where everybody may.
+        `may_describe(topic)` returns whether the requesting member may describe a matching topic; None permits all.
         """
         self._matchers: dict[str, Matcher] = {}
         self._topics: dict[str, list[str]] = {}
@@ -54,7 +54,7 @@ class RegexResolution:
         self._timestamp_ms = timestamp_ms
 
     def step(self) -> bool:
-        """Match some more names; True when all are done."""
+        """Match more names; return True when all are done."""
         end = self._position + self._step
         names = self._names[self._position : end]
         if self._may_describe is not None:
@@ -65,7 +65,7 @@ class RegexResolution:
         return end >= len(self._names)
 
     def result(self) -> dict[str, ResolvedRegex]:
-        """By pattern, in order."""
+        """Return the resolved patterns, sorted by pattern."""
         return {
             pattern: ResolvedRegex(frozenset(names), self._version, self._timestamp_ms)
             for pattern, names in self._topics.items()
