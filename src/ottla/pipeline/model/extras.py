@@ -1,4 +1,4 @@
-"""What is installed beside Ottla itself: said to be missing in one sentence, with the command that installs it."""
+"""Optional dependencies: one error names the missing packages and the command that installs them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def install_command(requirement: str) -> str:
 def require_packages(who_needs: str, packages: Mapping[str, str], requirement: str) -> None:
     """Raise OperatorError unless all can be imported.
 
-    `who_needs`: a subject and its verb; `packages`: module -> package; `requirement`: what brings all of them.
+    `who_needs`: a subject and its verb; `packages`: module -> package; `requirement`: the extra that brings all of
+    them.
     """
     missing = [package for module, package in packages.items() if not _importable(module)]
     if missing:

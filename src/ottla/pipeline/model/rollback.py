@@ -1,4 +1,4 @@
-"""A table that was put back to an older version under its loads: what that means, and what an operator can do."""
+"""Rollback of a table to an older version below its loads: description and remedies."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from ottla.common.errors import OperatorError
 
 
 class RolledBackError(OperatorError):
-    """A table lacks rows of loads whose offsets it keeps; nothing was committed."""
+    """A table lacks rows of loads whose offsets it stores; nothing was committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """Rows of loads are not in a table, and its offsets are those behind them (or the other way around)."""
+    """A table lacks rows of loads although its offsets are past them (or the other way around)."""
 
     what: str
     """A sentence about the table, `it`."""
     remedy: str
-    """What an operator can do, in the imperative."""
+    """A remedy for the operator, in the imperative."""
     can_go_on: bool = True
-    """True where a load may leave it so, when an operator accepts that."""
+    """True where a load may continue without those rows, if an operator accepts that."""
 
     def refusal(self, location: str, *, with_option: bool = False) -> RolledBackError:
         """`with_option`: the command has --on-rollback."""

@@ -1,11 +1,11 @@
 """A prefix of an object store, by the library `object_store`: obstore for single objects, delta-rs for Arrow.
 
-S3 is asked as AWS's environment variables say (SETTINGS), in the driver; workers get the same with their task. What
-others need (`gs://`, `az://`) both libraries read from the environment of each process.
+The driver reads the settings of S3 from AWS's environment variables (SETTINGS); workers get them with their task. For
+other stores (`gs://`, `az://`) both libraries read the environment of each process.
 
-An object is there when its upload ended, and durable then. Creating and touching are conditional puts (If-None-Match,
-If-Match), so they are as atomic as a hard link. An upload that nobody ended is no object; the store keeps its parts
-until a lifecycle rule takes them.
+An object exists, and is durable, once its upload has ended. Creating and touching are conditional puts (If-None-Match,
+If-Match), so they are as atomic as a hard link. An unfinished upload is not an object; the store keeps its parts
+until a lifecycle rule removes them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "aws_region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
     "aws_endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
 }
-"""Of S3: setting of the library -> environment variables, of which the first that is set counts."""
+"""S3: setting of the library -> environment variables in order of preference."""
 
 UPLOAD_PART_BYTES = 5 << 20
 """The least that S3 takes; each open file holds one back."""
@@ -45,12 +45,12 @@ UPLOAD_CONCURRENCY = 4
 RETRIES = 3
 RETRY_TIMEOUT = timedelta(seconds=30)
 TOUCH_ATTEMPTS = 5
-"""How often another's change of the same object may come in between."""
+"""Maximum number of attempts when others change the same object concurrently."""
 _ANSWER = re.compile(r"<Code>(\w+)</Code>.*?<Message>([^<]*)</Message>", re.DOTALL)
 _NO_BUCKET = re.compile(r"<Code>(?:NoSuchBucket|ContainerNotFound)</Code>")
-"""Where the store answers so, no object is missing but all of it."""
+"""Error codes that mean that the whole store is missing, not only an object."""
 _PART = re.compile(r"(?!\.{1,2}\Z)[0-9A-Za-z._=-]+")
-"""Of a URL: what all libraries take for itself."""
+"""A part of a URL that no library interprets as anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class ObjectStore:
         return True
 
     def make(self) -> None:
-        """Nothing has to be."""
+        """Object stores have no directories."""
 
     def holds(self, name: str) -> bool:
         return self.find(name) is not None or next(self.files(name), None) is not None
@@ -135,7 +135,7 @@ class ObjectStore:
             return bytes(obstore.get(self._client(), path).bytes())
 
     def create(self, path: str, content: bytes) -> str:
-        """An answer that is lost may be followed by the object, so that only what is seen counts."""
+        """The object may appear after a lost response, so success is decided by reading it back."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 
@@ -165,7 +165,7 @@ class ObjectStore:
             raise OSError(_words(error.__cause__ or error)) from error
 
     def touch(self, path: str) -> None:
-        """Written anew, but only over what was read: who took it away meanwhile is not undone."""
+        """Rewrites the object, but only the version that was read: a concurrent removal is not undone."""
         import obstore
         from obstore.exceptions import PreconditionError
 
@@ -178,7 +178,9 @@ class ObjectStore:
                 except PreconditionError:
                     continue
                 return
-        raise OSError(f"{self.locate(path)} is changed by others all the time")
+        raise OSError(
+            f"{self.locate(path)} was changed concurrently in each of {TOUCH_ATTEMPTS} attempts to touch it; try again"
+        )
 
     def remove(self, path: str) -> None:
         import obstore
@@ -194,7 +196,7 @@ class ObjectStore:
                 obstore.delete(self._client(), [found["path"] for found in chunk])
 
     def sweep(self, before_ms: int) -> None:
-        """Nothing: an object is there when it is whole, and uploads that were left are for the bucket's own rules."""
+        """Does nothing: only whole objects exist, and the bucket's lifecycle rules remove unfinished uploads."""
 
     def arrow(self, paths: Sequence[str]) -> tuple[Any, list[str]]:
         from deltalake.fs import DeltaStorageHandler
@@ -215,7 +217,7 @@ class ObjectStore:
 
 
 class _Upload:
-    """A file to write whose content becomes an object when it is closed."""
+    """A writable file that becomes an object when it is closed."""
 
     def __init__(self, client: Any, path: str, location: str) -> None:
         import obstore
@@ -256,7 +258,7 @@ def is_url(location: object) -> bool:
 
 
 def open_object_store(url: str, settings: Mapping[str, str] | None = None) -> ObjectStore:
-    """The store at a URL such as `s3://bucket/path`; `settings` in place of what the environment says.
+    """The store at a URL such as `s3://bucket/path`; `settings` override the environment.
 
     Raises OperatorError for a URL that names no place, and without the extra.
     """
@@ -297,13 +299,13 @@ def _open_client(location: str, settings: tuple[tuple[str, str], ...]) -> Any:
             client_options={"allow_http": True} if allow_http else None,
             retry_config={"max_retries": RETRIES, "retry_timeout": RETRY_TIMEOUT},
         )
-    except Exception as error:  # of any kind: settings of the environment that are none
+    except Exception as error:  # of any class, for invalid settings in the environment
         raise OSError(f"{location} can't be opened: {_words(error)}") from error
 
 
 @contextmanager
 def _told(location: str) -> Iterator[None]:
-    """Errors of obstore as OSError; FileNotFoundError is of an object alone."""
+    """Convert errors of obstore to OSError; FileNotFoundError only for a missing object."""
     from obstore.exceptions import BaseError
 
     try:
@@ -321,7 +323,7 @@ def _stored(meta: Mapping[str, Any]) -> StoredFile:
 
 
 def _words(error: BaseException) -> str:
-    """What an error says, in one line: what the store answered, where it did."""
+    """The message of an error in one line: the store's response if the error contains one."""
     answer = _ANSWER.search(str(error))
     if answer is not None:
         return f"{answer[2].strip().rstrip('.')} ({answer[1]})"
