@@ -62,7 +62,8 @@ def test_a_file_of_other_lines_is_refused(line: bytes, shown: str) -> None:
     with pytest.raises(OperatorError) as raised:
         opened(GOOD, line, line)
     assert str(raised.value) == (
-        "a.log is no access log in the common or combined format: 2 of its first 3 lines are not in it, such as line "
+        "a.log is not an access log in the common or combined format: 2 of its first 3 lines are not in it, such "
+        "as line "
         f'2, "{shown}"; lines have to look like {EXAMPLE}'
     )
 

@@ -110,7 +110,7 @@ def test_partitions_that_are_added_are_taken_up(bootstrap: str, table: Path, loa
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        (Shape(2).partition_columns, "is a snapshot, which holds one row a key"),
+        (Shape(2).partition_columns, "is a snapshot with one row a key"),
         (["page"], "can't be partitioned by 'page', which is no column of its rows"),
     ],
 )

@@ -128,7 +128,7 @@ def test_jobs(connect: str, bootstrap: str, tmp_path: Path) -> None:
     loaded, shot, of_records, of_rows, total, *refused = json.loads(process.stdout)
     assert (loaded["rows"], shot["inserted"], of_records["rows"], of_rows["rows"]) == (ROWS, 30, 180, ROWS - 180)
     assert total == [{"total": sum(numbers)}]
-    assert "it takes queries" in refused[0]
+    assert "it runs queries" in refused[0]
     assert not Path(written).exists()
     assert "`nothing`" in refused[1]
     assert process.stderr == ""

@@ -49,7 +49,7 @@ def test_what_is_no_access_log_is_refused_before_anything_starts(tmp_path: Path,
     run = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert (run.returncode, run.stdout) == (2, "")
     (sentence,) = run.stderr.splitlines()
-    assert sentence.startswith(f"ottla: {log} is empty; " if not content else f"ottla: {log} is no access log ")
+    assert sentence.startswith(f"ottla: {log} is empty; " if not content else f"ottla: {log} is not an access log ")
     assert sentence.endswith((f"like {EXAMPLE}", f"such as {EXAMPLE}"))
     assert not home.exists()
 

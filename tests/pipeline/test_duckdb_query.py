@@ -226,7 +226,7 @@ def test_what_a_filter_leaves() -> None:
 )
 def test_a_statement_that_would_write_is_not_run(tmp_path: Path, statement: str) -> None:
     out = tmp_path / "out"
-    with open_query() as query, pytest.raises(OperatorError, match=r"no query; .* does not write"):
+    with open_query() as query, pytest.raises(OperatorError, match=r"not a query; .* is read-only"):
         query.run(statement.format(out=out))
     assert not out.exists()
 

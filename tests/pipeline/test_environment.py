@@ -93,7 +93,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     }
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(OperatorError, match="is no environment archive: make one by"):
+        with pytest.raises(OperatorError, match="is not an environment archive: create one with"):
             environment.read_environment(tmp_path / name)
     with pytest.raises(OperatorError, match="can't be read: is a directory"):
         environment.read_environment(tmp_path)
@@ -114,9 +114,9 @@ def test_a_file_that_can_not_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["environment.zip", "my environment.tar.gz", "a#b.tar.gz", "a,b.tar.gz", ".tar.gz"])
 def test_names_that_spark_would_not_take(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OperatorError, match="is no name for an archive"):
+    with pytest.raises(OperatorError, match="can't be the name of an archive"):
         environment.write_environment(tmp_path / name)
-    with pytest.raises(OperatorError, match="is no name for an archive"):
+    with pytest.raises(OperatorError, match="can't be the name of an archive"):
         environment.environment_settings(archive_of(tmp_path / name, asdict(this())), "spark://host:7077")
 
 

@@ -351,4 +351,4 @@ def test_the_commands(bootstrap: str, topic: str, table: Path) -> None:
     empty.mkdir()
     nothing = run_cli("sql", "select 1", "--table", str(empty))
     assert nothing.returncode == 2
-    assert "there is no Delta table in" in nothing.stderr
+    assert "no Delta table found in" in nothing.stderr

@@ -191,7 +191,7 @@ def test_iceberg_needs_a_catalog(run: Run, topic: str, place: str) -> None:
         ("snapshot", "-t", topic, "--table", f"{place}/table", "--format", "iceberg"),
         ("replay", "--topic", topic, "--to-table", f"{place}/table", "--format", "iceberg"),
     ):
-        with pytest.raises(OperatorError, match="name a REST catalog by --catalog"):
+        with pytest.raises(OperatorError, match="name a REST catalog with --catalog"):
             raise CliRunner().invoke(cli.pipeline, arguments).exception or AssertionError
 
 

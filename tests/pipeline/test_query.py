@@ -74,7 +74,7 @@ def test_a_statement_that_would_write_is_not_run(
     target = table(tmp_path / "clicks")
     register_tables(spark, [target])
     out = tmp_path / "out"
-    with pytest.raises(OperatorError, match="does not write"):
+    with pytest.raises(OperatorError, match="is read-only"):
         run_sql(spark, statement.format(out=out))
     assert target.version() == 1
     assert not out.exists()
@@ -85,12 +85,12 @@ def test_a_statement_that_would_write_is_not_run(
 def test_what_is_told_of_writes_and_mistakes(spark: Any, tmp_path: Path) -> None:
     register_tables(spark, [table(tmp_path / "clicks")])
     with pytest.raises(
-        OperatorError, match=r"no query: .*Syntax error at or near '1': .*; `ottla pipeline sql` does not write"
+        OperatorError, match=r"not a query: .*Syntax error at or near '1': .*; `ottla pipeline sql` is read-only"
     ):
         run_sql(spark, "selec 1")
     with pytest.raises(OperatorError, match="`nope` cannot be resolved"):
         run_sql(spark, "select nope from records")
-    with pytest.raises(OperatorError, match="no query"):
+    with pytest.raises(OperatorError, match="not a query"):
         run_sql(spark, " ; ")
 
 
@@ -124,7 +124,10 @@ def test_whatever_reads_is_run(spark: Any, tmp_path: Path, statement: str) -> No
             f"select {'abs(' * 450}1{')' * 450}",
             "^Spark refused the statement: it is nested too deep for Spark: take it",
         ),
-        (f"select {'array(' * 100}1{')' * 100}", "^the result can't be handed over: .*; make a text .* by to_json$"),
+        (
+            f"select {'array(' * 100}1{')' * 100}",
+            "^the result can't be converted to Arrow: .*; convert .* with to_json$",
+        ),
         ("(" * 20_000 + "select 1" + ")" * 20_000, "^the statement has more than 500 parentheses open at once"),
     ],
     ids=["stack", "parser", "result", "parentheses"],

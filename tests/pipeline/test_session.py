@@ -397,7 +397,7 @@ def test_memory_that_is_no_size_is_told_before_java_starts() -> None:
 def test_no_place_for_what_is_held_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a full disk: told with the way out, before Spark starts."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    told = r"^there is no place .*: no such file .*; free some, or .* by TMPDIR"
+    told = r"^no temporary directory can be used: no such file .*; free some space, or set TMPDIR"
     with pytest.raises(OperatorError, match=told), session.open_session("local[1]"):
         pass
 

@@ -251,7 +251,7 @@ def test_a_place_that_can_not_be_looked_at_may_be_a_table(tmp_path: Path, monkey
 def test_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, sentence in (
-        (tmp_path, "there is no table in"),
+        (tmp_path, "no table found in"),
         (tmp_path / "x", "there is no directory"),
         (tmp_path / "file", "file is no directory, as a table is: name another"),
     ):

@@ -114,7 +114,7 @@ def test_columns_that_cannot_be(columns: dict[str, list[Any]], sentence: str) ->
 
 
 def test_a_row_needs_a_topic(target: TopicTarget) -> None:
-    with pytest.raises(OperatorError, match="set the option `topic`, or have a column"):
+    with pytest.raises(OperatorError, match="set the option `topic`, or add a column"):
         TopicTarget("127.0.0.1:1").check(values(0, 1).schema)
     batch = pa.record_batch({"topic": [target.topic, None], "value": [b"1", b"2"]})
     with pytest.raises(OperatorError, match="a row has no topic"):

@@ -211,7 +211,7 @@ def test_mistakes_are_told_when_the_frame_is_made(ottla_spark: Any, read: Read, 
         ottla_spark.read.format("ottla").option("subscribe", topic).load()
     with pytest.raises(PySparkException, match="topic 'nowhere' does not exist"):
         read(subscribe="nowhere").count()
-    with pytest.raises(PySparkException, match="takes no schema"):
+    with pytest.raises(PySparkException, match="accepts no schema"):
         ottla_spark.read.format("ottla").schema("a int").options(
             **{"kafka.bootstrap.servers": "localhost:1", "subscribe": topic}
         ).load().count()

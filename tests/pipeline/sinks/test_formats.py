@@ -266,7 +266,7 @@ def test_files_are_replaced_once(cluster: MemoryCluster, table: Table) -> None:
     table.commit(TableCommit("copy", files, removed=old))
     assert rows(table) == topic_rows(cluster)
     assert not set(old) & set(again(table).files())
-    with pytest.raises(StaleCommitError, match="out of the table in the meantime"):
+    with pytest.raises(StaleCommitError, match="from the table in the meantime"):
         again(table).commit(TableCommit("late", files, removed=old))
     assert load(cluster, again(table)) is None
 
@@ -332,7 +332,7 @@ def test_a_table_that_is_not_there(table: Table) -> None:
 
 def test_a_file_where_the_table_should_be(table: Table) -> None:
     Path(table.location).touch()
-    with pytest.raises(OperatorError, match=r"can't be made"):
+    with pytest.raises(OperatorError, match=r"can't be created"):
         table.ensure(SCHEMA)
 
 

@@ -139,7 +139,7 @@ def test_a_catalog_that_is_gone_after_the_commit(
         return OSError("the network is gone")
 
     monkeypatch.setattr(iceberg, "_write", write_and_lose_the_catalog)
-    with pytest.raises(UnknownCommitError, match="the next load finds out"):
+    with pytest.raises(UnknownCommitError, match="the next load checks it"):
         commit(table, plan, files, "one")
     catalog.with_name("gone").rename(catalog)
     assert load(cluster, IcebergTarget(table.path)) is None
@@ -170,7 +170,7 @@ def test_a_table_that_was_rolled_back_is_refused(cluster: MemoryCluster, table: 
     load(cluster, table)
     table._open().manage_snapshots().rollback_to_snapshot(first).commit()
     cluster.partitions["clicks", 0].append_values([b"more"])
-    with pytest.raises(OperatorError, match="rolled back behind its newest load"):
+    with pytest.raises(OperatorError, match="rolled back below its newest load"):
         load(cluster, table)
 
 
@@ -184,5 +184,5 @@ def test_a_renamed_column_is_not_read_by_its_old_name(cluster: MemoryCluster, ta
 
 @pytest.mark.parametrize("name", ["clicks", "a/b", "lake.", ""])
 def test_names_that_no_catalog_has(name: str) -> None:
-    with pytest.raises(OperatorError, match=r"give NAMESPACE\.TABLE"):
+    with pytest.raises(OperatorError, match=r"use NAMESPACE\.TABLE"):
         IcebergTarget(name, catalog_url="http://127.0.0.1:1")

@@ -11,28 +11,28 @@ from typing import Any
 
 import pytest
 
-from ottla.common.errors import OperatorError  # noqa: E402
+from ottla.common.errors import OperatorError
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.load import leases  # noqa: E402
-from ottla.pipeline.load.compact import compact  # noqa: E402
-from ottla.pipeline.load.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease, revoke  # noqa: E402
-from ottla.pipeline.operations import vacuum as vacuuming  # noqa: E402
-from ottla.pipeline.operations.vacuum import vacuum  # noqa: E402
-from ottla.pipeline.sinks import rewrite  # noqa: E402
-from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
-from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
-from ottla.pipeline.sinks.table import DataFile, Table  # noqa: E402
-from ottla.pipeline.sinks.writer import load_of  # noqa: E402
-from ottla.pipeline.stores.local_store import LocalStore  # noqa: E402
-from ottla.pipeline.stores.open_store import open_store  # noqa: E402
-from ottla.pipeline.stores.store import Store  # noqa: E402
+from ottla.pipeline.load import leases
+from ottla.pipeline.load.compact import compact
+from ottla.pipeline.load.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease, revoke
+from ottla.pipeline.operations import vacuum as vacuuming
+from ottla.pipeline.operations.vacuum import vacuum
+from ottla.pipeline.sinks import rewrite
+from ottla.pipeline.sinks.delta import DeltaTarget
+from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.sinks.table import DataFile, Table
+from ottla.pipeline.sinks.writer import load_of
+from ottla.pipeline.stores.local_store import LocalStore
+from ottla.pipeline.stores.open_store import open_store
+from ottla.pipeline.stores.store import Store
 
-from ..memory_cluster import MemoryCluster  # noqa: E402
-from .loads import commit, load, plan_load, topic_rows, write_files  # noqa: E402
-from .test_formats import again, committer_of, content, rows  # noqa: E402
+from ..memory_cluster import MemoryCluster
+from .loads import commit, load, plan_load, topic_rows, write_files
+from .test_formats import again, committer_of, content, rows
 
 NONE = timedelta(0)
 
@@ -251,7 +251,7 @@ def test_partitions_that_no_directory_can_be_named_by_are_left_alone(kind: str, 
     for number in range(2):
         append(table, pa.table({"place": [text], "number": [number]}, schema=schema))
     before = table.version(), set(table.files())
-    with pytest.raises(OperatorError, match=r"partition place=.*, which no directory can be named by"):
+    with pytest.raises(OperatorError, match=r"partition place=.*, whose value can't be a directory name"):
         compact(again(table))
     assert (again(table).version(), set(again(table).files())) == before
     assert sorted(content(table).column("number").to_pylist()) == [0, 1]

@@ -102,7 +102,7 @@ def test_a_store_without_conditional_puts_is_refused(s3_server: S3Server, monkey
 
 
 def test_what_can_not_be_is_said_in_one_sentence(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OperatorError, match=r"can't hold an Iceberg table, .* --catalog"):
+    with pytest.raises(OperatorError, match=r"can't contain an Iceberg table .* --catalog"):
         open_table(f"s3://{BUCKET}/iceberg", format="iceberg")
     with pytest.raises(OperatorError, match="names no place in an object store"):
         open_table("s3://")

@@ -58,13 +58,11 @@ def read(cluster: MemoryCluster, table: Table, on_rollback: Any = "fail") -> Rea
 
 def test_restored_delta_table_is_refused(cluster: MemoryCluster, delta: Table) -> None:
     open_delta_restored(delta, load_twice(cluster, delta))
-    sentence = (
-        r"version 3 \(RESTORE\) rolled it back behind its load of version 2 with 1 row,.*restore version 2.*skip$"
-    )
+    sentence = r"version 3 \(RESTORE\) rolled it back below its load of version 2 with 1 row,.*restore version 2.*skip$"
     with pytest.raises(RolledBackError, match=sentence):
         read(cluster, delta)
     add_row(cluster)
-    with pytest.raises(RolledBackError, match="behind its load of version 2"):
+    with pytest.raises(RolledBackError, match="below its load of version 2"):
         load(cluster, again(delta))
 
 
@@ -80,7 +78,7 @@ def test_table_restored_to_a_time_is_refused(cluster: MemoryCluster, delta: Tabl
     add_row(cluster)
     load(cluster, again(delta))
     open_delta_restored(delta, datetime.fromtimestamp(moment.timestamp() + 0.001, UTC))
-    with pytest.raises(RolledBackError, match="rolled it back behind its load of version 2"):
+    with pytest.raises(RolledBackError, match="rolled it back below its load of version 2"):
         read(cluster, delta)
 
 
@@ -95,7 +93,7 @@ def test_table_restored_under_a_load_is_refused(cluster: MemoryCluster, delta: T
     late = plan_load(cluster, again(delta))
     files = write_files(cluster, again(delta), late, "late")
     open_delta_restored(delta, first)
-    with pytest.raises(RolledBackError, match="behind its load of version 2"):
+    with pytest.raises(RolledBackError, match="below its load of version 2"):
         commit(again(delta), late, files, "late")
 
 
@@ -189,7 +187,9 @@ def test_files_of_loads_without_their_offsets_are_refused(cluster: MemoryCluster
     deltalake.convert_to_deltalake(str(tmp_path / "table"))
     table = open_table(tmp_path / "table")
     assert table.format == "delta"
-    with pytest.raises(RolledBackError, match=r"holds files of loads .* no offsets .* a second time") as refused:
+    with pytest.raises(
+        RolledBackError, match=r"contains files of loads .* not their offsets, .* second time"
+    ) as refused:
         read(cluster, table, "skip")
     assert "--on-rollback" not in str(refused.value)
 
@@ -228,7 +228,7 @@ def test_status_of_a_restored_table_has_no_lag(cluster: MemoryCluster, delta: Ta
     open_delta_restored(delta, load_twice(cluster, delta))
     found = table_status(again(delta), cluster, "read_committed")  # type: ignore[arg-type]
     assert {(one.lag, one.note) for one in found.partitions} == {(None, "rows of loads are missing")}
-    assert "rolled it back behind its load of version 2" in (found.error or "")
+    assert "rolled it back below its load of version 2" in (found.error or "")
 
 
 def test_parquet_log_that_lost_its_end_loads_again(cluster: MemoryCluster, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_parquet_log_with_a_gap_is_refused(cluster: MemoryCluster, tmp_path: Pat
     table = open_table(tmp_path / "table", format="parquet")
     load_twice(cluster, table)
     (tmp_path / "table" / LOG_DIRECTORY / f"{lost:020}.json").unlink()
-    with pytest.raises(OperatorError, match=f"lacks version {lost}, and has {lost + 1} behind it"):
+    with pytest.raises(OperatorError, match=f"lacks version {lost}, but has version {lost + 1}"):
         load(cluster, again(table))
 
 
@@ -276,7 +276,7 @@ class TestIceberg:
         load(cluster, table)
         newest = table._open().current_snapshot().snapshot_id
         table._open().manage_snapshots().rollback_to_snapshot(first).commit()
-        with pytest.raises(RolledBackError, match=f"rolled back behind its newest load.*set its .* to {newest}"):
+        with pytest.raises(RolledBackError, match=f"rolled back below its newest load.*set its .* to {newest}"):
             read(cluster, table)
 
     def test_rollback_outlives_the_expiry_of_snapshots(self, cluster: MemoryCluster, table: Any) -> None:
@@ -287,7 +287,7 @@ class TestIceberg:
         newest = table._open().current_snapshot().snapshot_id
         table._open().manage_snapshots().rollback_to_snapshot(first).commit()
         table._open().maintenance.expire_snapshots().by_id(newest).commit()
-        with pytest.raises(RolledBackError, match="rolled back behind its newest load"):
+        with pytest.raises(RolledBackError, match="rolled back below its newest load"):
             read(cluster, table)
 
     def test_rollback_behind_a_compaction_is_none(self, cluster: MemoryCluster, table: Any) -> None:

@@ -67,14 +67,14 @@ def failure(url: str) -> str:
 
 
 def test_nobody_listens() -> None:
-    assert "the catalog at 127.0.0.1:1 can't be asked: Connection refused" in failure("http://127.0.0.1:1")
+    assert "the catalog at 127.0.0.1:1 can't be reached: Connection refused" in failure("http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("answers", [(None,), (status(200, CONFIG), None)], ids=["at first", "later"])
 def test_one_that_accepts_and_never_answers(monkeypatch: pytest.MonkeyPatch, answers: tuple[bytes | None, ...]) -> None:
     monkeypatch.setattr(rest_catalog, "READ_TIMEOUT_S", 0.2)
     with answering(*answers) as (url, _):
-        assert "gives no answer in time" in failure(url)
+        assert "did not answer in time" in failure(url)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_one_that_accepts_and_never_answers(monkeypatch: pytest.MonkeyPatch, ans
         (status(200, b"<html>hello</html>"), "can't be looked up"),
         (status(200, b"[]"), "can't be looked up"),
         (status(503, b""), "can't be looked up"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "can't be asked"),
-        (b"", "can't be asked"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "can't be reached"),
+        (b"", "can't be reached"),
     ],
     ids=lambda value: repr(value[:30]),
 )

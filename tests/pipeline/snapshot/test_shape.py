@@ -38,9 +38,9 @@ def test_a_table_tells_its_shape(make_world: Callable[..., World], kind: str, hi
     with pytest.raises(OperatorError, match="has 3 buckets since it was made, not 4; leave --buckets away"):
         settled_shape(world.open(), 4, history=False)
     if not history:
-        with pytest.raises(OperatorError, match="made without --history"):
+        with pytest.raises(OperatorError, match="created without --history"):
             settled_shape(world.open(), None, history=True)
-    with pytest.raises(OperatorError, match="is a snapshot, which holds one row a key"):
+    with pytest.raises(OperatorError, match="is a snapshot with one row a key"):
         require_no_snapshot(world.open())
 
 
@@ -50,7 +50,7 @@ def test_a_table_of_records_is_no_snapshot(kind: str, tmp_path: Path) -> None:
     load(make_cluster(), table)
     require_no_snapshot(table)
     assert shape_of(table) is None
-    with pytest.raises(OperatorError, match="was not made by `ottla pipeline snapshot`"):
+    with pytest.raises(OperatorError, match="was not created by `ottla pipeline snapshot`"):
         settled_shape(table, None, history=False)
 
 
@@ -59,7 +59,7 @@ def test_no_rows_are_copied_into_an_empty_snapshot(kind: str, tmp_path: Path) ->
     load(make_cluster(), source)
     target = open_table(tmp_path / "snapshot", format=kind, partition_by=shape.partition_columns)
     target.ensure(pa.schema([*SCHEMA, *shape.own_columns]))
-    with pytest.raises(OperatorError, match="is a snapshot, which holds one row a key"):
+    with pytest.raises(OperatorError, match="is a snapshot with one row a key"):
         copy_rows(source, target, "replay", None, lambda: pytest.fail("Spark was started"))
     assert target.files() == []
 
@@ -88,7 +88,7 @@ def test_where_a_file_lies(path: str, place: tuple[int, bool] | None) -> None:
     if place is not None:
         assert shape.place_of(path) == place
         return
-    with pytest.raises(OperatorError, match="lies in no bucket"):
+    with pytest.raises(OperatorError, match="is not in a bucket"):
         shape.place_of(path)
 
 

@@ -36,7 +36,7 @@ def test_records_that_change_nothing(world: World) -> None:
     assert summary.version is not None
     assert world.latest() == before
     reasons = [reason for _, reason in sorted(world.letters().items())]
-    assert reasons[0].startswith("the value is no JSON")
+    assert reasons[0].startswith("the value is not valid JSON")
     assert reasons[1:3] == [NO_KEY, NO_KEY]
     assert "years 1970 to 9999" in reasons[3]
 
@@ -140,7 +140,7 @@ def test_a_log_that_was_cut_is_read_from_its_start(world: World) -> None:
 
 def test_a_history_of_a_log_that_was_cut_is_refused(past: World) -> None:
     cut(past)
-    with pytest.raises(OperatorError, match="make the history anew in another directory"):
+    with pytest.raises(OperatorError, match="create the history in another directory"):
         past.snapshot(on_data_loss="skip")
 
 

@@ -127,7 +127,7 @@ def test_a_snapshot_takes_no_results(streams: Streams, topic: str) -> None:
     columns = Shape().partition_columns
     schema = pa.schema([("word", pa.string()), (columns[0], pa.int32())])
     open_table(streams.directory / "table", partition_by=columns).ensure(schema)
-    with pytest.raises(OperatorError, match="is a snapshot, which holds one row a key"):
+    with pytest.raises(OperatorError, match="is a snapshot with one row a key"):
         streams.run(TEXT.format(topic=topic, result='table = "DIR/table"'))
 
 

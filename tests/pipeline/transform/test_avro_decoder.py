@@ -180,10 +180,10 @@ MALFORMED = (
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ("", "no Avro schema"),
-        ("{", "no Avro schema"),
-        ('"long"', "no record"),
-        (json.dumps(record(("a", "Unknown"))), "no Avro schema"),
+        ("", "not a valid Avro schema"),
+        ("{", "not a valid Avro schema"),
+        ('"long"', "not the schema of a record"),
+        (json.dumps(record(("a", "Unknown"))), "not a valid Avro schema"),
         (json.dumps(record(("next", ["null", "Value"]))), "contains itself"),
         (json.dumps(record(("a", {"type": "array", "items": "null"}))), "no bytes"),
         (json.dumps(record(("a", {"type": "array", "items": record(name="Nothing")}))), "no bytes"),
@@ -196,10 +196,10 @@ MALFORMED = (
         (json.dumps(grown(2, 40, "null")), "more than 10,000 fields"),
         (json.dumps(grown(1, 2_000, "long")), "nested more than 64 deep"),
         (json.dumps([record(("a", "long")), "string"]), "union of records and other types"),
-        (json.dumps(["null", {"type": "map", "values": "long"}]), "no record"),
+        (json.dumps(["null", {"type": "map", "values": "long"}]), "not the schema of a record"),
         (json.dumps(["null", record(("next", ["null", "Value"]))]), "contains itself"),
-        ("[]", "no record"),
-        *((text, "no Avro schema|no record|no text") for text in MALFORMED),
+        ("[]", "not the schema of a record"),
+        *((text, "not a valid Avro schema|not the schema of a record|not a string") for text in MALFORMED),
     ],
     ids=lambda text: text[:60],
 )

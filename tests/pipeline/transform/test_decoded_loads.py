@@ -177,7 +177,7 @@ def test_options_mean_formats(tmp_path: Path) -> None:
         (DecodeOptions("raw", Path("x")), "--schema says nothing with --decode raw"),
         (DecodeOptions("json", pattern="x"), "goes with --decode regex"),
         (DecodeOptions("regex"), "give one"),
-        (DecodeOptions("regex", pattern="("), "no regular expression"),
+        (DecodeOptions("regex", pattern="("), "not a valid regular expression"),
         (DecodeOptions("json", Path("/nowhere/schema.json")), "can't be read: No such file"),
     ],
 )
@@ -191,7 +191,7 @@ def test_options_that_don_t_go_together(options: DecodeOptions, told: str) -> No
 )
 def test_files_that_hold_no_schema(tmp_path: Path, text: str) -> None:
     (tmp_path / "schema.json").write_text(text)
-    with pytest.raises(OperatorError, match="is no StructType in JSON"):
+    with pytest.raises(OperatorError, match="is not a StructType in JSON"):
         open_format(DecodeOptions("json", tmp_path / "schema.json"))
 
 

@@ -69,7 +69,7 @@ BAD = {
     b'{"a":1},{"a":2}': "no JSON",
     b"[1]": "an array, not an object",
     b"17": "a number, not an object",
-    b"null": "no JSON object",
+    b"null": "not a JSON object",
     b"\xef\xbb\xbf": "no JSON",
     b"{\xef\xbb\xbf}": "no JSON",
     b'{"s":"\xff"}': "not UTF-8",

@@ -137,7 +137,7 @@ def test_too_many_values_leave_nothing(make_lake: Callable[..., Lake], monkeypat
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        (("nothing",), "is no column of its rows"),
+        (("nothing",), "is not a column of its rows"),
         (("d",), "of type double"),
         (("timestamp",), "of type timestamp"),
         (("../up",), "directories"),

@@ -51,7 +51,7 @@ def test_an_empty_group_is_null_where_it_is_no_text() -> None:
 @pytest.mark.parametrize(
     ("pattern", "told"),
     [
-        ("(", "no regular expression of RE2"),
+        ("(", "not a valid regular expression of RE2"),
         ("x", "0 groups"),
         ("(?P<x>a)(b)", "2 groups, 1 of them named"),
         ("(?=x)", "RE2"),
@@ -129,6 +129,6 @@ def test_odd_lines_of_access_logs() -> None:
         "status": 400, "bytes": 0,
     }  # fmt: skip
     assert list(bad) == [2, 3, 4, 5, 6]
-    assert bad[5] == "the value is no line of an access log in the common or combined format"
+    assert bad[5] == "the value is not a line of an access log in the common or combined format"
     assert "2026-02-30" in bad[2]
     assert "month" in bad[3]
