@@ -168,7 +168,7 @@ def test_a_catalog_that_is_down(lake: Lake, catalog: CatalogProcess) -> None:
             done = run(*arguments, "--catalog", catalog.url)
             assert done.returncode == 2, (arguments, done.stderr)
             [line] = done.stderr.splitlines()
-            assert f"the catalog at {catalog.url.removeprefix('http://')} can't be asked: Connection refused" in line
+            assert f"the catalog at {catalog.url.removeprefix('http://')} can't be reached: Connection refused" in line
             assert done.stdout == ""
     finally:
         catalog.start()

@@ -127,7 +127,7 @@ def test_what_the_registry_does_not_know(table: TopicTable, produce: Produce, re
     assert list(reasons) == [0, 2, 3, 4]
     assert reasons[0].endswith("does not know schema 999999")
     assert "begins with the id of a schema" in reasons[2]
-    assert "schema 4294967295 is in no registry" in reasons[3]
+    assert "schema id 4294967295 is above the maximum" in reasons[3]
 
 
 def test_a_topic_without_a_subject(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
@@ -162,7 +162,7 @@ def test_a_registry_that_is_killed_under_a_task(
     produce("avro_late_schema", registry=mortal_registry.url)
     [row] = table.load(AvroFormat(registry=SchemaRegistry(mortal_registry.url)), mortal_registry.stop)
     assert row.error_kind == "operator"
-    assert "can't be asked: Connection refused" in row.error.replace("[Errno 111] ", "")
+    assert "can't be reached: Connection refused" in row.error.replace("[Errno 111] ", "")
     assert "\n" not in row.error
     assert (table.rows(), table.letters()) == ([], {})
     mortal_registry.start()
@@ -198,5 +198,5 @@ def test_a_registry_that_is_down_by_command(broker: Broker, table: TopicTable, p
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert done.returncode == 2, done.stderr
     [line] = done.stderr.splitlines()
-    assert "the schema registry at http://127.0.0.1:1 can't be asked" in line
+    assert "the schema registry at http://127.0.0.1:1 can't be reached" in line
     assert not table.table.exists()

@@ -93,11 +93,11 @@ def test_from_and_into_a_catalog(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("push", "lake.none", "--topic", "TOPIC"), "there is no Iceberg table lake.none"),
+        (("push", "lake.none", "--topic", "TOPIC"), "no Iceberg table lake.none found"),
         (("push", "lake.a", "lake.b", "--topic", "TOPIC"), "one table, or some files"),
-        (("push", "./a", "--topic", "TOPIC"), "'a' is no name in a catalog"),
-        (("replay", "--table", "lake.none", "--to-topic", "TOPIC"), "there is no Iceberg table lake.none"),
-        (("replay", "--table", "lake.none", "--to-table", "lake.a"), "there is no Iceberg table lake.none"),
+        (("push", "./a", "--topic", "TOPIC"), "'a' is not a table name in a catalog"),
+        (("replay", "--table", "lake.none", "--to-topic", "TOPIC"), "no Iceberg table lake.none found"),
+        (("replay", "--table", "lake.none", "--to-table", "lake.a"), "no Iceberg table lake.none found"),
         (("replay", "--topic", "TOPIC", "--to-table", "lake.a", "--format", "delta"), "a catalog holds Iceberg tables"),
         (("replay", "--topic", "TOPIC", "--to-table", "/lake/a"), "--catalog says nothing where"),
         (("replay", "--topic", "TOPIC", "--to-topic", "b"), "--catalog says nothing where"),

@@ -111,7 +111,7 @@ def test_partitions_that_are_added_are_taken_up(bootstrap: str, table: Path, loa
     ("columns", "sentence"),
     [
         (Shape(2).partition_columns, "is a snapshot with one row a key"),
-        (["page"], "can't be partitioned by 'page', which is no column of its rows"),
+        (["page"], "can't be partitioned by 'page', which is not a column of its rows"),
     ],
 )
 def test_a_table_that_another_made_in_the_meantime(

@@ -130,7 +130,7 @@ def test_schedules_that_are_none(tmp_path: Path, schedule: str) -> None:
     arguments = ["load", "-t", "a", "--table", str(tmp_path / "t"), "--schedule", schedule, "-b", "127.0.0.1:1"]
     result = CliRunner().invoke(main.cli, ["pipeline", *arguments])
     assert result.exit_code == 2
-    assert "is none of hourly, daily and no cron expression" in result.output
+    assert "is neither one of hourly, daily nor a cron expression" in result.output
 
 
 def test_what_a_summary_says() -> None:

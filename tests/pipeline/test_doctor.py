@@ -109,7 +109,7 @@ def test_an_address_that_clients_can_not_reach() -> None:
     with Broker(configs={"advertised.listeners": "PLAINTEXT://127.0.0.1:1"}, port=port):
         (finding,) = doctor.brokers(f"127.0.0.1:{port}")
     assert (finding.check, finding.ok) == ("broker 1", False)
-    assert finding.detail.endswith("its setting advertised.listeners is what clients and workers connect to")
+    assert finding.detail.endswith("check its advertised.listeners, the address for clients and workers")
 
 
 def test_an_address_that_is_none_keeps_nothing_else_from_being_looked_at() -> None:
@@ -194,24 +194,24 @@ def test_a_catalog_and_where_its_tables_are(tmp_path: Path) -> None:
     try:
         assert doctor.catalog(server.url, None) == f"{server.url} answers"
         assert doctor.catalog(server.url, Path("lake.clicks")) == (
-            f"{server.url} answers; lake.clicks will be made, where the catalog says"
+            f"{server.url} answers; lake.clicks will be created at a location of the catalog"
         )
         table = open_table("lake.clicks", catalog_url=server.url)
         load(make_cluster(), table)
-        assert "lake.clicks is there, and files can be written and removed at " in doctor.catalog(
+        assert "lake.clicks exists, and files can be written and removed at " in doctor.catalog(
             server.url, "lake.clicks"
         )
         leases = Path(table.layout().store.locate(LEASE_DIRECTORY))
         leases.rmdir()
         leases.touch()
-        with pytest.raises(OperatorError, match=r"answers, but where lake.clicks lies nothing can be written: "):
+        with pytest.raises(OperatorError, match=r"answers, but the location of lake.clicks is not writable: "):
             doctor.catalog(server.url, "lake.clicks")
     finally:
         server.stop()
     checks = doctor.examine(doctor.Subject("127.0.0.1:1", "none", {}, Path("lake.clicks"), server.url))
     (found,) = [each for each in checks if each.check in ("catalog", "table")]
     assert (found.check, found.ok) == ("catalog", False)
-    assert "can't be asked: Connection refused" in found.detail
+    assert "can't be reached: Connection refused" in found.detail
 
 
 def test_a_registry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_a_registry(monkeypatch: pytest.MonkeyPatch) -> None:
         url = server.url.replace("//", "//reader:secret@")
         assert doctor.registry(url, None) == f"{server.url} answers as a schema registry"
         server.fails_with = 503
-        with pytest.raises(OperatorError, match="can't be asked: it answers with status 503"):
+        with pytest.raises(OperatorError, match="can't be reached: it answers with status 503"):
             doctor.registry(server.url, None)
     with pytest.raises(OperatorError, match="--schema-registry takes the URL"):
         doctor.registry("registry:8081", None)
@@ -239,13 +239,13 @@ def test_where_a_table_can_not_be(tmp_path: Path) -> None:
         doctor.table(Path("/proc/ottla"))
     with pytest.raises(OperatorError, match=r"can't be written: file name too long .*--table"):
         doctor.table(tmp_path / ("x" * 300))  # where the system refuses even to look
-    assert "will be made in" in doctor.table(tmp_path / "a" / "b")
+    assert "will be created in" in doctor.table(tmp_path / "a" / "b")
     assert "is there" in doctor.table(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"file"}
 
 
 def test_memory_that_is_not_there() -> None:
-    with pytest.raises(OperatorError, match=r"take less by --conf spark.driver.memory=512m"):
+    with pytest.raises(OperatorError, match=r"lower it with --conf spark.driver.memory=512m"):
         doctor.memory("local[2]", {"spark.driver.memory": "900t"})
     assert "2 Python workers" in doctor.memory("local[2]", {"spark.driver.memory": "1m"})
     assert "Python" not in doctor.memory("spark://host", {"spark.driver.memory": "1m"})
@@ -258,5 +258,5 @@ def test_sizes_as_the_jvm_has_them(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "g", "1.5g", "-1g", "1gg"])
 def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(OperatorError, match="is no size"):
+    with pytest.raises(OperatorError, match="is not a size"):
         memory_bytes(text)

@@ -70,13 +70,13 @@ def test_a_machine_without_that_python_is_told(tmp_path: Path) -> None:
     script.write_text(environment.python_script(Path("/nowhere/python"), "3.99"))
     run = subprocess.run(["sh", script], env={"PATH": os.defpath}, capture_output=True, text=True, check=False)
     assert run.returncode == 127
-    assert run.stderr == "ottla: this environment needs Python 3.99, and there is no python3.99 on PATH\n"
+    assert run.stderr == "ottla: this environment needs Python 3.99, but python3.99 is not on PATH\n"
 
 
 @pytest.mark.parametrize("change", [{"python": "3.99"}, {"platform": "other-cpu"}])
 def test_an_archive_for_another_python_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     path = archive_of(tmp_path / "e.tar.gz", asdict(replace(this(), **change)))
-    with pytest.raises(OperatorError, match=r"make one here by `ottla pipeline package --output .*e.tar.gz`"):
+    with pytest.raises(OperatorError, match=r"create one here with `ottla pipeline package --output .*e.tar.gz`"):
         environment.environment_settings(path, "spark://host:7077")
 
 

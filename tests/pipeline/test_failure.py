@@ -144,24 +144,24 @@ def raised(line: str) -> str:
         (
             RuntimeError(raised("PermissionError: [Errno 13] Permission denied: '/lake/x'")),
             OperatorError,
-            "the lake can't be written: permission denied; mend that and run it again",
+            "the lake can't be written: permission denied; fix the cause and run it again",
         ),
         (
             RuntimeError(raised("OSError: [Errno 28] Error writing bytes to file. Detail: [errno 28] No space left")),
             OperatorError,
-            "the lake can't be written: no space left on device; mend that and run it again",
+            "the lake can't be written: no space left on device; fix the cause and run it again",
         ),
         (
             OSError(errno.ENOSPC, "No space left on device", "/lake/x"),
             OperatorError,
-            "the lake can't be written: no space left on device; mend that and run it again",
+            "the lake can't be written: no space left on device; fix the cause and run it again",
         ),
         (RuntimeError(raised("OSError: [Errno 5] Input/output error")), OttlaError, "the copy failed: OSError: [Errno"),
         (ConnectionRefusedError(111, "Connection refused"), OttlaError, f"the copy failed: {JAVA_DIED}"),
         (
             RuntimeError(aborted("java.io.IOException: No space left on device")),
             OperatorError,
-            "the copy failed: No space left on device, where Spark keeps what it holds meanwhile",
+            "the copy failed: No space left on device, in Spark's scratch directory",
         ),
     ],
 )

@@ -104,6 +104,8 @@ def test_no_room_for_what_a_query_shuffles(tmp_path: Path) -> None:
         assert os.listdir(disk.outside) == []
     full, done = found
     assert (full.returncode, full.stdout) == (2, "")
-    assert full.stderr.startswith("ottla: the query failed: No space left on device, where Spark keeps"), full.stderr
+    assert full.stderr.startswith("ottla: the query failed: No space left on device, in Spark's scratch directory"), (
+        full.stderr
+    )
     assert len(full.stderr.splitlines()) == 1
     assert (done.returncode, done.stdout.split()) == (0, ["texts", "200000"]), done.stderr

@@ -164,7 +164,7 @@ def test_a_directory_that_can_not_be_written_is_told_once(cluster: MemoryCluster
     (tmp_path / "file").touch()
     row = land(cluster, tmp_path / "file" / "table", 0, 10)
     assert row.error_kind == "operator"
-    assert row.error.endswith("file/table can't be written: not a directory; mend that and run it again")
+    assert row.error.endswith("file/table can't be written: not a directory; fix the cause and run it again")
 
 
 def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_retention_overtakes_the_load(cluster: MemoryCluster, tmp_path: Path) ->
     failed = land(cluster, tmp_path, 10, 50)
     assert failed.error_kind == "data loss"
     assert "the log starts at 30 now" in failed.error
-    assert failed.error.endswith("; load what is there with --on-data-loss skip")
+    assert failed.error.endswith("; load the remaining records with --on-data-loss skip")
     row = land(cluster, tmp_path, 10, 50, on_data_loss="skip")
     assert (row.skipped_offsets, row.rows) == (20, 20)
     assert values(tmp_path, row)[0] == b"v30"
@@ -249,7 +249,7 @@ def test_a_partition_that_brings_nothing_ends_in_an_error(
     monkeypatch.setattr(cluster, "fetch", lambda *_, **__: empty)
     row = land(cluster, tmp_path, 0, 10)
     assert row.error_kind == "failed"
-    assert "nothing came from offset 0" in row.error
+    assert "no record arrived from offset 0" in row.error
 
 
 def test_discard_takes_the_files_of_one_load_only(tmp_path: Path) -> None:

@@ -295,7 +295,7 @@ def test_a_record_of_the_year_10000_goes_to_the_dead_letters(
     summary = load_topic()
     assert (summary.rows, summary.dead_letters) == (1, 1)
     letters = DeltaTarget(table).dead_letters()
-    assert summary.notes == [f"1 record that the table can't hold went to {letters.location}, with the reason of each"]
+    assert summary.notes == [f"1 record that the table can't store went to {letters.location}, with the reason of each"]
     assert loaded(table) == [b"good"]
     register_tables(spark, [letters])
     found = run_sql(spark, "select offset, timestamp_ms, value, reason from _dead_letters").to_pylist()

@@ -181,7 +181,7 @@ def test_a_store_that_refuses_is_told_in_one_sentence(
         with pytest.raises(OperatorError, match=sentence) as told:
             raise CliRunner().invoke(cli.pipeline, arguments).exception or AssertionError(arguments)
         assert "\n" not in str(told.value)
-    with pytest.raises(OperatorError, match=f"({sentence}).*; the bucket has to be there") as told:
+    with pytest.raises(OperatorError, match=f"({sentence}).*; create the bucket if it is missing") as told:
         doctor.stored_table(table)
     assert "\n" not in str(told.value)
 
@@ -198,7 +198,8 @@ def test_iceberg_needs_a_catalog(run: Run, topic: str, place: str) -> None:
 def test_the_doctor_looks_at_a_store(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = doctor.stored_table(f"{place}/table")
     assert (
-        found == f"{place}/table will be made, files can be written and removed, and of two writers one creates a file"
+        found
+        == f"{place}/table will be created, files can be written and removed, and of two writers one creates a file"
     )
     monkeypatch.setattr(ObjectStore, "create", ObjectStore.replace)
     with pytest.raises(OperatorError, match="lets two writers create the same file"):

@@ -157,7 +157,7 @@ def test_a_start_that_has_nothing_to_load_yet_is_kept() -> None:
 
 def test_a_start_is_refused_where_a_pipeline_has_one_and_behind_the_end() -> None:
     cluster, table = cluster_with(10), Table()
-    with pytest.raises(OperatorError, match="offset 11 lies behind its end, offset 10"):
+    with pytest.raises(OperatorError, match="offset 11 is beyond its end, offset 10"):
         make_plan(cluster, table, ["clicks"], PlanSettings(start=Boundary(offset=11)))
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     for start in (Boundary(offset=0), Boundary(offset=10)):

@@ -69,7 +69,7 @@ def test_lines_of_json_go_as_they_are(bootstrap: str, topic: str, tmp_path: Path
     }
     assert records(bootstrap, topic, 3) == [(None, lines[2]), (b"1", lines[0]), (b"zwei", lines[1])]
     again = run(path, "--key-column", "id")
-    assert again.stdout == f"Nothing to add to {topic}, behind what was there already.\n"
+    assert again.stdout == f"Nothing to add to {topic}, after the rows of earlier runs.\n"
     anew = run(path, "--key-column", "id", "--push-id", "anew")
     assert anew.exit_code == 0, anew.output
     assert len(records(bootstrap, topic, 6)) == 6
@@ -187,16 +187,16 @@ def test_values_without_a_python_type_are_pushed_whole(
             "rows.jsonl",
             b'{"a": 1}\nnonsense\n',
             ("--key-column", "a"),
-            "line 2 of .* is no JSON: .*; nothing of it is in topic",
+            "line 2 of .* is not valid JSON: .*; nothing of it is in topic",
         ),
         ("rows.jsonl", b'{"b": 1}\n', ("--key-column", "a"), "line 1 of .* has no field 'a' for the key"),
         ("rows.csv", b"a,b\n1,2\n", ("--value-column", "c"), "has no column `c`, only: a, b"),
         ("rows.csv", b"a;b\n1;2\n", (), "names one column, 'a;b': separate cells by commas in place of ';'"),
-        ("rows.json", b'[{"a": 1}]\n', (), "is an array and the whole file: make a line of each"),
-        ("rows.csv", b"", (), "rows.csv is empty, and its first line should name the columns; nothing of it is in"),
-        ("rows.csv", b'a\n1\n"2\n', (), "line 3 of .*rows.csv begins a row in which a quote is never closed"),
+        ("rows.json", b'[{"a": 1}]\n', (), "is an array and the whole file: convert each"),
+        ("rows.csv", b"", (), "rows.csv is empty, but its first line must name the columns; nothing of it is in"),
+        ("rows.csv", b'a\n1\n"2\n', (), "line 3 of .*rows.csv starts a row with an unclosed quote"),
         ("rows.csv", b"a,value,a\n1,2,3\n", (), "rows.csv has two columns of the name 'a'; rename one of them"),
-        ("rows.txt", b"1\n", (), "can't be told by its name"),
+        ("rows.txt", b"1\n", (), "the format of .* is unknown"),
         ("rows.csv", b"a\n1\n", ("--push-id", "a b"), "the id 'a b' must be 1 to 100 letters"),
     ],
 )
@@ -231,9 +231,9 @@ def test_what_was_pushed_before_a_malformed_line_is_told(
         result = run(path)
         assert isinstance(result.exception, OperatorError)
         assert str(result.exception) == (
-            f"line 25,001 of {path} is no JSON: mend or remove it; a document over several lines becomes one by "
-            f"`jq -c .`; the first 20,000 rows are in topic '{topic}' and stay there: push the others as a file of "
-            "their own, since one that was mended is another source"
+            f"line 25,001 of {path} is not valid JSON: correct or remove it; convert documents of several lines with "
+            f"`jq -c .`; the first 20,000 rows are in topic '{topic}' and stay there: push the others as a separate "
+            "file, since a corrected file is another source"
         )
         assert len(records(bootstrap, topic, 20_000)) == 20_000
 
@@ -242,7 +242,7 @@ def test_a_pipe_is_refused(bootstrap: str, topic: str, tmp_path: Path, run: Call
     """Its reader would wait for a writer, whatever signal came, and what was read is gone."""
     path = tmp_path / "rows.csv"
     os.mkfifo(path)
-    assert "is no file that can be read twice" in str(run(path).exception)
+    assert "is not a regular file" in str(run(path).exception)
 
 
 def test_positions_that_another_program_set_are_refused(
@@ -268,7 +268,7 @@ def test_another_source_under_the_same_id_is_refused(
     assert run(path).exit_code == 0
     path.write_text("1\n2\n3\n")
     result = run(path)
-    assert "was begun with other rows than these" in str(result.exception)
+    assert "was started with other rows" in str(result.exception)
     assert records(bootstrap, topic, 2) == [(None, b"1"), (None, b"2")]
 
 
@@ -320,7 +320,7 @@ def test_a_topic_that_goes_while_rows_go_into_it(
     assert isinstance(result.exception, OttlaError)
     assert "\n" not in str(result.exception)
     if again:
-        assert "was deleted and made again while rows went into it" in str(result.exception)
+        assert "was deleted and created again during the push" in str(result.exception)
         assert records(bootstrap, topic) == []
     else:
         with Cluster(bootstrap) as cluster:

@@ -74,7 +74,7 @@ def test_a_range_of_time_goes_to_a_new_topic(bootstrap: str, topic: str, run: Ca
     ]
     assert {(each.key(), tuple(each.headers())) for each in found} == {(b"k", (("h", b"1"),))}
     again = run(*arguments, "--keep-timestamps")
-    assert again.stdout == f"Nothing to add to {target}, behind what was there already.\n"
+    assert again.stdout == f"Nothing to add to {target}, after the rows of earlier runs.\n"
 
 
 def test_a_target_of_others_is_refused(bootstrap: str, topic: str, run: Callable[..., Result]) -> None:

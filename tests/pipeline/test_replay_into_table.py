@@ -198,7 +198,7 @@ def test_a_killed_replay_is_gone_on_with(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--topic", "a", "--to-topic", "b", "--to-table", "c"), "name what it goes to"),
+        (("--topic", "a", "--to-topic", "b", "--to-table", "c"), "name the target"),
         (("--topic", "a", "--to-table", "c", "--keep-timestamps"), "--keep-timestamps says nothing without --to-topic"),
         (("--topic", "a", "--to-topic", "c", "--format", "delta"), "--format says nothing without --to-table"),
         (("--table", ".", "--to-table", "c", "--decode", "json"), "--decode says nothing without --topic"),

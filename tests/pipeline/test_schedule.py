@@ -49,7 +49,7 @@ def test_times_are_in_utc_wherever_the_clock_is() -> None:
 
 
 def test_a_time_that_never_comes() -> None:
-    with pytest.raises(OperatorError, match=r"'0 0 31 2,4 \*' is none of hourly, daily and no cron expression"):
+    with pytest.raises(OperatorError, match=r"'0 0 31 2,4 \*' is neither one of hourly, daily nor a cron expression"):
         parse_schedule("0 0 31 2,4 *")
 
 

@@ -172,7 +172,7 @@ def test_what_a_master_says(master: str, local: bool, tasks: int, tried: str) ->
     ],
 )
 def test_what_is_no_master_is_refused_before_java_starts(master: str) -> None:
-    with pytest.raises(OperatorError, match="is no Spark master: use "):
+    with pytest.raises(OperatorError, match="is not a Spark master: use "):
         session.check_master(master)
 
 
@@ -191,7 +191,7 @@ def test_what_listens_there_is_no_spark(scheme: str, answer: bytes) -> None:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), answering(answer)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"127.0.0.1:{server.server_address[1]}"
-        with pytest.raises(OperatorError, match=f"no Spark answers at {address}: what listens there is no Spark; name"):
+        with pytest.raises(OperatorError, match=f"no Spark answers at {address}: the server there is not Spark; name"):
             session.check_master(f"{scheme}://{address}")
         server.shutdown()
 
@@ -211,7 +211,7 @@ def answering(answer: bytes) -> type[socketserver.BaseRequestHandler]:
 def test_what_listens_there_never_answers(scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         reason = probe_spark_master(scheme, "127.0.0.1", server.getsockname()[1], answer_timeout_s=0.1)
-    assert reason == "what listens there gives no answer within 0.1 s"
+    assert reason == "the server there did not answer within 0.1 s"
 
 
 def test_one_spark_of_several_is_enough() -> None:
@@ -259,12 +259,12 @@ def test_what_is_not_to_be_there_is_not_while_spark_starts(monkeypatch: pytest.M
 
 def test_another_spark_s_home(tmp_path: Path) -> None:
     pyspark = pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
-    with pytest.raises(OperatorError, match=r"SPARK_HOME is .*, where there is no Spark, .*: unset SPARK_HOME"):
+    with pytest.raises(OperatorError, match=r"SPARK_HOME is .*, which has no Spark, .*: unset SPARK_HOME"):
         session.require_own_spark({"SPARK_HOME": str(tmp_path)})
     (tmp_path / "jars").mkdir()
     jar = tmp_path / "jars" / "spark-core_2.13-3.5.1.jar"
     jar.touch()
-    with pytest.raises(OperatorError, match=r"there is Spark 3\.5\.1, and PySpark is"):
+    with pytest.raises(OperatorError, match=r"has Spark 3\.5\.1, but PySpark is"):
         session.require_own_spark({"SPARK_HOME": str(tmp_path)})
     jar.rename(jar.with_name(f"spark-core_2.13-{pyspark.__version__}.jar"))
     session.require_own_spark({"SPARK_HOME": str(tmp_path)})
@@ -367,7 +367,10 @@ for deadly in (True, False):
 
 @pytest.mark.pipeline
 def test_a_session_that_is_open_is_neither_shared_nor_stopped(spark: Any) -> None:
-    with pytest.raises(OperatorError, match="open in this process already"), session.open_session("local[1]"):
+    with (
+        pytest.raises(OperatorError, match="this process already has a Spark session"),
+        session.open_session("local[1]local[1]"),
+    ):
         pass
     assert spark.range(3).count() == 3
 
@@ -389,7 +392,7 @@ def test_a_session_whose_java_ends_by_the_same_signal_stops_without_a_word() -> 
 def test_memory_that_is_no_size_is_told_before_java_starts() -> None:
     """Which says it in three lines of its own, and names no setting."""
     settings = {session.DRIVER_MEMORY_SETTING: "lots"}
-    told = r"^spark\.driver\.memory is 'lots', which is no size"
+    told = r"^spark\.driver\.memory is 'lots', which is not a size"
     with pytest.raises(OperatorError, match=told), session.open_session("local[1]", conf=settings):
         pass
 

@@ -252,8 +252,8 @@ def test_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, sentence in (
         (tmp_path, "no table found in"),
-        (tmp_path / "x", "there is no directory"),
-        (tmp_path / "file", "file is no directory, as a table is: name another"),
+        (tmp_path / "x", "does not exist"),
+        (tmp_path / "file", "file is not a directory, but a table is one: name another"),
     ):
         result = CliRunner().invoke(main.cli, ["pipeline", "status", str(path)])
         assert result.exit_code == 2
@@ -263,7 +263,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 def test_a_path_that_is_no_utf8_is_told_by_its_bytes(tmp_path: Path) -> None:
     """Not by the surrogates that Python has in their place, by which nobody finds a file."""
     path = f"{tmp_path}/x\udcff"
-    assert told("status", path) == f"ottla: there is no directory {tmp_path}/x\\xff\n"
+    assert told("status", path) == f"ottla: the directory {tmp_path}/x\\xff does not exist\n"
     sentence = f"no table can be kept in b'{tmp_path}/x\\xff', which is not valid UTF-8; choose another directory"
     assert told("compact", "--table", path) == f"ottla: {sentence}\n"
 

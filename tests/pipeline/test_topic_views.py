@@ -59,7 +59,7 @@ def test_names_of_topics_in_a_statement() -> None:
     statement = "select topic.a.value, '`' from TOPIC . b join topic.`c-d``e` using (topic) -- topic.f"
     assert names_in(statement) == ["a", "b", "c-d`e", "f"]
     assert topics_in(statement, ["B", "c-d`e", "g", "mytopic"]) == ["B", "c-d`e"]
-    with pytest.raises(OperatorError, match="can't tell the topics B and b apart"):
+    with pytest.raises(OperatorError, match="can't distinguish the topics B and b"):
         topics_in(statement, ["b", "B"])
 
 
@@ -144,10 +144,10 @@ def test_a_table_and_a_topic_together(spark: Any, sql: Command, tmp_path: Path) 
     [
         (["select 1"], "Name a table with --table, or a topic as topic.NAME"),
         (["select * from topic.nope"], "topic 'nope' does not exist on 127.0.0.1"),
-        (["select * from topic.`page-views`", "--output", "x.txt"], "has to end with .csv, .json, .parquet"),
+        (["select * from topic.`page-views`", "--output", "x.txt"], "use a name ending in .csv, .json, .parquet"),
         (["select * from topic.`page-views`", "--output", "/nowhere/x.csv"], "/nowhere/x.csv can't be written"),
         (["select * from topic.`page-views`", "--csv", "--json"], "Give one of --output, --csv and --json"),
-        (["select * from topic.`page-views`", "--master", "sc://h"], "topics can't be named in SQL on Spark Connect"),
+        (["select * from topic.`page-views`", "--master", "sc://h"], "topics can't be queried on Spark Connect"),
         (["select nope from topic.`page-views`"], "`nope` cannot be resolved"),
     ],
 )

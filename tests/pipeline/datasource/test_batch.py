@@ -194,7 +194,7 @@ def test_deleted_records_are_told_or_passed_over(read: Read, produce: Produce, b
     with Cluster(bootstrap) as cluster:
         cluster.delete_records({(topic, 0): 4})
     start = json.dumps({topic: {"0": 1, "1": 0}})
-    with pytest.raises(PySparkException, match="offset 1 is gone, the log starts at 4; with failOnDataLoss false"):
+    with pytest.raises(PySparkException, match="offset 1 is gone, the log starts at 4; set failOnDataLoss to false"):
         read(startingOffsets=start).count()
     assert values(read(startingOffsets=start, failOnDataLoss="false")) == [*numbered("a", 4, 10), "b0"]
     assert values(read()) == [*numbered("a", 4, 10), "b0"]

@@ -86,7 +86,7 @@ def test_settings_of_the_consumer_that_change_no_record_are_taken() -> None:
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time such as 15m"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss must be true or false"),
         ({"kafka.isolation.level": "serializable"}, r"kafka\.isolation\.level must be read_uncommitted or read_comm"),
-        ({"kafka.auto.offset.reset": "latest"}, "can't be given: startingOffsets says where to start"),
+        ({"kafka.auto.offset.reset": "latest"}, "can't be given: startingOffsets sets the start"),
         ({"kafka.enable.auto.commit": "true"}, "the query's checkpoint stores the offsets"),
         ({"kafka.key.deserializer": "X"}, "the column `key` has the bytes"),
         ({"kafka.security.protocol": "TLS"}, r"security\.protocol in the options kafka\.\* is TLS, which is none of"),

@@ -39,7 +39,7 @@ def test_a_dataframe_is_written(ottla_spark: Any, bootstrap: str, topic: str) ->
         ({}, "no topic to write to: set the option `topic`"),
         ({"topic": "t", "delivery.guarantee": "exactly-once"}, "delivery.guarantee=exactly-once is for streams"),
         ({"topic": "t", "delivery.guarantee": "twice"}, "is one of at-least-once, exactly-once, not 'twice'"),
-        ({"tpoic": "t"}, "there is no option 'tpoic' of a sink; did you mean topic"),
+        ({"tpoic": "t"}, "unknown option 'tpoic' of a sink; did you mean topic"),
         ({"topic": "t", "kafka.acsk": "1"}, 'No such configuration property: "acsk"'),
         ({"topic": "t", "kafka.key.serializer": "x"}, "`kafka.key.serializer` can't be set"),
     ],

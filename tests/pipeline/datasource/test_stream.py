@@ -320,9 +320,7 @@ class TestChanges:
         produce(some("new", 3), 0)
         with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted and created again"):
             reader().latestOffset(end, ALL)
-        with pytest.raises(
-            DataLossError, match=f"topic '{topic}' was deleted before its batch .*failOnDataLoss to false"
-        ):
+        with pytest.raises(DataLossError, match=f"topic '{topic}' deleted before its batch .*failOnDataLoss to false"):
             batch(reader(), start, end)
         going_on = reader(failOnDataLoss="false")
         assert batch(going_on, start, end) == []
@@ -338,7 +336,7 @@ class TestChanges:
         cluster.delete_topics([topic])
         with pytest.raises(DataLossError, match=f"topic '{topic}' partition . is gone"):
             reader().latestOffset(end, ALL)
-        with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted before the batch"):
+        with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted before its batch"):
             reader().partitions({IDS: {}}, end)
         assert reader(failOnDataLoss="false").partitions({IDS: {}}, end) == []
         assert reader(failOnDataLoss="false").latestOffset(end, ALL) == {IDS: {}}

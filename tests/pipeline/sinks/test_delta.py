@@ -276,7 +276,9 @@ def test_a_compaction_refuses_what_asks_more_of_files(cluster: MemoryCluster, tm
     log = tmp_path / "table" / "_delta_log" / f"{table.version() + 1:020}.json"
     log.write_text(json.dumps({"protocol": protocol}) + "\n")
     before = table.version()
-    with pytest.raises(OperatorError, match="has the feature 'rowTracking' for writers, which our compaction doesn't"):
+    with pytest.raises(
+        OperatorError, match="the feature 'rowTracking' for writers, which `ottla pipeline compact` doesn't"
+    ):
         compact(DeltaTarget(table.location))
     assert table.version() == before
 
@@ -447,7 +449,9 @@ def test_a_store_that_can_not_be_asked_is_not_said_to_lack_files(
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
     monkeypatch.setattr(LocalStore, "find", refused)
-    with pytest.raises(OperatorError, match=r"^nothing was committed: whether .* can't be seen: permission denied"):
+    with pytest.raises(
+        OperatorError, match=r"^nothing was committed: its files in .* can't be checked: permission denied"
+    ):
         commit(target, plan, files)
 
 

@@ -85,11 +85,11 @@ def test_a_topic_of_another_cluster_is_refused(cluster: MemoryCluster, table: Ta
     other.cluster_id, other.topic_ids["clicks"] = "other", b"o" * 16
     late = plan_load(other, table)
     load(cluster, table)
-    sentence = "'clicks' was loaded from the cluster memory, .* is other, .*or load from other into another table"
+    sentence = "'clicks' was loaded from cluster memory, .* names cluster other, .* load from other into another table"
     with pytest.raises(OperatorError, match=sentence):
         plan_load(other, again(table))
     files = write_files(other, again(table), late, "late")
-    with pytest.raises(StaleCommitError, match="'clicks' of the cluster memory in the meantime"):
+    with pytest.raises(StaleCommitError, match="'clicks' of cluster memory in the meantime"):
         commit(again(table), late, files, "late")
     assert rows(table) == topic_rows(cluster)
     del other.topic_ids["clicks"]
@@ -326,7 +326,7 @@ def test_a_table_that_is_not_there(table: Table) -> None:
     assert table.committed_offsets(["a"]) == {"a": None}
     assert table.known_topics() == KnownTopics()
     for ask in (table.files, table.version, table.schema, table.named_files):
-        with pytest.raises(OperatorError, match=r"there is no .*table"):
+        with pytest.raises(OperatorError, match=r"no .*table.* found in"):
             ask()
 
 

@@ -16,23 +16,23 @@ from ottla.common.errors import OperatorError
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-from ottla.pipeline.load import leases
-from ottla.pipeline.load.compact import compact
-from ottla.pipeline.load.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease, revoke
-from ottla.pipeline.operations import vacuum as vacuuming
-from ottla.pipeline.operations.vacuum import vacuum
-from ottla.pipeline.sinks import rewrite
-from ottla.pipeline.sinks.delta import DeltaTarget
-from ottla.pipeline.sinks.open_table import open_table
-from ottla.pipeline.sinks.table import DataFile, Table
-from ottla.pipeline.sinks.writer import load_of
-from ottla.pipeline.stores.local_store import LocalStore
-from ottla.pipeline.stores.open_store import open_store
-from ottla.pipeline.stores.store import Store
+from ottla.pipeline.load import leases  # noqa: E402
+from ottla.pipeline.load.compact import compact  # noqa: E402
+from ottla.pipeline.load.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease, revoke  # noqa: E402
+from ottla.pipeline.operations import vacuum as vacuuming  # noqa: E402
+from ottla.pipeline.operations.vacuum import vacuum  # noqa: E402
+from ottla.pipeline.sinks import rewrite  # noqa: E402
+from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
+from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
+from ottla.pipeline.sinks.table import DataFile, Table  # noqa: E402
+from ottla.pipeline.sinks.writer import load_of  # noqa: E402
+from ottla.pipeline.stores.local_store import LocalStore  # noqa: E402
+from ottla.pipeline.stores.open_store import open_store  # noqa: E402
+from ottla.pipeline.stores.store import Store  # noqa: E402
 
-from ..memory_cluster import MemoryCluster
-from .loads import commit, load, plan_load, topic_rows, write_files
-from .test_formats import again, committer_of, content, rows
+from ..memory_cluster import MemoryCluster  # noqa: E402
+from .loads import commit, load, plan_load, topic_rows, write_files  # noqa: E402
+from .test_formats import again, committer_of, content, rows  # noqa: E402
 
 NONE = timedelta(0)
 
@@ -251,7 +251,7 @@ def test_partitions_that_no_directory_can_be_named_by_are_left_alone(kind: str, 
     for number in range(2):
         append(table, pa.table({"place": [text], "number": [number]}, schema=schema))
     before = table.version(), set(table.files())
-    with pytest.raises(OperatorError, match=r"partition place=.*, whose value can't be a directory name"):
+    with pytest.raises(OperatorError, match=r"partition place=.* can't be a directory name"):
         compact(again(table))
     assert (again(table).version(), set(again(table).files())) == before
     assert sorted(content(table).column("number").to_pylist()) == [0, 1]
@@ -303,14 +303,14 @@ def test_a_lease_that_can_not_be_renewed_is_not_said_to_be_gone(tmp_path: Path) 
         leases_directory = tmp_path / LEASE_DIRECTORY
         leases_directory.rename(tmp_path / "aside")
         leases_directory.touch()
-        with pytest.raises(OperatorError, match=r"can't be renewed: not a directory; mend that and run the load"):
+        with pytest.raises(OperatorError, match=r"can't be renewed: not a directory; fix the cause and run the load"):
             lease.require()
 
 
 def test_a_table_that_was_removed_is_no_lease_that_was_taken(tmp_path: Path) -> None:
     with held_lease(LocalStore(tmp_path / "table"), "one") as lease:
         (tmp_path / "table").rename(tmp_path / "aside")
-        with pytest.raises(OperatorError, match=r"committed: .*/table was removed meanwhile, or is mounted no more; "):
+        with pytest.raises(OperatorError, match=r"committed: .*/table was removed in the meantime, or is not mounted"):
             lease.require()
 
 
@@ -321,9 +321,9 @@ def test_an_end_that_is_no_orderly_one_leaves_the_lease(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_not_there(table: Table) -> None:
-    with pytest.raises(OperatorError, match=r"there is no .*table"):
+    with pytest.raises(OperatorError, match=r"no .*table.* found in"):
         vacuum(table)
-    with pytest.raises(OperatorError, match=r"there is no .*table"):
+    with pytest.raises(OperatorError, match=r"no .*table.* found in"):
         compact(table)
 
 

@@ -86,5 +86,5 @@ def test_a_table_of_users(bootstrap: str, topic: str, tmp_path: Path) -> None:
     assert run("vacuum", "--table", table, "--retention-hours", "0")["old_files"] > 0
     assert run("sql", "select count(*) as n from users", "--table", table) == [{"n": 50}]
     assert "is a snapshot with one row a key" in refusal("load", "-t", topic, "--table", table, "-b", bootstrap)
-    assert "has 3 buckets since it was made, not 4" in refusal(*snapshot, "--buckets", "4")
+    assert "was created with 3 buckets, not 4" in refusal(*snapshot, "--buckets", "4")
     assert "was created without --history" in refusal(*snapshot, "--history")

@@ -35,7 +35,7 @@ def test_a_table_tells_its_shape(make_world: Callable[..., World], kind: str, hi
     assert shape_of(world.open()) == shape
     assert settled_shape(world.open(), None, history=False) == shape
     assert settled_shape(world.open(), 3, history=history) == shape
-    with pytest.raises(OperatorError, match="has 3 buckets since it was made, not 4; leave --buckets away"):
+    with pytest.raises(OperatorError, match="was created with 3 buckets, not 4; leave --buckets out"):
         settled_shape(world.open(), 4, history=False)
     if not history:
         with pytest.raises(OperatorError, match="created without --history"):

@@ -41,7 +41,7 @@ def test_snapshot_that_was_put_back_is_refused(make_world: Callable[..., World])
     deltalake.DeltaTable(world.path).restore(first)
     for _ in range(2):
         with pytest.raises(
-            RolledBackError, match=r"rolled it back behind its load of version 2 .*restore version 2, or"
+            RolledBackError, match=r"rolled it back below its load of version 2 .*restore version 2, or"
         ):
             world.snapshot()
         world.produce((b"b", b"2"))

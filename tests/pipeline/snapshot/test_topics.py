@@ -86,7 +86,7 @@ def test_a_topic_of_another_cluster_voids_nothing(world: World) -> None:
     world.snapshot()
     world.cluster.cluster_id = "other"
     world.cluster.create(TOPIC, 2)
-    with pytest.raises(OperatorError, match="was loaded from the cluster memory"):
+    with pytest.raises(OperatorError, match="was loaded from cluster memory"):
         world.snapshot()
     world.check()
 

@@ -221,7 +221,7 @@ def test_files_of_another_topic_or_broker_are_left_alone(
     for other in (replace(source, cluster_id="another"), replace(source, directories={7: source.directories[1]})):
         caplog.clear()
         assert rows(other, cluster, part).num_rows == 10
-        assert "are not here" in caplog.text
+        assert "are not on this machine" in caplog.text
 
 
 def test_which_source_is_opened(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

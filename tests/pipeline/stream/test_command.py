@@ -101,7 +101,7 @@ def test_spark_connect_is_refused(tmp_path: Path) -> None:
     (tmp_path / "words.toml").write_text(TEXT.format(topic="words"))
     result = CliRunner().invoke(cli, ["pipeline", "stream", str(tmp_path / "words.toml"), "--master", "sc://h"])
     assert (result.exit_code, result.output.count("\n")) == (2, 1)
-    assert "a stream can't run by Spark Connect" in result.output
+    assert "a stream can't run on Spark Connect" in result.output
     assert "name a master such as spark://HOST:7077" in result.output
 
 

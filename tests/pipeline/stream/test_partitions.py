@@ -93,11 +93,23 @@ def test_rows_are_replaced_within_their_partitions(
 @pytest.mark.parametrize(
     ("columns", "partition_by", "sentence"),
     [
-        ("offset", '["word"]', "partition_by: a table can't be partitioned by 'word', which is no column of its rows"),
-        ("offset", '["date"]', "partition_by: a table can't be partitioned by 'date', which is no column of its rows"),
-        ("offset, 'noon' as timestamp", '["date"]', "can't be partitioned by 'date', which is no column of its rows"),
+        (
+            "offset",
+            '["word"]',
+            "partition_by: a table can't be partitioned by 'word', which is not a column of its rows",
+        ),
+        (
+            "offset",
+            '["date"]',
+            "partition_by: a table can't be partitioned by 'date', which is not a column of its rows",
+        ),
+        (
+            "offset, 'noon' as timestamp",
+            '["date"]',
+            "can't be partitioned by 'date', which is not a column of its rows",
+        ),
         ("offset, 0.5 as half", '["half"]', "partition_by: a table can't be partitioned by 'half' of type decimal"),
-        ("cast(value as string) as word", '["word"]', "the columns word have a text that no directory can be named by"),
+        ("cast(value as string) as word", '["word"]', "the columns word contain a text that can't be a directory name"),
     ],
 )
 def test_what_no_table_can_be_partitioned_by(

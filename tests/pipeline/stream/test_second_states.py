@@ -30,7 +30,7 @@ TEXT = """
     [result]
     {result}
 """
-REFUSED = r"has results of a stream 'words-\S+' whose state is not {state}, and both would mix: go on with that one"
+REFUSED = r"has results of a stream 'words-\S+' with another state than {state}, and both would mix: name the directory"
 
 
 def definition(topic: str, result: str, *, where: str = "", source: str = "", column: str = "") -> str:

@@ -117,7 +117,7 @@ GOOD = written(SMALL, {"id": 1, "name": "a", "tags": ["x"]})
     [
         (b"", "too early"),
         (GOOD[:-1], "its schema"),
-        (GOOD + b"x", "goes on for 1 bytes"),
+        (GOOD + b"x", "has 1 bytes after"),
         (b"\x02\x08", "its schema"),
         (b"\x02\x02\xfe\xff\xff\xff\xff\xff\xff\xff\x7f", "its schema"),
         (b"\x02\x02\x04\xff\xff\0", "its schema"),
@@ -285,7 +285,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_registry_that_is_down_leaves_everything_as_it_was(lake: Lake, no_pause: None) -> None:
     lake.produce(GOOD)
-    with pytest.raises(OperatorError, match=r"registry at http://127.0.0.1:1 can't be asked: .*refused"):
+    with pytest.raises(OperatorError, match=r"registry at http://127.0.0.1:1 can't be reached: .*refused"):
         lake.load(AvroFormat(registry=SchemaRegistry("http://reader:secret@127.0.0.1:1")))
     assert not lake.table.exists()
 

@@ -35,7 +35,7 @@ def test_fields_are_columns_and_bad_values_dead_letters(lake: Lake) -> None:
         {"offset": 2, "id": None, "name": None, "value_offset": None, "n": None},
         {"offset": 3, "id": 2, "name": None, "value_offset": None, "n": {"x": [1]}},
     ]
-    assert lake.letters() == {1: "the value is no JSON: Expecting value: line 1 column 1 (char 0)"}
+    assert lake.letters() == {1: "the value is not valid JSON: Expecting value: line 1 column 1 (char 0)"}
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
@@ -103,7 +103,7 @@ def test_a_later_load_decodes_otherwise(make_lake: Callable[..., Lake], table_fo
     ]
     assert list(lake.letters()) == [3]
     lake.produce(b'{"c0":6}')
-    sentence = "has the column 'c0' and 3 others, which earlier loads decoded, null in these rows"
+    sentence = "has the column 'c0' and 3 others, decoded by earlier loads and null in the new rows"
     cluster: Any = lake.cluster
     assert sentence in find_reading(["clicks"], lake.table, cluster.open, PlanSettings(), None).plan.notes[0]
     assert find_reading(["clicks"], lake.table, cluster.open, PlanSettings(), INFERRED).plan.notes == []
@@ -174,8 +174,8 @@ def test_options_mean_formats(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (DecodeOptions("raw", Path("x")), "--schema says nothing with --decode raw"),
-        (DecodeOptions("json", pattern="x"), "goes with --decode regex"),
+        (DecodeOptions("raw", Path("x")), "--schema has no effect with --decode raw"),
+        (DecodeOptions("json", pattern="x"), "use it with --decode regex"),
         (DecodeOptions("regex"), "give one"),
         (DecodeOptions("regex", pattern="("), "not a valid regular expression"),
         (DecodeOptions("json", Path("/nowhere/schema.json")), "can't be read: No such file"),

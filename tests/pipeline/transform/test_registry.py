@@ -119,7 +119,7 @@ def test_an_answer_that_comes_in_drops(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with answering(drop) as url:
         try:
-            with pytest.raises(OperatorError, match="can't be asked: its answer did not end within"):
+            with pytest.raises(OperatorError, match="can't be reached: its answer did not end within"):
                 SchemaRegistry(url).schema(1)
         finally:
             done.set()

@@ -147,7 +147,7 @@ def load(
         with progress_line(quiet or as_json) as progress:
             observer = progress or loading.Observer()
             summary = load_new(names, target, bootstrap_server, session, settings, observer, value_format)
-        settings = replace(settings, start=None, on_rollback="fail")  # the next one goes on
+        settings = replace(settings, start=None, on_rollback="fail")  # the next run resumes
         if as_json:
             print_json(summary.to_json(), indent=None if schedule else 2)
         else:
@@ -157,7 +157,7 @@ def load(
 
 
 def tell(notes: Sequence[str], summary: str) -> None:
-    """Print what a run did; an empty summary is none."""
+    """Print notes and the summary of a run; an empty summary is skipped."""
     for note in notes:
         click.echo(f"Note: {note}.", err=True)
     if summary:
@@ -165,7 +165,7 @@ def tell(notes: Sequence[str], summary: str) -> None:
 
 
 def progress_line(silent: bool) -> AbstractContextManager[ProgressLine | None]:
-    """What draws while a run goes on, where somebody sees it."""
+    """A progress line during a run, if stderr is a terminal."""
     from ottla.pipeline.operations.progress import ProgressLine
 
     if silent or not sys.stderr.isatty():

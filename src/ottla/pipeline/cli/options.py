@@ -175,7 +175,7 @@ PLAN_OPTIONS = {
         help="Where this load ends, if not at the end of the log.",
     ),
 }
-"""Options that say what a load reads, by their names in `PlanSettings`."""
+"""Options of a load's plan, by their names in `PlanSettings`."""
 
 
 def with_plan_options(*names: str) -> Callable[[Any], Any]:
@@ -195,7 +195,7 @@ def with_plan_options(*names: str) -> Callable[[Any], Any]:
 
 
 def topics_option(text: str, *, required: bool = True) -> Callable[[F], F]:
-    """`--topics`, whose values `split_names` takes apart."""
+    """`--topics`; `split_names` splits its values."""
     return click.option(
         "--topics",
         "-t",

@@ -109,7 +109,7 @@ def default_push_id(topic: str, sources: tuple[Path | str, ...], catalog_url: st
 def rows_of(sources: tuple[Path | str, ...], catalog_url: str | None, shape: Shape, position: Position) -> FileRows:
     """The rows of a table, or of the given files.
 
-    Raises OperatorError for a mixture, and for what is no file that can be read twice.
+    Raises OperatorError for a mixture of both, and for a file that can't be read twice.
     """
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.sources.rows import FORMATS, FileRows, format_of
@@ -125,15 +125,17 @@ def rows_of(sources: tuple[Path | str, ...], catalog_url: str | None, shape: Sha
     if missing is not None:
         raise OperatorError(f"{missing} is not there; a table in a catalog needs --catalog besides its name")
     pipe = next((path for path in files if not path.is_file()), None)
-    if pipe is not None:  # to open it may wait for ever
-        raise OperatorError(f"{pipe} is no file that can be read twice, as going on after a kill needs it")
+    if pipe is not None:  # opening it may block forever
+        raise OperatorError(
+            f"{pipe} is not a regular file, which a push needs to resume after a kill; write its content to a file"
+        )
     kinds = {path: format_of(path) for path in files}
     unknown = next((path for path, kind in kinds.items() if kind is None), None)
     if unknown is not None:
         suffixes = ", ".join(suffix for known in FORMATS.values() for suffix in known)
-        raise OperatorError(f"what {unknown} holds can't be told by its name, which ends in none of {suffixes}")
+        raise OperatorError(f"the format of {unknown} is unknown; rename the file to end in one of {suffixes}")
     if len(set(kinds.values())) > 1:
-        raise OperatorError("files of one push are of one format: push the others for themselves")
+        raise OperatorError("files of one push must have one format: push the others separately")
     root = LocalStore(Path("/"))
     paths = [root.relative(str(path.absolute())) for path in files]
     return FileRows(root, paths, str(kinds[files[0]]), shape, position)
@@ -171,7 +173,7 @@ def print_summary(summary: PushSummary, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         print_json(summary.to_json())
     elif not quiet:
-        before = ", behind what was there already" if summary.resumed else ""
+        before = ", after the rows of earlier runs" if summary.resumed else ""
         if summary.rows == 0:
             click.echo(f"Nothing to add to {summary.topic}{before}.")
             return

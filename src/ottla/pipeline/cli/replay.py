@@ -58,7 +58,7 @@ BOUND_HELP = "earliest, latest, an offset, or an ISO 8601 time"
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What is replayed, as it was asked for; one of `selection` and `table` is given."""
+    """Parameters of a replay; one of `selection` and `table` is set."""
 
     selection: Selection
     table: Table | None
@@ -167,7 +167,7 @@ def replay(
     if bool(selection) == (table is not None) or len(selection) > 1:
         raise click.UsageError("name one --topic or a --table to replay")
     if (to_topic is None) == (to_table is None):
-        raise click.UsageError("name what it goes to: --to-topic or --to-table")
+        raise click.UsageError("name the target: --to-topic or --to-table")
     _require_fitting(
         "--to-topic", is_given=to_topic is not None, options={"--keep-timestamps": keep_timestamps, "-X": properties}
     )
@@ -246,7 +246,7 @@ def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, si
 
 
 def _require_there(source: Table | None) -> None:
-    """A missing table is told before anything is made. Raises OperatorError."""
+    """Report a missing table before anything is created. Raises OperatorError."""
     if source is not None:
         source.version()
 
@@ -258,7 +258,7 @@ def _new_table(
     partition_by: tuple[str, ...],
     source: Table | None,
 ) -> Table:
-    """What is not said is as in the table that is replayed; but rows of a snapshot make no snapshot."""
+    """Open the target; its defaults are those of the source table, but rows of a snapshot do not become a snapshot."""
     from ottla.pipeline.load.shape import shape_of
     from ottla.pipeline.sinks.open_table import open_table
 

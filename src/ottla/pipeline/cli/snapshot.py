@@ -152,7 +152,7 @@ def summary_text(summary: SnapshotSummary) -> str:
     text = (
         f"{counted(summary.records, 'new record')} of {topics} brought {summary.table} to version {summary.version}: "
         f"{counted(summary.inserted, 'key')} inserted, {summary.updated:,} updated, {summary.deleted:,} deleted. "
-        f"{counted(summary.buckets, 'bucket')} written anew: {counted(summary.rows, 'row')}, "
+        f"{counted(summary.buckets, 'bucket')} rewritten: {counted(summary.rows, 'row')}, "
         f"{size_text(summary.written_bytes)} (Spark start {summary.start_s:.1f} s, read {summary.stage_s:.1f} s, "
         f"merge and commit {summary.merge_s:.1f} s)."
     )

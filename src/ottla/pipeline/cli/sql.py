@@ -101,7 +101,7 @@ def sql(
         file_kind(output)
     targets = [open_table(path, catalog_url=catalog_url) for path in tables]
     for target in targets:
-        target.version()  # a missing table is told before Spark starts
+        target.version()  # report a missing table before Spark starts
     view_names(targets)
     topics = _named_topics(statement, bootstrap_server, master, alone=not targets)
     with ResultFile(output) if output is not None else nullcontext() as file:
@@ -162,7 +162,7 @@ def _named_topics(statement: str, bootstrap_server: str, master: str, *, alone: 
         raise OperatorError(f"topic {names[0]!r} does not exist on {bootstrap_server}")
     if topics and master.startswith("sc://"):
         raise OperatorError(
-            "topics can't be named in SQL on Spark Connect, whose server names views its own way: take --engine "
+            "topics can't be queried on Spark Connect, because its server names views in its own way: use --engine "
             "duckdb, leave --master out or name spark://HOST:7077"
         )
     return topics

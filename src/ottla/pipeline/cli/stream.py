@@ -1,4 +1,4 @@
-"""`ottla pipeline stream`: a query over topics that goes on, from a file."""
+"""`ottla pipeline stream`: a continuous query over topics, from a file."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def stream(
     require_extra()
     if master.startswith("sc://"):
         raise OperatorError(
-            "a stream can't run by Spark Connect, whose server would have to write the results; name a master such as "
+            "a stream can't run on Spark Connect, because its server would have to write the results; name a "
+            "master such as "
             "spark://HOST:7077"
         )
     from ottla.pipeline.stream.definition import read_definition
@@ -84,7 +85,7 @@ def stream(
 
 
 def _observer(*, once: bool, quiet: bool, as_json: bool) -> Observe | None:
-    """What is told of each batch."""
+    """Prints the progress of each batch."""
     if as_json and not once:
         return lambda batch: print_json(batch.to_json(), indent=None)
     return None if quiet or as_json else lambda batch: tell(batch_text(batch))

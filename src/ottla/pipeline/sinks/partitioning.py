@@ -62,8 +62,7 @@ def require_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> None
             )
         if name.startswith(("_", ".")) or len(name.encode()) > MAX_NAME_BYTES:
             raise OperatorError(
-                f"a table can't be partitioned by {name!r}: readers skip directories whose names begin with '_' "
-                "or '.', "
+                f"a table can't be partitioned by {name!r}: readers skip directories with a leading '_' or '.', "
                 f"and a column name in them has at most {MAX_NAME_BYTES} bytes; rename the column"
             )
         type_ = schema.field(name).type

@@ -65,9 +65,8 @@ def _require_placeable(
         odd = texts.filter(unplaceable(pa.record_batch({name: texts}), [name]))
         if len(odd):
             raise OperatorError(
-                f"the table {table.location} can't be compacted: it has a partition {name}={odd[0].as_py()!r}, "
-                "whose value "
-                "can't be a directory name"
+                f"the table {table.location} can't be compacted: the value of its partition "
+                f"{name}={odd[0].as_py()!r} can't be a directory name"
             )
 
 
