@@ -38,7 +38,14 @@ ROUND_RUNS = 3
 """At most: the one of the round, and two beside it."""
 COMMIT_STEPS = {"delta": 1, "iceberg": 7, "parquet": 4}
 """Of a commit of a table, in Python."""
-REFUSALS = ("in the meantime", "there is no", "runs in another process", "was fenced")
+REFUSALS = (
+    "in the meantime",
+    "no Delta table",
+    "no Iceberg table",
+    "no table found",
+    "runs in another process",
+    "was fenced",
+)
 """What a command says that met another, or came before there was a table."""
 UPKEEP = ("compact", "vacuum")
 UPKEEP_STEPS = 6

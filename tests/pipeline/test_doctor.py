@@ -134,7 +134,7 @@ def test_topics_that_are_read_missing_or_forbidden(ottla_broker: Broker) -> None
     read, missing = doctor.topics(ottla_broker.bootstrap_servers, ["doctored", "none", "doctored"])
     assert read == doctor.Finding("topic doctored", True, "3 partitions, 0 offsets, and they can be read")
     assert (missing.check, missing.ok) == ("topic none", False)
-    assert missing.detail == "topic 'none' does not exist; `ottla topic create none` makes it"
+    assert missing.detail == "topic 'none' does not exist; `ottla topic create none` creates it"
 
     class Forbidding(MemoryCluster):
         def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:

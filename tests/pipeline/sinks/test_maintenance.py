@@ -310,7 +310,7 @@ def test_a_lease_that_can_not_be_renewed_is_not_said_to_be_gone(tmp_path: Path) 
 def test_a_table_that_was_removed_is_no_lease_that_was_taken(tmp_path: Path) -> None:
     with held_lease(LocalStore(tmp_path / "table"), "one") as lease:
         (tmp_path / "table").rename(tmp_path / "aside")
-        with pytest.raises(OperatorError, match=r"committed: .*/table was removed in the meantime, or is not mounted"):
+        with pytest.raises(OperatorError, match=r"committed: .*/table was removed, or is not mounted"):
             lease.require()
 
 

@@ -136,7 +136,7 @@ def test_update_into_a_table_needs_keys() -> None:
         (b"\xff", "is not valid TOML"),
         (b"a" * (2 << 20), "can't be read: it is larger than 1048576"),
     ],
-    ids=["no TOML", "no UTF-8", "large"],
+    ids=["not valid TOML", "no UTF-8", "large"],
 )
 def test_a_file_that_is_none(tmp_path: Path, data: bytes, words: str) -> None:
     path = tmp_path / "s.toml"

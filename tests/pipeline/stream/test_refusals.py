@@ -43,7 +43,7 @@ def test_a_state_that_does_not_fit_its_results(
     streams.run(text)
     assert sorted(row["word"] for row in streams.rows()) == ["one", "two"]
 
-    with pytest.raises(OperatorError, match=r"differs in query\.sql: undo that"):
+    with pytest.raises(OperatorError, match=r"differs in query\.sql: revert that"):
         streams.run(text.replace("as word", "as words"))
     streams.run(text.replace("[result]", '[result]\nformat = "delta"').replace("[query]", "max_records = 7\n[query]"))
     state = tmp_path / ".ottla-streams" / f"words-{topic}"
@@ -156,7 +156,7 @@ def test_a_table_that_is_replaced_whole_is_its_streams_alone(streams: Streams, s
         ("select cast(value as string) as word from lines", "selec 1", r"\[query\]: Spark refused it: .*selec"),
         ("from lines", "from nowhere", r"\[query\]: Spark refused it: .*nowhere"),
         ("select cast(value as string) as word from lines", "select 1 as one", "is not a streaming query"),
-        ("cast(value as string) as word", "count(*)", r"a column 'count\(1\)', whose name"),
+        ("cast(value as string) as word", "count(*)", r"a column 'count\(1\)' with a duplicate"),
         ("cast(value as string) as word", "null as word", "null without a type; cast it"),
         ("[query]", 'event_time = "offset"\n[query]', "is of type bigint, not a time"),
         ("[query]", 'event_time = "nothing"\n[query]', r"\[sources.lines\]: Spark refused it: .*nothing"),

@@ -185,8 +185,8 @@ MALFORMED = (
         ('"long"', "not the schema of a record"),
         (json.dumps(record(("a", "Unknown"))), "not a valid Avro schema"),
         (json.dumps(record(("next", ["null", "Value"]))), "contains itself"),
-        (json.dumps(record(("a", {"type": "array", "items": "null"}))), "no bytes"),
-        (json.dumps(record(("a", {"type": "array", "items": record(name="Nothing")}))), "no bytes"),
+        (json.dumps(record(("a", {"type": "array", "items": "null"}))), "without bytes"),
+        (json.dumps(record(("a", {"type": "array", "items": record(name="Nothing")}))), "without bytes"),
         ('{"type":' * 3_000 + '"long"' + "}" * 3_000, "Avro schema|deep"),
         (
             json.dumps(record(("a", {"type": "array", "items": record(("b", "Inner"), name="Inner")}))),

@@ -176,7 +176,7 @@ def test_options_mean_formats(tmp_path: Path) -> None:
     [
         (DecodeOptions("raw", Path("x")), "--schema has no effect with --decode raw"),
         (DecodeOptions("json", pattern="x"), "use it with --decode regex"),
-        (DecodeOptions("regex"), "give one"),
+        (DecodeOptions("regex"), "add --pattern REGEX"),
         (DecodeOptions("regex", pattern="("), "not a valid regular expression"),
         (DecodeOptions("json", Path("/nowhere/schema.json")), "can't be read: No such file"),
     ],

@@ -60,22 +60,22 @@ def test_every_type_arrives() -> None:
 
 
 BAD = {
-    b"": "no JSON",
-    b"{": "no JSON",
-    b'{"a":1': "no JSON",
-    b"}{": "no JSON",
-    b'{"a":1}{"a":2}': "no JSON",
-    b'{"a":1}\n{"a":2}': "no JSON",
-    b'{"a":1},{"a":2}': "no JSON",
+    b"": "not valid JSON",
+    b"{": "not valid JSON",
+    b'{"a":1': "not valid JSON",
+    b"}{": "not valid JSON",
+    b'{"a":1}{"a":2}': "not valid JSON",
+    b'{"a":1}\n{"a":2}': "not valid JSON",
+    b'{"a":1},{"a":2}': "not valid JSON",
     b"[1]": "an array, not an object",
     b"17": "a number, not an object",
     b"null": "not a JSON object",
-    b"\xef\xbb\xbf": "no JSON",
-    b"{\xef\xbb\xbf}": "no JSON",
+    b"\xef\xbb\xbf": "not valid JSON",
+    b"{\xef\xbb\xbf}": "not valid JSON",
     b'{"s":"\xff"}': "not UTF-8",
     b'{"other":"\xff"}': "not UTF-8",
     b'{"s":"\\udc00"}': "surrogate",
-    b'{"s":"a\nb"}': "no JSON",
+    b'{"s":"a\nb"}': "not valid JSON",
     b'{"a":1,"a":1}': "twice",
     b'{"a":9223372036854775808}': "'a' is 9223372036854775808, which its column of type int64 can't hold",
     b'{"a":1.0}': "'a' is 1.0",
@@ -90,7 +90,7 @@ BAD = {
     b'{"t":"soon"}': f"the field 't' is 'soon', which its column of type {SCHEMA.field('t').type} can't hold",
     b'{"d":1e999}': "'d' is 1E+999, which its column of type double can't hold",
     b'{"d":' + b"9" * 5_000 + b"}": "... (5000 characters), which its column of type double can't hold",
-    b"\x1b[31m": "no JSON",
+    b"\x1b[31m": "not valid JSON",
 }
 
 
@@ -233,7 +233,7 @@ def test_inference() -> None:
             b'{"a":1,"d":1,"s":"x","n":{"q":[{"z":1},{"w":true}],"no":null},"mixed":1,"list":[],"nothing":{},"id":1}',
             b'{"d":1.5,"huge":18446744073709551615,"vast":1%s,"mixed":"x","ID":2,"a b":1,"time":"2026-01-01"}'
             % (b"0" * 40),
-            b"no JSON",
+            b"not valid JSON",
             b"[" * 100_000,
             b"[1]",
             None,
@@ -300,4 +300,4 @@ def test_values_of_a_registry_are_read_behind_their_ids() -> None:
     assert rows[0] == {"a": 1}
     assert list(bad) == [1, 2, 3]
     assert "begins with the id of a schema" in bad[1] == bad[2]
-    assert "no JSON" in bad[3]
+    assert "not valid JSON" in bad[3]

@@ -93,7 +93,7 @@ def find_reading(
 def accepted_rollback(table: Table, settings: PlanSettings) -> Rollback | None:
     """The rollback that the operator accepts, None for a table without one. Raises RolledBackError."""
     found = table.rollback()
-    if found is not None and (settings.on_rollback != "skip" or not found.can_go_on):
+    if found is not None and (settings.on_rollback != "skip" or not found.is_skippable):
         raise found.refusal(table.location, with_option=settings.on_rollback is not None)
     return found
 

@@ -92,7 +92,7 @@ class ResultFile:
         """Raises OperatorError."""
         self._path = path
         self._kind = file_kind(path)
-        with self._told():
+        with self._write_errors():
             self._staged = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
             self._file = self._staged.open("xb")
 
@@ -107,7 +107,7 @@ class ResultFile:
 
     def write(self, result: pa.Table) -> None:
         """Write all of it. Raises OperatorError."""
-        with self._told():
+        with self._write_errors():
             if self._kind == ".parquet":
                 _write_parquet(result, self._file)
             else:
@@ -122,7 +122,7 @@ class ResultFile:
             self._staged.replace(self._path)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _write_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -19,12 +19,12 @@ class Rollback:
     """A sentence about the table, `it`."""
     remedy: str
     """A remedy for the operator, in the imperative."""
-    can_go_on: bool = True
+    is_skippable: bool = True
     """True where a load may continue without those rows, if an operator accepts that."""
 
     def refusal(self, location: str, *, with_option: bool = False) -> RolledBackError:
         """`with_option`: the command has --on-rollback."""
         ways = [self.remedy] if self.remedy.startswith("load into") else [self.remedy, "load into another table"]
-        if with_option and self.can_go_on:
+        if with_option and self.is_skippable:
             ways.append("leave them out with --on-rollback skip")
         return RolledBackError(f"the table {location}: {self.what}; {', or '.join(ways)}")

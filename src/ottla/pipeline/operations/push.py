@@ -74,7 +74,7 @@ def push(target: TopicTarget, source: RowSource, push_id: str, observe: Observe 
     started = time.monotonic()
     rows = transactions = 0
     was_begun: bool | None = None
-    with _outage_told(), target.open_cluster() as cluster:
+    with _outage_reported(), target.open_cluster() as cluster:
         while True:
             producer = target.transactional_producer(group_name(push_id))
             progress = _Progress(cluster, target, push_id, source.identity, _topic_id(cluster, target))
@@ -85,7 +85,7 @@ def push(target: TopicTarget, source: RowSource, push_id: str, observe: Observe 
                 is_done = True
             except UnreadableRows as error:
                 producer.end(ABORT_S)
-                raise OperatorError(f"{error}; {_what_is_there(target, sum(done.values()))}") from error
+                raise OperatorError(f"{error}; {_committed_text(target, sum(done.values()))}") from error
             except ProducerHung:  # it is lost, and can't be closed: the next one fences it
                 is_done = False
             except BaseException:
@@ -99,7 +99,7 @@ def push(target: TopicTarget, source: RowSource, push_id: str, observe: Observe 
 
 
 @contextmanager
-def _outage_told() -> Iterator[None]:
+def _outage_reported() -> Iterator[None]:
     try:
         yield
     except KafkaError as error:
@@ -111,7 +111,7 @@ def _outage_told() -> Iterator[None]:
         ) from error
 
 
-def _what_is_there(target: TopicTarget, rows: int) -> str:
+def _committed_text(target: TopicTarget, rows: int) -> str:
     if rows == 0:
         return f"nothing of it is in topic {target.topic!r}"
     return (

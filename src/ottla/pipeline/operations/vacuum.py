@@ -51,7 +51,7 @@ class _Before:
     """Unneeded files that were written before these times are removed, in milliseconds from the epoch."""
 
     of_loads_ms: int
-    of_nobody_ms: int
+    unowned_ms: int
 
 
 def _ms(seconds: float) -> int:
@@ -104,7 +104,7 @@ def _vacuum_one(
         for file in map(found.get, unneeded)
         if file is not None
         and (load := load_of(file.path)) not in running
-        and file.modified_ms < (before.of_nobody_ms if load is None else before.of_loads_ms) - TICK_MS
+        and file.modified_ms < (before.unowned_ms if load is None else before.of_loads_ms) - TICK_MS
     }
     _remove(store, old - abandoned, summary, abandoned=False)
 

@@ -468,8 +468,8 @@ def _bound(kind: Any, value: int | None, *, up: bool = False) -> int | str | Non
 def _words(error: Exception) -> str:
     """An error of delta-rs in one line: without colours, the marks of its causes, and the frames of a backtrace."""
     lines = [_DECORATION.sub("", line).strip() for line in str(error).splitlines()]
-    told = itertools.takewhile(lambda line: not _BACKTRACE.match(line), lines)
-    return ": ".join(line.rstrip(".:") for line in told if line) or type(error).__name__
+    shown = itertools.takewhile(lambda line: not _BACKTRACE.match(line), lines)
+    return ": ".join(line.rstrip(".:") for line in shown if line) or type(error).__name__
 
 
 def _addresses(table: Any) -> list[str]:

@@ -177,7 +177,7 @@ def _without_offsets(paths: Collection[str]) -> Rollback | None:
         f"it contains files of loads ({file_name(loaded)} for one) but not their offsets, as a clone or a converted "
         "directory does: a load would add those rows a second time",
         "load into the table that those files were loaded into",
-        can_go_on=False,
+        is_skippable=False,
     )
 
 

@@ -88,10 +88,10 @@ def write_epoch(target: TopicTarget, task: EpochTask, batches: Iterable[pa.Recor
             return _committed(kept.producer, task, name, _send(kept.producer, target, head))
         rows = itertools.chain(head, filled)
     del kept  # with its connections
-    return _write_anew(target, task, key, name, rows)
+    return _write_with_new_producer(target, task, key, name, rows)
 
 
-def _write_anew(
+def _write_with_new_producer(
     target: TopicTarget, task: EpochTask, key: Position, name: Hashable, batches: Iterable[pa.RecordBatch]
 ) -> int:
     """Initialize the id, read the committed offset, and write the epoch unless it is committed."""

@@ -173,7 +173,7 @@ class IcebergTarget:
     def exists(self) -> bool:
         if self._url is None and not (self.path / CATALOG_FILE).is_file():
             return False
-        with self._told("can't be looked up"):
+        with self._errors_wrapped("can't be looked up"):
             return bool(self._open_catalog().table_exists(self._identifier))
 
     def ensure(self, schema: pa.Schema) -> FileLayout:
@@ -185,7 +185,7 @@ class IcebergTarget:
         except OSError as error:
             raise OperatorError(f"the table directory {self.path} can't be created: {os_reason(error)}") from error
         if not self.exists():
-            with self._told("can't be created"):
+            with self._errors_wrapped("can't be created"):
                 self._create(schema)
         table = self._open()
         self._check(table, schema)
@@ -252,7 +252,7 @@ class IcebergTarget:
             raise OperatorError(
                 f"the table {self.location} has renamed columns ({renamed[0][0]!r}), which reading by its files ignores"
             )
-        with self._told("can't be read"):
+        with self._errors_wrapped("can't be read"):
             tasks = list(table.scan().plan_files())
         if any(task.delete_files for task in tasks):
             raise OperatorError(f"the table {self.location} has delete files, which reading by its files would ignore")
@@ -262,13 +262,13 @@ class IcebergTarget:
     def data_files(self) -> list[DataFile]:
         self.files()  # refuses delete files and renamed columns
         table = self._open()
-        with self._told("can't be read"):
+        with self._errors_wrapped("can't be read"):
             return [_data_file(table, self._store(table), task.file) for task in table.scan().plan_files()]
 
     def named_files(self) -> set[str]:
         table = self._open()
         store = self._store(table)
-        with self._told("can't be read"):
+        with self._errors_wrapped("can't be read"):
             manifests = {
                 manifest.manifest_path: manifest
                 for snapshot in table.metadata.snapshots
@@ -297,7 +297,8 @@ class IcebergTarget:
                 raise OperatorError(
                     f"the table {self.location} can't hold the columns of these records: {words(error)}"
                 ) from error
-            with self._told("can't take new columns"), suppress(CommitFailedException):  # another commit came first
+            # another commit came first
+            with self._errors_wrapped("can't take new columns"), suppress(CommitFailedException):
                 change.commit_transaction()
                 return self.schema()
         raise too_many_commits(self.location, "take new columns")
@@ -306,13 +307,13 @@ class IcebergTarget:
         """Commits an overwrite, since pyiceberg has no snapshots of the kind `replace`."""
         table = self._open()
         self.files()  # refuses delete files
-        with self._told("can't be read"):
+        with self._errors_wrapped("can't be read"):
             files = [_data_file(table, self._store(table), task.file) for task in table.scan().plan_files()]
         compact_groups(self, group_small_files(files, target_bytes), load_id, before_commit)
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
         before = datetime.fromtimestamp(before_ms / 1000, UTC)
-        with self._told("could not be vacuumed"):
+        with self._errors_wrapped("could not be vacuumed"):
             if not dry_run:
                 self._expire_snapshots(before.replace(tzinfo=None))
             table = self._open()
@@ -389,7 +390,7 @@ class IcebergTarget:
     def _open(self) -> IcebergTable:
         if self._url is None and not (self.path / CATALOG_FILE).is_file():
             raise OperatorError(f"no Iceberg table found in {self.path}; `ottla pipeline load` creates one")
-        with self._told("can't be read"):
+        with self._errors_wrapped("can't be read"):
             table = self._open_catalog().load_table(self._identifier)
         if self._url is None:
             self._require_own_location(Path(self._store(table).location))
@@ -409,7 +410,7 @@ class IcebergTarget:
             )
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _errors_wrapped(self, what: str) -> Iterator[None]:
         """Convert errors of catalog and metadata to OperatorError."""
         try:
             yield
@@ -454,7 +455,7 @@ class IcebergTarget:
         """Manifest entries of the files to remove. Raises StaleCommitError when one is no longer in that version."""
         if not commit.removed:
             return []
-        with self._told("can't be read"):
+        with self._errors_wrapped("can't be read"):
             store = self._store(table)
             tasks = list(table.scan().plan_files())
             found = {store.locate(store.relative(_plain_location(task.file.file_path))): task.file for task in tasks}

@@ -45,10 +45,10 @@ def words(error: Exception) -> str:
     if isinstance(error, RequestException):
         return _words_of_request(error)
     found = next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    told = found if len(found) <= MAX_WORDS else f"{found[:MAX_WORDS]}..."
+    message = found if len(found) <= MAX_WORDS else f"{found[:MAX_WORDS]}..."
     if isinstance(error, UnauthorizedError | ForbiddenError):
-        told += "; PYICEBERG_CATALOG__OTTLA__TOKEN, or __CREDENTIAL, in the environment logs in to the catalog"
-    return told
+        message += "; PYICEBERG_CATALOG__OTTLA__TOKEN, or __CREDENTIAL, in the environment logs in to the catalog"
+    return message
 
 
 def _words_of_request(error: RequestException) -> str:

@@ -59,11 +59,11 @@ def _now() -> datetime:
 def repeat(
     schedule: Schedule,
     work: Callable[[], None],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     now: Callable[[], datetime] = _now,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Do `work` now and at every time of the schedule, until a signal ends it; `tell` prints failures and times.
+    """Do `work` now and at every time of the schedule, until a signal ends it; `report` prints failures and times.
 
     The first failure is raised, since it may be an error of the command line; later failures, such as unreachable
     brokers, are printed, and the next run makes up for them. It ends when its output has no reader any more.
@@ -71,7 +71,7 @@ def repeat(
     work()
     while True:
         due = schedule.next_after(now())
-        tell(f"next at {due:%Y-%m-%d %H:%M:%S} UTC")
+        report(f"next at {due:%Y-%m-%d %H:%M:%S} UTC")
         while (left := (due - now()).total_seconds()) > 0:
             sleep(min(left, LONGEST_SLEEP_S))
             due = min(due, schedule.next_after(now()))  # earlier only where the clock was set back
@@ -80,4 +80,4 @@ def repeat(
         except (OttlaError, OSError) as error:
             if isinstance(error, BrokenPipeError) and error.filename is not None:
                 raise  # of standard output: connections to others have no name
-            tell(f"this run failed: {error}")
+            report(f"this run failed: {error}")

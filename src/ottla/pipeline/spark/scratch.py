@@ -13,10 +13,10 @@ from ottla.pipeline.model.failure import os_reason
 
 
 @contextmanager
-def scratch_directory(who: str) -> Iterator[Path]:
-    """A new directory, removed at the end with its content; `who` is in its name. Raises OperatorError."""
+def scratch_directory(purpose: str) -> Iterator[Path]:
+    """A new directory, removed at the end with its content; `purpose` is in its name. Raises OperatorError."""
     with explain_scratch_errors():
-        path = Path(tempfile.mkdtemp(prefix=f"ottla-{who}-"))
+        path = Path(tempfile.mkdtemp(prefix=f"ottla-{purpose}-"))
     try:
         yield path
     finally:

@@ -97,7 +97,7 @@ class ObjectStore:
         """The names of prefixes and of objects right within this one."""
         import obstore
 
-        with _told(self.location):
+        with _errors_converted(self.location):
             found = obstore.list_with_delimiter(self._client())
         paths = found["common_prefixes"], [one["path"] for one in found["objects"]]
         prefixes, objects = ([path.rstrip("/").rpartition("/")[2] for path in some] for some in paths)
@@ -106,7 +106,7 @@ class ObjectStore:
     def files(self, below: str = "") -> Iterator[StoredFile]:
         import obstore
 
-        with _told(self.location):
+        with _errors_converted(self.location):
             for chunk in obstore.list(self._client(), below or None):
                 for found in map(_stored, chunk):
                     if not found.name.startswith("."):
@@ -116,7 +116,7 @@ class ObjectStore:
         import obstore
 
         try:
-            with _told(self.locate(path)):
+            with _errors_converted(self.locate(path)):
                 return _stored(obstore.head(self._client(), path))
         except FileNotFoundError:
             return None
@@ -131,7 +131,7 @@ class ObjectStore:
     def read(self, path: str) -> bytes:
         import obstore
 
-        with _told(self.locate(path)):
+        with _errors_converted(self.locate(path)):
             return bytes(obstore.get(self._client(), path).bytes())
 
     def create(self, path: str, content: bytes) -> str:
@@ -159,7 +159,7 @@ class ObjectStore:
         import obstore
 
         try:
-            with _told(self.locate(path)):
+            with _errors_converted(self.locate(path)):
                 obstore.put(self._client(), path, content)
         except FileNotFoundError as error:
             raise OSError(_words(error.__cause__ or error)) from error
@@ -170,7 +170,7 @@ class ObjectStore:
         from obstore.exceptions import PreconditionError
 
         for _ in range(TOUCH_ATTEMPTS):
-            with _told(self.locate(path)):
+            with _errors_converted(self.locate(path)):
                 found = obstore.get(self._client(), path)
                 condition = {name: found.meta[name] for name in ("e_tag", "version") if found.meta.get(name)}
                 try:
@@ -185,13 +185,13 @@ class ObjectStore:
     def remove(self, path: str) -> None:
         import obstore
 
-        with suppress(FileNotFoundError), _told(self.locate(path)):
+        with suppress(FileNotFoundError), _errors_converted(self.locate(path)):
             obstore.delete(self._client(), path)
 
     def discard(self, below: str) -> None:
         import obstore
 
-        with suppress(OSError), _told(self.locate(below)):
+        with suppress(OSError), _errors_converted(self.locate(below)):
             for chunk in obstore.list(self._client(), below):
                 obstore.delete(self._client(), [found["path"] for found in chunk])
 
@@ -225,13 +225,13 @@ class _Upload:
         self._location = location
         self._written = 0
         self.closed = False
-        with _told(location):
+        with _errors_converted(location):
             self._writer = obstore.open_writer(
                 client, path, buffer_size=UPLOAD_PART_BYTES, max_concurrency=UPLOAD_CONCURRENCY
             )
 
     def write(self, content: Any) -> int:
-        with _told(self._location):
+        with _errors_converted(self._location):
             self._writer.write(
                 memoryview(content).cast("B")
             )  # obstore takes no signed bytes, which buffers of Arrow are
@@ -247,7 +247,7 @@ class _Upload:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            with _told(self._location):
+            with _errors_converted(self._location):
                 self._writer.close()
 
 
@@ -304,7 +304,7 @@ def _open_client(location: str, settings: tuple[tuple[str, str], ...]) -> Any:
 
 
 @contextmanager
-def _told(location: str) -> Iterator[None]:
+def _errors_converted(location: str) -> Iterator[None]:
     """Convert errors of obstore to OSError; FileNotFoundError only for a missing object."""
     from obstore.exceptions import BaseError
 

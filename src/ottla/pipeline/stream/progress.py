@@ -66,17 +66,17 @@ class StreamSummary:
         return asdict(self)
 
 
-def batch_progress(told: Any, rows_out: int, dead_letters: int) -> BatchProgress:
+def batch_progress(spark_progress: Any, rows_out: int, dead_letters: int) -> BatchProgress:
     """Convert Spark's report of a batch (`StreamingQueryProgress`)."""
     return BatchProgress(
-        batch=told.batchId,
-        rows_in=told.numInputRows,
+        batch=spark_progress.batchId,
+        rows_in=spark_progress.numInputRows,
         rows_out=rows_out,
         dead_letters=dead_letters,
-        late_rows=sum(operator.numRowsDroppedByWatermark for operator in told.stateOperators),
-        lag=sum(_lag(source.endOffset, source.latestOffset) for source in told.sources),
-        watermark=(told.eventTime or {}).get("watermark", ""),
-        seconds=(told.durationMs or {}).get("triggerExecution", 0) / 1000,
+        late_rows=sum(operator.numRowsDroppedByWatermark for operator in spark_progress.stateOperators),
+        lag=sum(_lag(source.endOffset, source.latestOffset) for source in spark_progress.sources),
+        watermark=(spark_progress.eventTime or {}).get("watermark", ""),
+        seconds=(spark_progress.durationMs or {}).get("triggerExecution", 0) / 1000,
     )
 
 

@@ -147,7 +147,7 @@ def _run_query(
     if listener.failure is not None:
         raise listener.failure
     if failure is not None:
-        raise _told(failure, state)
+        raise _stream_error(failure, state)
     return summary
 
 
@@ -229,11 +229,11 @@ class _Listener(StreamingQueryListener):  # type: ignore[misc]
             self._run_id = event.runId
 
     def onQueryProgress(self, event: Any) -> None:
-        told = event.progress
-        if told.runId != self._run_id or told.batchId not in self._runner.rows:
+        reported = event.progress
+        if reported.runId != self._run_id or reported.batchId not in self._runner.rows:
             return  # another query, or a trigger without a batch
         letters, self._letters = self._runner.letters.rows - self._letters, self._runner.letters.rows
-        progress = batch_progress(told, self._runner.rows.pop(told.batchId), letters)
+        progress = batch_progress(reported, self._runner.rows.pop(reported.batchId), letters)
         self._summary.add(progress)
         if self._observe is None or self.failure is not None:
             return
@@ -289,7 +289,7 @@ def _unless_gone() -> Iterator[None]:
         logger.debug("Spark does not answer: %s", error)
 
 
-def _told(failure: StreamingQueryException, state: StreamState) -> OttlaError:
+def _stream_error(failure: StreamingQueryException, state: StreamState) -> OttlaError:
     """Convert a failure of the query, with the key names of a definition."""
     error = task_failure("the stream failed", failure, f"the stream's directory {state.path}")
     return type(error)(str(error).replace("set failOnDataLoss to false", 'set on_data_loss to "skip"'))

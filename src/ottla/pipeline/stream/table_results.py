@@ -160,7 +160,7 @@ class TableResults:
         held = self._held()
         if held.has(batch):
             raise StaleCommitError(
-                f"batch {batch} was committed to the table {self.location} by another process; run it again"
+                f"batch {batch} was committed to the table {self.location} in the meantime; run it again"
             )
         load_id = new_load_id()
         lease = self._leases.enter_context(leased_files(self._table, load_id))
@@ -237,9 +237,9 @@ class TableResults:
         """Raise OperatorError where a batch would remove rows of others."""
         others = sorted({load.pipeline_id for load in self._table.loads()} - {self._id})
         if others or (held.next_batch is None and self._table.files()):
-            whose = f"of {others[0]!r}" if others else "that are not of this stream"
+            origin = f"of {others[0]!r}" if others else "that are not of this stream"
             raise OperatorError(
-                f'the table {self.location} has rows {whose}, and output = "complete" would remove them: give the '
+                f'the table {self.location} has rows {origin}, and output = "complete" would remove them: give the '
                 "stream a table of its own"
             )
 

@@ -46,8 +46,8 @@ class AvroDecoder:
         try:
             found = fastavro.schemaless_reader(file, writer.parsed, None)
         except (EOFError, LookupError, ValueError, ArithmeticError, TypeError) as error:
-            told = str(error) or "it ends too early"
-            raise ValueError(f"the value is not written by its schema: {told}") from error
+            reason = str(error) or "it ends too early"
+            raise ValueError(f"the value is not written by its schema: {reason}") from error
         if file.tell() != len(value):
             raise ValueError(f"the value has {len(value) - file.tell()} bytes after the record of its schema")
         return dict(found[VALUE] or {})

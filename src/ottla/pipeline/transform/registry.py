@@ -52,11 +52,11 @@ class UnknownSchemaError(ValueError):
 
 
 class _NotFoundError(Exception):
-    """The status 404; `is_told`: the API's error code means that something is unknown."""
+    """The status 404; `is_unknown`: the API's error code means that something is unknown."""
 
-    def __init__(self, *, is_told: bool) -> None:
+    def __init__(self, *, is_unknown: bool) -> None:
         super().__init__()
-        self.is_told = is_told
+        self.is_unknown = is_unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class SchemaRegistry:
         try:
             return self._ask(path)
         except _NotFoundError as error:
-            if error.is_told or self._is_registry():
+            if error.is_unknown or self._is_registry():
                 return None
         raise OperatorError(
             f"the server at {self.shown} is not a schema registry: it has no {path}; --schema-registry takes the root "
@@ -200,7 +200,7 @@ class SchemaRegistry:
                 return json.loads(body)
             except urllib.error.HTTPError as error:
                 if error.code == 404:
-                    raise _NotFoundError(is_told=_tells_unknown(error)) from None
+                    raise _NotFoundError(is_unknown=_is_unknown_error(error)) from None
                 reason = f"it answers with status {error.code}"
                 if error.code in (401, 403):
                     reason += "; user and password go into the URL, as in https://user:password@host"
@@ -262,10 +262,10 @@ def _read_body(response: http.client.HTTPResponse | urllib.error.HTTPError) -> b
     return bytes(body)
 
 
-def _tells_unknown(error: urllib.error.HTTPError) -> bool:
+def _is_unknown_error(error: urllib.error.HTTPError) -> bool:
     with suppress(OSError, ValueError, RecursionError, http.client.HTTPException):
-        told = json.loads(_read_body(error))
-        return isinstance(told, dict) and told.get("error_code") in UNKNOWN_CODES
+        document = json.loads(_read_body(error))
+        return isinstance(document, dict) and document.get("error_code") in UNKNOWN_CODES
     return False
 
 
