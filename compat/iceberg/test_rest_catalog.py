@@ -59,7 +59,7 @@ def landed(catalog: CatalogProcess, name: str) -> set[str]:
     return {path.name for path in catalog.warehouse.joinpath(*name.split(".")).rglob("part-*")}
 
 
-def test_loads_bring_what_is_new(catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster) -> None:
+def test_loads_add_new_records_only(catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster) -> None:
     first = load(cluster, table)
     assert load(cluster, open_table(name, catalog_url=catalog.url)) is None
     cluster.partitions["clicks", 1].append_values([b"more"])

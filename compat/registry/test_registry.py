@@ -119,7 +119,7 @@ def test_ids_in_headers(table: TopicTable, produce: Produce, registry: RegistryP
     assert "does not know schema 00000000-0000-0000-0000-000000000007" in reason
 
 
-def test_what_the_registry_does_not_know(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
+def test_unknown_schema_id_is_dead_letter(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
     produce("avro_unknown")
     table.load(AvroFormat(registry=SchemaRegistry(registry.url)))
     assert [(row["offset"], row["id"]) for row in table.rows()] == [(1, 1)]

@@ -377,7 +377,7 @@ class Writer(threading.Thread):
         self.join(2 * WAIT_S)
 
 
-def test_streams_go_on_while_brokers_are_killed(spark: SparkProcess, tmp_path: Path) -> None:
+def test_streams_continue_while_brokers_are_killed(spark: SparkProcess, tmp_path: Path) -> None:
     """Into files exactly once; into a topic at least once, as Spark's sink promises no more."""
     cluster = ThreeBrokers(tmp_path, offsets_topic_num_partitions="3", min_insync_replicas="2")
     try:

@@ -103,7 +103,7 @@ def test_from_and_into_a_catalog(
         (("replay", "--topic", "TOPIC", "--to-topic", "b"), "--catalog says nothing where"),
     ],
 )
-def test_what_is_no_table_of_a_catalog(
+def test_missing_catalog_table_is_reported(
     bootstrap: str, topic: str, catalog: str, arguments: tuple[str, ...], sentence: str
 ) -> None:
     given = [topic if each == "TOPIC" else each for each in arguments]

@@ -97,7 +97,7 @@ def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
     ],
     ids=lambda arguments: " ".join(arguments)[:60],
 )
-def test_what_is_refused_before_anything_is_asked_or_made(
+def test_invalid_commands_are_refused_before_any_action(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -133,7 +133,7 @@ def test_schedules_that_are_none(tmp_path: Path, schedule: str) -> None:
     assert "is neither one of hourly, daily nor a cron expression" in result.output
 
 
-def test_what_a_summary_says() -> None:
+def test_summary_text() -> None:
     nothing = LoadSummary(table="/t", topics=["a", "b"], pipeline_id="default")
     assert summary_text(nothing) == "Nothing new in a, b; /t is unchanged."
     some = LoadSummary(
@@ -147,7 +147,7 @@ def test_numbers_that_json_has_not() -> None:
     assert printable([float("nan"), float("inf"), {"a": float("-inf")}]) == ["NaN", "Infinity", {"a": "-Infinity"}]
 
 
-def test_two_columns_of_one_name_are_no_object() -> None:
+def test_duplicate_result_columns_are_refused() -> None:
     result = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     with pytest.raises(OperatorError, match="two columns of the result are called 'a'"):
         as_records(result)
@@ -173,7 +173,7 @@ def current_umask() -> int:
     return mask
 
 
-def test_where_no_result_can_be_written_is_told_first(tmp_path: Path) -> None:
+def test_unwritable_output_is_reported_first(tmp_path: Path) -> None:
     for path in (tmp_path / "none" / "out.csv", Path("/proc/out.csv")):
         with pytest.raises(OperatorError, match=r"out.csv can't be written: .*; name another file with --output"):
             ResultFile(path)
@@ -186,7 +186,7 @@ def test_a_result_that_parquet_can_not_hold(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tables_that_sql_can_not_tell_apart(tmp_path: Path) -> None:
+def test_table_names_differing_in_case_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match="two tables would be named 'Clicks'"):
         view_names([DeltaTarget(tmp_path / "a" / "Clicks"), DeltaTarget(tmp_path / "b" / "clicks")])
 

@@ -145,9 +145,7 @@ def test_two_loads_with_the_same_letters(cluster: MemoryCluster, target: DeltaTa
 
 
 @pytest.mark.parametrize("died", [False, True])
-def test_letters_of_a_log_that_was_cut_are_followed_by_those_of_the_new_one(
-    cluster: MemoryCluster, target: DeltaTarget, died: bool
-) -> None:
+def test_letters_after_truncation_follow_older_ones(cluster: MemoryCluster, target: DeltaTarget, died: bool) -> None:
     """The offsets of the old letters are taken by other records, which are no less bad."""
     if died:
         Load(cluster, target).die_between_the_commits()

@@ -86,7 +86,7 @@ record = st.builds(
     batches=st.lists(st.tuples(st.lists(record, min_size=1, max_size=20), st.sampled_from(CODECS)), max_size=6),
     cut=st.tuples(st.integers(0, 100), st.integers(0, 100)),
 )
-def test_equals_what_was_built_in_any_range(batches: list[tuple[list[RecordData], str]], cut: tuple[int, int]) -> None:
+def test_any_range_equals_built_records(batches: list[tuple[list[RecordData], str]], cut: tuple[int, int]) -> None:
     data, expected, offset = bytearray(), [], 5
     for records, codec in batches:
         data += build_batch(records, base_offset=offset, compression=codec)
@@ -121,7 +121,7 @@ def test_record_at_range_end_belongs_to_next_range() -> None:
     assert offsets(decoded(data, 12, 20)) == [12]
 
 
-def test_goes_on_after_the_last_whole_batch() -> None:
+def test_decode_resumes_after_last_whole_batch() -> None:
     data = simple(4) + simple(4, 4)
     result = decoded(data[:-1])
     assert offsets(result) == [0, 1, 2, 3]

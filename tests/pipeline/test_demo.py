@@ -42,7 +42,7 @@ def test_the_generated_stream_is_the_same_every_time() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"id,name\n1,a\n"])
-def test_what_is_no_access_log_is_refused_before_anything_starts(tmp_path: Path, content: bytes) -> None:
+def test_non_access_log_is_refused_before_start(tmp_path: Path, content: bytes) -> None:
     log, home = tmp_path / "no.log", tmp_path / "demo"
     log.write_bytes(content)
     command = [sys.executable, "-m", "ottla", "pipeline", "demo", "--input", str(log), "--dir", str(home)]
@@ -62,7 +62,7 @@ def test_the_table_of_pages_steers_no_terminal() -> None:
     assert r"/\x1b]0;owned\x07\x1b[2J" in shown.getvalue()
 
 
-def test_installing_says_what_it_does() -> None:
+def test_make_demo_prints_each_install_step() -> None:
     plan = subprocess.run(
         ["make", "-n", "demo", "VENV=no-such-environment"],
         capture_output=True,
@@ -106,7 +106,7 @@ def test_counts_equal_those_of_the_shell(tmp_path: Path) -> None:
         assert "Usage: ottla" in shell(f"{hint} --help")
 
 
-def test_a_directory_that_delta_can_not_open_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_directory_delta_cannot_open_is_refused_first(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match="choose a directory without it"):
         run_demo(None, 1, tmp_path / "per%20cent", "local[1]")
     assert not list((tmp_path / "per%20cent").iterdir())

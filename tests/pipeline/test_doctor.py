@@ -112,7 +112,7 @@ def test_an_address_that_clients_can_not_reach() -> None:
     assert finding.detail.endswith("check its advertised.listeners, the address for clients and workers")
 
 
-def test_an_address_that_is_none_keeps_nothing_else_from_being_looked_at() -> None:
+def test_invalid_address_does_not_stop_other_checks() -> None:
     subject = doctor.Subject("host:port", "none", {}, topics=["views"], groups=["g"], transactional_ids=["t"])
     found = {each.check: each.detail for each in doctor.examine(subject) if not each.ok}
     for name in ("topic views", "group g", "transactional id t"):

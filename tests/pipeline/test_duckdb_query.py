@@ -153,7 +153,7 @@ def test_results_of_each_kind_are_alike(sql: Any, tmp_path: Path) -> None:
     assert files[0].schema.types[:4] == files[1].schema.types[:4]
 
 
-def test_a_filter_bounds_what_is_fetched(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filter_limits_fetched_offsets(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a statement reads a topic in two places."""
     read: list[tuple[int, int, int]] = []
 
@@ -185,7 +185,7 @@ def test_a_filter_bounds_what_is_fetched(bootstrap: str, monkeypatch: pytest.Mon
         assert sorted(read) == [(0, 0, 10), (1, 0, 10)]
 
 
-def test_what_a_filter_leaves() -> None:
+def test_bounds_from_filters() -> None:
     def time(value: int) -> Any:
         return pa.scalar(value, pa.timestamp("us", tz="UTC"))
 
@@ -244,7 +244,7 @@ def test_a_statement_that_would_write_is_not_run(tmp_path: Path, statement: str)
         ("select len(list(range)) from range(100000000)", "more than 64MiB"),
     ],
 )
-def test_what_is_refused_is_told_in_one_sentence(
+def test_refused_statements_are_reported_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, told: str
 ) -> None:
     (tmp_path / "secret.csv").write_text("a,b\n1,2\n")
@@ -274,7 +274,7 @@ def test_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
     "statement",
     ["show tables", "describe one", "explain select 1", "/* a */ values (1)", "from one", "explain analyze select 1"],
 )
-def test_whatever_reads_is_run(statement: str) -> None:
+def test_reading_statements_are_run(statement: str) -> None:
     with open_query() as query:
         query._connection.execute("create temp view one as select 1 as a")
         assert query.run(statement).num_rows > 0
@@ -293,7 +293,7 @@ def test_options_of_spark_are_refused(sql: Any, arguments: list[str], told: str)
     assert told in result.output
 
 
-def test_a_missing_extra_is_told_with_the_command(sql: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_reported_with_install_command(sql: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "duckdb" else object())
     result = sql("select 1 from topic.a", "--engine", "duckdb")
     assert result.exit_code == 2

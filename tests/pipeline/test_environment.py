@@ -38,7 +38,7 @@ def this() -> environment.Environment:
     return environment.this_environment({})
 
 
-def test_a_python_without_packages_runs_what_a_task_imports(tmp_path: Path) -> None:
+def test_bare_python_imports_task_modules_from_archive(tmp_path: Path) -> None:
     path, bare = tmp_path / "environment.tar.gz", tmp_path / "bare"
     written = environment.write_environment(path)
     assert environment.read_environment(path) == written
@@ -64,7 +64,7 @@ def test_a_python_without_packages_runs_what_a_task_imports(tmp_path: Path) -> N
     assert list(tmp_path.glob(".environment*")) == []
 
 
-def test_a_machine_without_that_python_is_told(tmp_path: Path) -> None:
+def test_missing_python_of_archive_is_reported(tmp_path: Path) -> None:
     script = tmp_path / "bin" / "python"
     script.parent.mkdir()
     script.write_text(environment.python_script(Path("/nowhere/python"), "3.99"))
@@ -80,7 +80,7 @@ def test_an_archive_for_another_python_is_refused(tmp_path: Path, change: dict[s
         environment.environment_settings(path, "spark://host:7077")
 
 
-def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+def test_non_archive_file_is_refused(tmp_path: Path) -> None:
     whole = archive_of(tmp_path / "whole", asdict(this())).read_bytes()
     files = {
         "empty": b"",

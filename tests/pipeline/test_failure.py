@@ -165,7 +165,7 @@ def raised(line: str) -> str:
         ),
     ],
 )
-def test_a_task_that_failed_is_whose_fault_it_was(error: Exception, kind: type[Exception], sentence: str) -> None:
+def test_task_failure_has_error_class_of_its_cause(error: Exception, kind: type[Exception], sentence: str) -> None:
     """What an operator mends ends with exit code 2, wherever it was met."""
     pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
     from ottla.pipeline.load.tasks import task_failure

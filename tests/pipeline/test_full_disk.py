@@ -78,7 +78,7 @@ def test_directories_without_rights(tmp_path: Path, trouble: str) -> None:
 
 
 @pytest.mark.pipeline
-def test_no_room_for_what_a_query_shuffles(tmp_path: Path) -> None:
+def test_full_disk_during_shuffle_is_reported(tmp_path: Path) -> None:
     """One sentence, none of Spark's own, and nothing stays; with room the same command gives its rows."""
     pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
     table = tmp_path / "table"

@@ -50,7 +50,7 @@ def jvm_of(session_id: int) -> int | None:
         pytest.param(signal.SIGINT, b"pyspark.daemon", "python", id="SIGINT-work"),
     ],
 )
-def test_an_interrupted_load_says_nothing_and_leaves_nobody(
+def test_interrupted_load_is_silent_and_leaves_no_process(
     ottla_broker: Broker,
     tmp_path: Path,
     request: pytest.FixtureRequest,
@@ -94,7 +94,7 @@ def test_an_interrupted_load_says_nothing_and_leaves_nobody(
 
 
 @pytest.mark.pipeline
-def test_ctrl_c_while_a_master_takes_nobody(ottla_broker: Broker, tmp_path: Path) -> None:
+def test_ctrl_c_while_master_rejects_application(ottla_broker: Broker, tmp_path: Path) -> None:
     """It answers the command's question as a Spark does, and hangs up on Spark itself, which would try it thrice."""
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
         cluster.create_topic("untaken")

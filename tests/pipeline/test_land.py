@@ -97,7 +97,7 @@ def test_partition_columns_are_in_the_path_and_not_in_the_file(cluster: MemoryCl
     assert "partition" not in file_of(row).columns
 
 
-def test_what_names_no_directory_is_told() -> None:
+def test_unplaceable_partition_values_are_found() -> None:
     texts = ["__HIVE_DEFAULT_PARTITION__", "", " a", "a/b", "a%2fb", "ü", "t" * 250, None, "a b", "_a", "t" * 249]
     batch = pa.record_batch({"topic": texts})
     assert unplaceable(batch, ["topic"]).to_pylist() == [True] * 7 + [False] * 4
@@ -159,7 +159,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_that_can_not_be_written_is_told_once(cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_unwritable_directory_is_reported_once(cluster: MemoryCluster, tmp_path: Path) -> None:
     """Spark would try the task four times, and tell it as a failure of its own."""
     (tmp_path / "file").touch()
     row = land(cluster, tmp_path / "file" / "table", 0, 10)
@@ -191,7 +191,7 @@ def test_retention_overtakes_the_load(cluster: MemoryCluster, tmp_path: Path) ->
     assert values(tmp_path, row)[0] == b"v30"
 
 
-def test_a_topic_made_again_under_a_task(cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_topic_recreated_during_task(cluster: MemoryCluster, tmp_path: Path) -> None:
     """The name leads to other records then; the id of the plan does not."""
     planned = OffsetRange("clicks", uuid_to_string(cluster.topic_ids["clicks"]), 0, 0, 50, 0, 0)
     cluster.create("clicks", 1)
@@ -204,7 +204,7 @@ def test_a_topic_made_again_under_a_task(cluster: MemoryCluster, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_topic_made_again_behind_the_last_fetch(
+def test_topic_recreated_after_last_fetch(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its log is shorter than what was read, and was not cut."""

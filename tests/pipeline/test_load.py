@@ -77,7 +77,7 @@ def loaded(table: Path) -> list[bytes]:
     return sorted(found)
 
 
-def test_loads_what_is_new_and_nothing_twice(
+def test_load_adds_new_records_once(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
@@ -249,7 +249,7 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
     assert len(list(graves.iterdir())) == deaths
 
 
-def test_a_topic_made_again_is_loaded_from_its_start(
+def test_recreated_topic_is_loaded_from_its_start(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
     produce(bootstrap, topic, keyed(0, 300))
@@ -264,7 +264,7 @@ def test_a_topic_made_again_is_loaded_from_its_start(
     assert loaded(table) == values(0, 400)
 
 
-def test_a_topic_made_again_while_it_is_loaded(
+def test_topic_recreated_during_load(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
     """Between plan and landing: the same name, offsets that were planned, and other records."""

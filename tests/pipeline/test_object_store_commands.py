@@ -131,7 +131,9 @@ def test_a_replay_of_a_topic_and_of_a_table(
 
 
 @FORMATS
-def test_a_stream_goes_on(bootstrap: str, topic: str, run: Run, place: str, table_format: str, tmp_path: Path) -> None:
+def test_stream_resumes_from_checkpoint(
+    bootstrap: str, topic: str, run: Run, place: str, table_format: str, tmp_path: Path
+) -> None:
     """Rows of a second run take the place of those with their keys; the checkpoint is on this machine."""
     table, file = f"{place}/counts", tmp_path / "counts.toml"
     file.write_text(STREAM.format(topic=topic, table=table, table_format=table_format))
@@ -154,7 +156,7 @@ def test_a_stream_goes_on(bootstrap: str, topic: str, run: Run, place: str, tabl
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, BUCKET, "error sending request"),
     ],
 )
-def test_a_store_that_refuses_is_told_in_one_sentence(
+def test_store_refusal_is_reported_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], bucket: str, sentence: str
 ) -> None:
     """Before a broker is asked, or Spark is."""

@@ -59,7 +59,7 @@ def test_a_worker_of_another_platform_takes_the_pure_twin(unpacked: Path) -> Non
     assert told(unpacked)[2] == "pure"
 
 
-def test_a_compiled_module_that_does_not_load_is_passed_over(unpacked: Path) -> None:
+def test_unloadable_compiled_module_is_skipped(unpacked: Path) -> None:
     """Built against a newer C library, for one: the name matches, and loading it fails."""
     compiled_module(unpacked).write_bytes(b"\x7fELF")
     assert told(unpacked)[2] == "pure"

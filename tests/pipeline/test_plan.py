@@ -70,7 +70,7 @@ def bounds(plan: LoadPlan) -> list[tuple[int, int, int]]:
     return [(part.partition, part.start_offset, part.end_offset) for part in plan.ranges]
 
 
-def test_first_load_then_nothing_then_what_is_new() -> None:
+def test_first_load_then_empty_then_new_records() -> None:
     cluster, table = cluster_with(100, 0, 30), Table()
     plan = make_plan(cluster, table, ["clicks"], PlanSettings())
     assert bounds(plan) == [(0, 0, 100), (2, 0, 30)]
@@ -155,7 +155,7 @@ def test_a_start_that_has_nothing_to_load_yet_is_kept() -> None:
     assert bounds(make_plan(cluster, table, ["clicks"], PlanSettings())) == [(0, 10, 15), (1, 0, 5)]
 
 
-def test_a_start_is_refused_where_a_pipeline_has_one_and_behind_the_end() -> None:
+def test_from_is_refused_after_first_load_and_beyond_end() -> None:
     cluster, table = cluster_with(10), Table()
     with pytest.raises(OperatorError, match="offset 11 is beyond its end, offset 10"):
         make_plan(cluster, table, ["clicks"], PlanSettings(start=Boundary(offset=11)))
@@ -168,21 +168,21 @@ def test_a_start_is_refused_where_a_pipeline_has_one_and_behind_the_end() -> Non
     ]
 
 
-def test_a_start_below_what_retention_left_is_a_loss() -> None:
+def test_start_below_log_start_offset_is_data_loss() -> None:
     cluster, table = cluster_with(100), Table()
     cluster.partitions["clicks", 0].log_start = 30
     with pytest.raises(DataLossError, match="offsets 20 to 29 were deleted"):
         make_plan(cluster, table, ["clicks"], PlanSettings(start=Boundary(offset=20)))
 
 
-def test_an_end_below_what_is_loaded_is_no_cut() -> None:
+def test_end_below_loaded_offset_is_not_truncation() -> None:
     cluster, table = cluster_with(100), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings(end=Boundary(offset=60))))
     assert make_plan(cluster, table, ["clicks"], PlanSettings(end=Boundary(offset=40))).is_empty
     assert bounds(make_plan(cluster, table, ["clicks"], PlanSettings())) == [(0, 60, 100)]
 
 
-def test_a_topic_made_again_starts_anew_and_is_noted() -> None:
+def test_recreated_topic_loads_from_start_and_is_noted() -> None:
     cluster, table = cluster_with(50), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     cluster.create("clicks", 1)
@@ -220,7 +220,7 @@ def test_everything_deleted_moves_the_offset_once() -> None:
 
 
 @pytest.mark.parametrize("left", [0, 2])
-def test_records_deleted_from_a_partition_of_which_nothing_was_loaded(left: int) -> None:
+def test_records_deleted_from_never_loaded_partition(left: int) -> None:
     """One was empty at the first load, one came since then."""
     cluster, table = cluster_with(10, 0), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
@@ -262,7 +262,7 @@ def loaded_and_cut(at: int) -> tuple[MemoryCluster, Table]:
 
 
 @pytest.mark.parametrize("written", [0, 5, 10, 30])
-def test_a_log_that_was_cut_below_what_the_table_holds(written: int) -> None:
+def test_log_truncated_below_table_offset(written: int) -> None:
     """Whatever came after the cut: not seeing it would be silent as soon as the log is as long as it was."""
     cluster, table = loaded_and_cut(40)
     log = cluster.partitions["clicks", 0]
@@ -280,7 +280,7 @@ def test_a_log_that_was_cut_below_what_the_table_holds(written: int) -> None:
     assert bounds(make_plan(cluster, table, ["clicks"], PlanSettings())) == [(0, 40 + written, 43 + written)]
 
 
-def test_a_cut_log_whose_start_has_passed_the_cut() -> None:
+def test_log_start_beyond_truncation_offset() -> None:
     cluster, table = loaded_and_cut(40)
     log = cluster.partitions["clicks", 0]
     log.append_values([b"new"] * 30)
@@ -291,7 +291,7 @@ def test_a_cut_log_whose_start_has_passed_the_cut() -> None:
     assert ["cut back" in plan.notes[0], "40 to 59 were deleted" in plan.notes[1]] == [True, True]
 
 
-def test_elections_that_lose_nothing_are_no_cut() -> None:
+def test_clean_elections_are_not_truncation() -> None:
     """Neither is an end that is not known again yet, or is lower under read_committed than what was read without it."""
     cluster, table = cluster_with(50), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
@@ -339,7 +339,7 @@ def test_epochs_that_go_back_are_refused_in_any_case() -> None:
     assert bounds(again) == [(0, 0, 70)]
 
 
-def test_retention_before_the_first_load_is_no_loss() -> None:
+def test_retention_before_first_load_is_not_data_loss() -> None:
     cluster = cluster_with(50)
     cluster.partitions["clicks", 0].log_start = 20
     assert bounds(make_plan(cluster, Table(), ["clicks"], PlanSettings())) == [(0, 20, 50)]

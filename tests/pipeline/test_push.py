@@ -86,7 +86,7 @@ def test_rows_of_csv_become_objects_of_text(
     assert records(bootstrap, topic, 2) == [(b"1", b'{"id":"1","name":"Ann, B."}'), (b"2", b'{"id":"2","name":null}')]
 
 
-def test_what_json_has_no_numbers_for_is_text(
+def test_nan_and_infinity_are_text_in_json(
     bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]
 ) -> None:
     path = tmp_path / "numbers.parquet"
@@ -200,7 +200,7 @@ def test_values_without_a_python_type_are_pushed_whole(
         ("rows.csv", b"a\n1\n", ("--push-id", "a b"), "the id 'a b' must be 1 to 100 letters"),
     ],
 )
-def test_what_cannot_be_pushed_is_told_and_leaves_nothing(
+def test_unpushable_input_is_refused_and_leaves_nothing(
     bootstrap: str,
     topic: str,
     tmp_path: Path,
@@ -220,7 +220,7 @@ def test_what_cannot_be_pushed_is_told_and_leaves_nothing(
     assert records(bootstrap, topic) == []
 
 
-def test_what_was_pushed_before_a_malformed_line_is_told(
+def test_rows_before_malformed_line_are_reported(
     bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]
 ) -> None:
     """Also by a second run, which goes on behind it."""

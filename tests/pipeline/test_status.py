@@ -54,7 +54,7 @@ def test_a_table_that_has_everything(cluster: MemoryCluster, table: Table) -> No
     assert found.last_load_ms == table.loads()[0].time_ms
 
 
-def test_what_is_not_loaded_has_an_age(cluster: MemoryCluster, table: Table) -> None:
+def test_unloaded_records_have_age(cluster: MemoryCluster, table: Table) -> None:
     load(cluster, table)
     cluster.partitions[TOPIC, 1].append_times(round(time.time() * 1000) - 90_000)
     cluster.partitions[TOPIC, 1].append_values([b"later"])
@@ -71,7 +71,7 @@ def test_partitions_that_were_added_count_from_their_start(cluster: MemoryCluste
     assert status(table, cluster)[2] == (2, None, 7, 7, 0, "")
 
 
-def test_a_partition_that_was_added_and_lost_its_beginning_lacks_nothing(cluster: MemoryCluster, table: Table) -> None:
+def test_added_partition_with_deleted_start_has_no_loss(cluster: MemoryCluster, table: Table) -> None:
     """A first load begins where the log does."""
     load(cluster, table)
     log = cluster.partitions[TOPIC, 2] = type(cluster.partitions[TOPIC, 0])()
@@ -141,7 +141,7 @@ def test_tables_are_found_below_a_directory(cluster: MemoryCluster, tmp_path: Pa
     assert list(find_tables(tmp_path / "a")) == [str(tmp_path / "a")]
 
 
-def test_a_topic_whose_first_partitions_are_empty(cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_topic_with_empty_first_partitions(cluster: MemoryCluster, tmp_path: Path) -> None:
     """Of which the table holds no offset."""
     cluster = MemoryCluster()
     cluster.create(TOPIC, 200)
@@ -203,9 +203,7 @@ def damage(table: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
-def test_one_that_can_not_be_read_keeps_no_other_from_being_shown(
-    ottla_broker: Broker, tmp_path: Path, kind: str
-) -> None:
+def test_unreadable_table_does_not_hide_others(ottla_broker: Broker, tmp_path: Path, kind: str) -> None:
     if kind == "iceberg":
         pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     bad, good = tmp_path / "bad", tmp_path / "good"
@@ -260,7 +258,7 @@ def test_nothing_there(tmp_path: Path) -> None:
         assert sentence in result.output
 
 
-def test_a_path_that_is_no_utf8_is_told_by_its_bytes(tmp_path: Path) -> None:
+def test_non_utf8_path_is_reported_as_bytes(tmp_path: Path) -> None:
     """Not by the surrogates that Python has in their place, by which nobody finds a file."""
     path = f"{tmp_path}/x\udcff"
     assert told("status", path) == f"ottla: the directory {tmp_path}/x\\xff does not exist\n"

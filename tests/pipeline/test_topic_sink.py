@@ -121,7 +121,7 @@ def test_a_row_needs_a_topic(target: TopicTarget) -> None:
         write(TopicTarget(target.bootstrap_servers), batch)
 
 
-def test_what_is_not_delivered_is_told(target: TopicTarget) -> None:
+def test_undelivered_row_is_reported(target: TopicTarget) -> None:
     big = pa.record_batch({"value": [b"1", b"x" * 2_000_000]})
     with pytest.raises(
         KafkaError, match=r"^row 2 of the task can't be sent: .*[Mm]essage size too large; .* -X message.max.bytes="
@@ -212,7 +212,7 @@ def test_a_worker_keeps_the_producer_of_a_task(target: TopicTarget, made: list[s
     assert written(target, 70) == list(range(70))
 
 
-def test_a_replay_of_what_a_kept_producer_committed_is_compared(target: TopicTarget, made: list[str]) -> None:
+def test_replay_after_pooled_producer_compares_fingerprint(target: TopicTarget, made: list[str]) -> None:
     query = f"query-{target.topic}"
     for epoch in range(2):
         write_epoch(target, EpochTask(query, epoch, 0), [values(epoch * 10, epoch * 10 + 10)])
@@ -223,7 +223,7 @@ def test_a_replay_of_what_a_kept_producer_committed_is_compared(target: TopicTar
     assert written(target, 30) == list(range(30))
 
 
-def test_a_worker_that_was_overtaken_takes_the_id_anew(target: TopicTarget, made: list[str], workers: Workers) -> None:
+def test_fenced_worker_initializes_id_again(target: TopicTarget, made: list[str], workers: Workers) -> None:
     query = f"query-{target.topic}"
     write_epoch(target, EpochTask(query, 0, 0), [values(0, 10)])
     workers.be("the second")

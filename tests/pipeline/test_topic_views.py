@@ -151,7 +151,7 @@ def test_a_table_and_a_topic_together(spark: Any, sql: Command, tmp_path: Path) 
         (["select nope from topic.`page-views`"], "`nope` cannot be resolved"),
     ],
 )
-def test_mistakes_are_told_in_one_sentence(sql: Command, arguments: list[str], told: str) -> None:
+def test_mistakes_are_reported_in_one_sentence(sql: Command, arguments: list[str], told: str) -> None:
     result = sql(*arguments)
     assert result.exit_code == 2
     assert told in result.output

@@ -77,7 +77,7 @@ def test_ranges_by_offset_and_by_time(read: Read, produce: Produce, topic: str) 
         read(startingTimestamp=2_002).count()
 
 
-def test_what_is_subscribed(read: Read, produce: Produce, topic: str, bootstrap: str) -> None:
+def test_subscriptions_select_partitions(read: Read, produce: Produce, topic: str, bootstrap: str) -> None:
     produce([b"a0"], 0)
     produce([b"b0"], 1)
     other = f"{topic}-other"
@@ -170,7 +170,7 @@ def test_a_frame_that_is_filtered_and_used_again(
         ("not (partition = 0) or value is null", 2, numbered("b", 0, 10)),
     ],
 )
-def test_filters_bound_what_a_frame_of_one_use_reads(
+def test_filters_limit_reads_of_single_use_frame(
     read: Read, produce: Produce, pushdown: None, condition: str, tasks: int, expected: list[str]
 ) -> None:
     produce([b"a%d" % number for number in range(10)], 0)
@@ -188,7 +188,7 @@ def test_timestamps_out_of_order_are_filtered_right(read: Read, produce: Produce
     assert values(read(filterPushdown="true").where("timestamp >= timestamp_millis(2000)")) == ["0", "2", "3"]
 
 
-def test_deleted_records_are_told_or_passed_over(read: Read, produce: Produce, bootstrap: str, topic: str) -> None:
+def test_deleted_records_are_reported_or_skipped(read: Read, produce: Produce, bootstrap: str, topic: str) -> None:
     produce([b"a%d" % number for number in range(10)], 0)
     produce([b"b0"], 1)
     with Cluster(bootstrap) as cluster:
@@ -204,7 +204,7 @@ def test_deleted_records_are_told_or_passed_over(read: Read, produce: Produce, b
     assert values(read(endingOffsets=end, failOnDataLoss="false")) == [*numbered("a", 4, 10), "b0"]
 
 
-def test_mistakes_are_told_when_the_frame_is_made(ottla_spark: Any, read: Read, topic: str) -> None:
+def test_mistakes_are_reported_at_frame_creation(ottla_spark: Any, read: Read, topic: str) -> None:
     with pytest.raises(AnalysisException, match=r"unknown option 'startingoffset'; did you mean startingOffsets\?"):
         read(startingOffset="earliest")
     with pytest.raises(AnalysisException, match=r"kafka\.bootstrap\.servers is missing"):

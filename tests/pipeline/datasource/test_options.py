@@ -25,7 +25,7 @@ def test_defaults_are_those_of_sparks_connector() -> None:
     assert (stream.start, stream.end) == (Bound("", LATEST_TIMESTAMP), None)
 
 
-def test_names_are_told_apart_without_regard_to_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     options = parse_options({"KAFKA.BOOTSTRAP.SERVERS": "h:1", "SubscribePattern": "a.*", "FAILONDATALOSS": "False"})
     assert options.bootstrap_servers == "h:1"
     assert options.subscription.pattern == "a.*"
@@ -52,7 +52,7 @@ def test_times_are_written_as_spark_writes_them(text: str, expected: int) -> Non
     assert parse_options(LEAST | {"maxTriggerDelay": text}).max_trigger_delay_ms == expected
 
 
-def test_settings_of_the_consumer_that_change_no_record_are_taken() -> None:
+def test_harmless_consumer_settings_are_accepted() -> None:
     options = parse_options(
         LEAST | {"kafka.session.timeout.ms": "1", "kafka.max.poll.records": "9", "groupIdPrefix": "p"}
     )
@@ -98,14 +98,14 @@ def test_settings_of_the_consumer_that_change_no_record_are_taken() -> None:
         ({"path": "/tmp"}, "unknown option 'path'"),
     ],
 )
-def test_mistakes_are_told_in_one_sentence(given: dict[str, str], told: str) -> None:
+def test_mistakes_are_reported_in_one_sentence(given: dict[str, str], told: str) -> None:
     with pytest.raises(OperatorError, match=told) as caught:
         parse_options(LEAST | given)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
-def test_what_has_no_meaning_in_a_batch_or_in_a_stream() -> None:
+def test_options_refused_in_batch_or_stream() -> None:
     for given in ({"startingOffsets": "latest"}, {"startingOffsets": json.dumps({"a": {"0": -1}})}):
         with pytest.raises(OperatorError, match="can't be latest"):
             for_batch(parse_options(LEAST | given))

@@ -98,7 +98,7 @@ class TestOffsets:
         assert mine.latestOffset(end, ALL) == end
         assert mine.partitions(end, end) == []
 
-    def test_a_checkpoint_of_the_connector_goes_on(self, reader: MakeReader, produce: Produce, topic: str) -> None:
+    def test_connector_checkpoint_is_resumed(self, reader: MakeReader, produce: Produce, topic: str) -> None:
         produce(some("a", 5), 0)
         start = {topic: {"0": 2, "1": 0}}
         mine = reader()
@@ -160,7 +160,7 @@ class TestLimits:
         produce(some("c", 10), 0)
         assert mine.latestOffset(second, ReadMinRows(10))[topic]["0"] == 17
 
-    def test_what_is_available_now(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
+    def test_available_now_limits_end(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
         produce(some("a", 4), 0)
         mine = reader(minOffsetsPerTrigger=100, maxOffsetsPerTrigger=100)
         start = mine.initialOffset()
@@ -251,7 +251,7 @@ class TestWorkers:
             assert self.read(worker(query, **options), tasks) == [b"a3"]
         assert len(opened) == 4
 
-    def test_a_topic_that_was_made_again_meanwhile(
+    def test_topic_recreated_meanwhile(
         self,
         reader: MakeReader,
         worker: Callable[..., Any],
@@ -309,7 +309,7 @@ class TestChanges:
         produce(some("x", 2), 0, to=f"{topic}-x1")
         assert batch(mine, start, mine.latestOffset(start, ALL)) == ["x0", "x1"]
 
-    def test_a_topic_made_again(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
+    def test_recreated_topic(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
         """With as many records as before: only the id tells."""
         produce(some("old", 3), 0)
         first = reader()
@@ -341,7 +341,7 @@ class TestChanges:
         assert reader(failOnDataLoss="false").partitions({IDS: {}}, end) == []
         assert reader(failOnDataLoss="false").latestOffset(end, ALL) == {IDS: {}}
 
-    def test_a_topic_made_again_under_the_tasks_of_a_batch(
+    def test_topic_recreated_during_batch_tasks(
         self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster
     ) -> None:
         produce(some("old", 3), 0)
@@ -366,7 +366,7 @@ class TestChanges:
             batch(reader(), start, end)
         assert batch(reader(failOnDataLoss="false"), start, end) == numbered("a", 6, 10)
 
-    def test_a_log_that_is_shorter_than_what_was_read(self, reader: MakeReader, produce: Produce, topic: str) -> None:
+    def test_log_shorter_than_read_offset(self, reader: MakeReader, produce: Produce, topic: str) -> None:
         produce(some("a", 3), 0)
         ahead = {topic: {"0": 5, "1": 0}}
         with pytest.raises(DataLossError, match="was read up to offset 5, but ends at 3 now"):
@@ -410,7 +410,7 @@ class TestGroup:
 
 
 class TestQueries:
-    def test_available_now_goes_on_where_it_ended(
+    def test_available_now_resumes_at_last_end(
         self, ottla_spark: Any, produce: Produce, topic: str, bootstrap: str, tmp_path: Path, cluster: Cluster
     ) -> None:
         group = f"{topic}-query"

@@ -58,7 +58,7 @@ def test_logs_of_ones_own(reader: Reader) -> None:
     assert [command.split()[1] for command in reader.typed] == ["start", "topic", "produce"]
 
 
-def test_what_is_not_typed_is_installed_elsewhere() -> None:
+def test_install_commands_are_not_typed() -> None:
     first = next(BLOCK.finditer(README))[2].splitlines()[0]
     assert is_elsewhere(first)
     assert "ottla[pipeline,plots]" in first

@@ -94,7 +94,7 @@ def rows(path: Path) -> list[tuple[int, int, bytes]]:
 
 
 @pytest.mark.parametrize("columns", [(), ("topic",), ("topic", "partition")])
-def test_deltalake_reads_what_was_loaded(cluster: MemoryCluster, tmp_path: Path, columns: tuple[str, ...]) -> None:
+def test_deltalake_reads_loaded_rows(cluster: MemoryCluster, tmp_path: Path, columns: tuple[str, ...]) -> None:
     target = DeltaTarget(tmp_path / "table", columns)
     assert load(cluster, target) == 1
     table = deltalake.DeltaTable(str(tmp_path / "table"))
@@ -268,7 +268,7 @@ def test_a_compaction_changes_no_data(cluster: MemoryCluster, tmp_path: Path) ->
     assert len(rows(tmp_path / "table")) == 103
 
 
-def test_a_compaction_refuses_what_asks_more_of_files(cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_compaction_refuses_unsupported_writer_features(cluster: MemoryCluster, tmp_path: Path) -> None:
     """Set after the loads: a new file would need ids of its columns, or whatever the feature is about."""
     table = DeltaTarget(tmp_path / "table")
     load_often(cluster, table)
@@ -367,7 +367,7 @@ def test_a_checkpoint_that_fails_does_not_undo_the_commit(cluster: MemoryCluster
     assert sorted(target.files()) == sorted(str(path) for path in Path(target.location).rglob("part-*.parquet"))
 
 
-def test_a_commit_that_fails_is_told_and_leaves_nothing(cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_failed_commit_is_reported_and_leaves_nothing(cluster: MemoryCluster, tmp_path: Path) -> None:
     target = DeltaTarget(tmp_path / "table")
     plan = make_plan(cluster, target, ["clicks"], PlanSettings())
     files = written(cluster, target, plan)
@@ -551,7 +551,7 @@ def test_files_of_other_writers_are_found(cluster: MemoryCluster, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["per%20cent", "%41", "back\\slash", "new\nline", os.fsdecode(b"\xff")])
-def test_directories_that_delta_can_not_open_are_refused_before_they_are_made(tmp_path: Path, name: str) -> None:
+def test_directories_delta_cannot_open_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(OperatorError, match=r"choose (a directory without it|another directory)"):
         DeltaTarget(tmp_path / name / "table")
     assert not list(tmp_path.iterdir())

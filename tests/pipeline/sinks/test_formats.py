@@ -62,7 +62,7 @@ def rows(table: Table) -> list[tuple[int, int]]:
     return sorted(zip(found.column("partition").to_pylist(), found.column("offset").to_pylist(), strict=True))
 
 
-def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, placed_table: Table) -> None:
+def test_load_adds_new_records_once(cluster: MemoryCluster, placed_table: Table) -> None:
     table = placed_table
     first = load(cluster, table)
     assert rows(table) == topic_rows(cluster)
@@ -283,7 +283,7 @@ def test_a_table_gets_new_columns(cluster: MemoryCluster, table: Table) -> None:
         table.widen(pa.schema([("value", pa.int64())]))
 
 
-def test_columns_that_another_adds_meanwhile_are_no_obstacle(
+def test_load_commits_after_concurrent_column_addition(
     cluster: MemoryCluster, kind: str, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(cluster, table)
@@ -311,7 +311,7 @@ def committer_of(kind: str) -> tuple[type, str]:
     return SqlCatalog, "commit_table"
 
 
-def test_what_is_there_decides_the_format(table: Table, kind: str, cluster: MemoryCluster) -> None:
+def test_existing_table_decides_format(table: Table, kind: str, cluster: MemoryCluster) -> None:
     assert found_format(open_store(table.location)) is None
     load(cluster, table)
     assert found_format(open_store(table.location)) == kind

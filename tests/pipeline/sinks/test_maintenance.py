@@ -92,9 +92,7 @@ def test_files_of_a_killed_load_go_at_once(cluster: MemoryCluster, table: Table)
     assert rows(table) == topic_rows(cluster)
 
 
-def test_a_vacuum_goes_on_where_one_was_killed(
-    cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vacuum_resumes_after_killed_one(cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """It had taken the lease of a killed load, and not yet the files."""
     load(cluster, table)
     cluster.partitions["clicks", 0].append_values([b"more"])
@@ -111,7 +109,7 @@ def test_a_vacuum_goes_on_where_one_was_killed(
     assert not list(Path(table.location, LEASE_DIRECTORY).iterdir())
 
 
-def test_what_a_killed_load_committed_stays(cluster: MemoryCluster, table: Table) -> None:
+def test_committed_files_of_killed_load_stay(cluster: MemoryCluster, table: Table) -> None:
     plan = plan_load(cluster, table)
     with held_lease(open_store(table.location), "killed"):
         commit(table, plan, write_files(cluster, table, plan, "killed"), "killed")
@@ -142,7 +140,7 @@ def test_files_of_a_load_that_begins_beside_a_vacuum_stay(
     assert rows(table) == topic_rows(cluster)
 
 
-def test_a_file_that_tells_no_load_is_spared_for_a_while(cluster: MemoryCluster, table: Table) -> None:
+def test_file_without_load_id_is_kept_for_lease_duration(cluster: MemoryCluster, table: Table) -> None:
     """It may be of a commit that is under way, or of a compaction."""
     load(cluster, table)
     odd = Path(table.location, table.layout().subdirectory, "part-00000-c000.parquet")
@@ -159,7 +157,7 @@ def test_a_file_that_tells_no_load_is_spared_for_a_while(cluster: MemoryCluster,
     assert not after(EXPIRY_S + 60)
 
 
-def test_what_killed_writers_staged_goes_after_a_while(cluster: MemoryCluster, table: Table) -> None:
+def test_staged_files_of_killed_writers_are_removed(cluster: MemoryCluster, table: Table) -> None:
     load(cluster, table)
     old, new, foreign = (Path(table.location, f".{name}") for name in ("0" * 32, "1" * 32, "hidden"))
     for path in (old, new, foreign):
@@ -201,7 +199,7 @@ def test_partitions_are_compacted_by_themselves(cluster: MemoryCluster, kind: st
     assert load(cluster, again(table)) is None
 
 
-def test_a_load_between_is_no_obstacle(cluster: MemoryCluster, table: Table) -> None:
+def test_compaction_does_not_block_earlier_load(cluster: MemoryCluster, table: Table) -> None:
     """One that planned and landed before a compaction commits after it."""
     load_often(cluster, table)
     cluster.partitions["clicks", 1].append_values([b"more"])
@@ -212,7 +210,7 @@ def test_a_load_between_is_no_obstacle(cluster: MemoryCluster, table: Table) -> 
     assert rows(table) == topic_rows(cluster)
 
 
-def test_a_compaction_whose_lease_was_taken_commits_nothing(
+def test_compaction_with_revoked_lease_commits_nothing(
     cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stood still for so long that a vacuum takes the files that it wrote."""
@@ -233,7 +231,7 @@ def test_a_compaction_whose_lease_was_taken_commits_nothing(
     assert {str(path) for path in data_files(table)} == set(named)
 
 
-def test_a_compaction_tells_whose_its_files_are(cluster: MemoryCluster, table: Table) -> None:
+def test_compacted_files_carry_load_id(cluster: MemoryCluster, table: Table) -> None:
     load_often(cluster, table)
     small = data_files(table)
     compact(again(table))
@@ -244,7 +242,7 @@ def test_a_compaction_tells_whose_its_files_are(cluster: MemoryCluster, table: T
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])  # others write to these
 @pytest.mark.parametrize("text", ["a/b", "../up", "\N{SNOWMAN}"])
-def test_partitions_that_no_directory_can_be_named_by_are_left_alone(kind: str, tmp_path: Path, text: str) -> None:
+def test_compaction_refuses_unplaceable_partition_values(kind: str, tmp_path: Path, text: str) -> None:
     table = open_table(tmp_path / "table", format=kind, partition_by=("place",))
     schema = pa.schema([("place", pa.string()), ("number", pa.int64())])
     table.ensure(schema)
@@ -267,7 +265,7 @@ def append(table: Table, rows: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["iceberg", "parquet"])  # Delta's log forgets versions by itself
-def test_a_load_that_commits_beside_a_vacuum_is_no_obstacle(
+def test_load_commits_during_vacuum(
     cluster: MemoryCluster, kind: str, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load_often(cluster, table)
@@ -307,14 +305,14 @@ def test_a_lease_that_can_not_be_renewed_is_not_said_to_be_gone(tmp_path: Path) 
             lease.require()
 
 
-def test_a_table_that_was_removed_is_no_lease_that_was_taken(tmp_path: Path) -> None:
+def test_removed_table_is_not_reported_as_revoked_lease(tmp_path: Path) -> None:
     with held_lease(LocalStore(tmp_path / "table"), "one") as lease:
         (tmp_path / "table").rename(tmp_path / "aside")
         with pytest.raises(OperatorError, match=r"committed: .*/table was removed, or is not mounted"):
             lease.require()
 
 
-def test_an_end_that_is_no_orderly_one_leaves_the_lease(tmp_path: Path) -> None:
+def test_unexpected_exception_leaves_lease(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), held_lease(LocalStore(tmp_path), "one"):
         raise KeyboardInterrupt
     assert leases.read_leases(LocalStore(tmp_path)).running == {"one"}
@@ -327,7 +325,7 @@ def test_a_table_that_is_not_there(table: Table) -> None:
         compact(table)
 
 
-def test_a_damaged_file_is_told_and_nothing_is_changed(cluster: MemoryCluster, table: Table) -> None:
+def test_damaged_file_is_reported_and_nothing_changes(cluster: MemoryCluster, table: Table) -> None:
     load(cluster, table)
     load_often(cluster, table)
     damaged = Path(table.files()[0])

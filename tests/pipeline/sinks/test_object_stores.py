@@ -83,7 +83,7 @@ def test_a_lease_that_was_taken_is_not_renewed(s3_server: S3Server) -> None:
     assert list(store.files()) == []
 
 
-def test_a_bucket_that_was_removed_is_no_lease_that_was_taken(s3_server: S3Server) -> None:
+def test_removed_bucket_is_not_reported_as_revoked_lease(s3_server: S3Server) -> None:
     bucket = f"{s3_server.url}/removed"
     urllib.request.urlopen(urllib.request.Request(bucket, method="PUT")).close()
     told = r"the lease s3://removed/table/_leases/one can't be renewed: .*\(NoSuchBucket\); mend that"
@@ -101,7 +101,7 @@ def test_a_store_without_conditional_puts_is_refused(s3_server: S3Server, monkey
         pass
 
 
-def test_what_can_not_be_is_said_in_one_sentence(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_requests_are_refused_in_one_sentence(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OperatorError, match=r"can't contain an Iceberg table .* --catalog"):
         open_table(f"s3://{BUCKET}/iceberg", format="iceberg")
     with pytest.raises(OperatorError, match="names no place in an object store"):

@@ -33,7 +33,7 @@ def test_a_directory_with_other_things(kind: str, tmp_path: Path) -> None:
     assert list(thesis.parent.iterdir()) == [thesis]
 
 
-def test_what_may_be_there(table: Table, cluster: MemoryCluster) -> None:
+def test_allowed_entries_in_table_directory(table: Table, cluster: MemoryCluster) -> None:
     """What readers leave out, and what loads leave that were killed before the table was made."""
     directory = Path(table.location)
     (directory / ".cache").mkdir(parents=True)

@@ -97,7 +97,7 @@ def test_table_restored_under_a_load_is_refused(cluster: MemoryCluster, delta: T
         commit(again(delta), late, files, "late")
 
 
-def test_table_restored_forward_again_goes_on(cluster: MemoryCluster, delta: Table) -> None:
+def test_table_restored_forward_again_loads(cluster: MemoryCluster, delta: Table) -> None:
     open_delta_restored(delta, load_twice(cluster, delta))
     open_delta_restored(delta, 2)
     add_row(cluster)
@@ -137,9 +137,7 @@ def overwrite_part(table: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [delete_all, merge, optimize, overwrite_part])
-def test_own_changes_of_an_operator_are_no_rollback(
-    cluster: MemoryCluster, delta: Table, change: Callable[[Any], None]
-) -> None:
+def test_operator_changes_are_not_rollback(cluster: MemoryCluster, delta: Table, change: Callable[[Any], None]) -> None:
     load_twice(cluster, delta)
     change(open_delta(delta))
     assert again(delta).rollback() is None

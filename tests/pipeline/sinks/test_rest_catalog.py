@@ -66,7 +66,7 @@ def failure(url: str) -> str:
     return str(told.value)
 
 
-def test_nobody_listens() -> None:
+def test_closed_port_is_reported() -> None:
     assert "the catalog at 127.0.0.1:1 can't be reached: Connection refused" in failure("http://127.0.0.1:1")
 
 
@@ -98,7 +98,7 @@ def test_answers_of_no_catalog(answer: bytes, expected: str) -> None:
     assert len(told) < 700
 
 
-def test_what_the_environment_says_of_the_catalog_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_catalog_settings_of_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__OTTLA__TOKEN", "secret")
     with answering(status(503, b"")) as (url, heads):
         assert "secret" not in failure(url)

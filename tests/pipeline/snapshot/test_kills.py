@@ -148,7 +148,7 @@ def test_runs_over_different_topics_race_as_well(world: World) -> None:
 
 
 @pytest.mark.parametrize("step", ["merging", "merged"])
-def test_a_compaction_in_between_is_no_obstacle(make_world: Callable[..., World], kind: str, step: str) -> None:
+def test_run_commits_after_concurrent_compaction(make_world: Callable[..., World], kind: str, step: str) -> None:
     """It takes files away that were to be replaced; the buckets are merged anew."""
     from .world import Steps, first_records, second_records
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("history", [False, True])
-def test_a_table_tells_its_shape(make_world: Callable[..., World], kind: str, history: bool) -> None:
+def test_shape_is_read_from_table(make_world: Callable[..., World], kind: str, history: bool) -> None:
     world = make_world(kind, history=history, buckets=3)
     world.produce((b"a", b"1"))
     world.snapshot()
@@ -44,7 +44,7 @@ def test_a_table_tells_its_shape(make_world: Callable[..., World], kind: str, hi
         require_no_snapshot(world.open())
 
 
-def test_a_table_of_records_is_no_snapshot(kind: str, tmp_path: Path) -> None:
+def test_table_of_records_is_not_a_snapshot(kind: str, tmp_path: Path) -> None:
     table = open_table(tmp_path / "table", format=kind)
     require_no_snapshot(table)
     load(make_cluster(), table)

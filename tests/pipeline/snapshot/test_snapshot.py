@@ -31,7 +31,7 @@ def test_the_latest_value_of_each_key(make_world: Callable[..., World], kind: st
     assert world.snapshot().version is None
 
 
-def test_snapshot_that_was_put_back_is_refused(make_world: Callable[..., World]) -> None:
+def test_rolled_back_snapshot_is_refused(make_world: Callable[..., World]) -> None:
     """Keys that get no new record would keep what they had before."""
     world = make_world("delta")
     world.produce((b"a", b"1"), (b"b", b"1"))

@@ -54,7 +54,7 @@ def test_decoded_fields_are_columns_beside_those_of_the_snapshot(past: World) ->
     past.check()
 
 
-def test_a_topic_that_was_made_again(world: World) -> None:
+def test_topic_was_recreated(world: World) -> None:
     """Its offsets begin anew, below those that the table has."""
     world.produce(*((b"key %d" % number, b"old") for number in range(9)))
     world.snapshot()
@@ -68,7 +68,7 @@ def test_a_topic_that_was_made_again(world: World) -> None:
     assert world.snapshot().version is None
 
 
-def test_a_topic_that_was_made_again_and_is_empty(world: World) -> None:
+def test_recreated_topic_is_empty(world: World) -> None:
     world.produce((b"a", b"old"))
     world.snapshot()
     world.cluster.create(TOPIC, 2)
@@ -91,7 +91,7 @@ def test_a_topic_of_another_cluster_voids_nothing(world: World) -> None:
     world.check()
 
 
-def test_a_history_of_a_topic_that_was_made_again(past: World) -> None:
+def test_history_of_recreated_topic(past: World) -> None:
     """What the old one held was valid until that was seen."""
     past.produce((b"a", b"old"), (b"b", b"old"))
     past.snapshot()

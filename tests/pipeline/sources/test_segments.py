@@ -118,7 +118,7 @@ def test_rows_are_those_of_fetch(
     assert not caplog.records
 
 
-def test_a_batch_larger_than_what_is_read_at_once(
+def test_batch_larger_than_read_size_is_read(
     bootstrap: str,
     cluster: Cluster,
     topic: str,
@@ -203,7 +203,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
         assert "fetching from offset 0 on" in caplog.text
 
 
-def test_deleted_records_are_not_given_though_their_segment_is_there(
+def test_deleted_records_in_existing_segment_are_not_read(
     bootstrap: str, cluster: Cluster, topic: str, source: SegmentSource
 ) -> None:
     fill(bootstrap, topic, 50)
@@ -213,7 +213,7 @@ def test_deleted_records_are_not_given_though_their_segment_is_there(
         rows(source, cluster, part)
 
 
-def test_files_of_another_topic_or_broker_are_left_alone(
+def test_files_of_other_topic_or_broker_are_not_read(
     bootstrap: str, cluster: Cluster, topic: str, source: SegmentSource, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(bootstrap, topic, 10)

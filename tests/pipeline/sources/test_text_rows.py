@@ -52,7 +52,7 @@ NO_JSON = "is not valid JSON: correct or remove it; convert documents of several
         ("a.jsonl.gz", gzip.compress(b"1\n" * 9, mtime=0)[:-9], "{} can't be read: Truncated compressed stream"),
     ],
 )
-def test_what_is_malformed_is_told_by_its_line(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+def test_malformed_row_is_reported_with_line(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UnreadableRows) as caught:

@@ -49,7 +49,7 @@ def begin(directory: Path, bootstrap: str, *options: str) -> subprocess.Popen[by
     )
 
 
-def test_ctrl_c_ends_a_stream_and_the_next_run_goes_on(
+def test_ctrl_c_stops_stream_and_next_run_resumes(
     streams: Streams,
     send: Send,
     topic: str,

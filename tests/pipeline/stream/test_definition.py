@@ -113,7 +113,7 @@ def test_a_python_function() -> None:
         ('topic = "out"', 'table = "a.t"\ncatalog = "http://c"\nformat = "delta"', "a catalog holds Iceberg tables"),
     ],
 )
-def test_what_is_refused(before: str, after: str, sentence: str) -> None:
+def test_invalid_definitions_are_refused(before: str, after: str, sentence: str) -> None:
     assert before in PLAIN
     with pytest.raises(OperatorError) as refused:
         parse_definition(PLAIN.replace(before, after), Path())

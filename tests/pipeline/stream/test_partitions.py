@@ -112,7 +112,7 @@ def test_rows_are_replaced_within_their_partitions(
         ("cast(value as string) as word", '["word"]', "the columns word contain a text that can't be a directory name"),
     ],
 )
-def test_what_no_table_can_be_partitioned_by(
+def test_unusable_partition_columns_are_refused(
     streams: Streams, send: Send, topic: str, tmp_path: Path, columns: str, partition_by: str, sentence: str
 ) -> None:
     send([b"one", b"a/b"])

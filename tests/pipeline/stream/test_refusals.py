@@ -83,7 +83,7 @@ def test_a_state_that_is_older_than_the_topic(
         streams.run(text, checkpoint=tmp_path / "another")
 
 
-def test_results_that_were_put_back_are_refused(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
+def test_rolled_back_results_are_refused(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
     """From an older copy of the table, which batches without rows look like as well, and by RESTORE."""
     send([b"one", b"two"])
     text = TEXT.format(topic=topic, result='table = "DIR/table"')
@@ -106,7 +106,7 @@ def test_results_that_were_put_back_are_refused(streams: Streams, send: Send, to
     assert sorted(row["word"] for row in streams.rows()) == ["one", "three", "two"]
 
 
-def test_result_topic_that_was_made_again_is_refused(
+def test_recreated_result_topic_is_refused(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str
 ) -> None:
     send([b"one", b"two"])
@@ -167,7 +167,7 @@ def test_a_table_that_is_replaced_whole_is_its_streams_alone(streams: Streams, s
         ("cast(value as string) as word", "count(*) as n", "Spark refused the query: .*append"),
     ],
 )
-def test_what_spark_would_not_take(streams: Streams, topic: str, before: str, after: str, sentence: str) -> None:
+def test_queries_refused_by_spark(streams: Streams, topic: str, before: str, after: str, sentence: str) -> None:
     text = TEXT.format(topic=topic, result='table = "DIR/table"')
     assert before in text
     with pytest.raises(OperatorError, match=sentence) as refused:
@@ -203,7 +203,7 @@ def test_a_topic_that_is_not_there(streams: Streams, topic: str) -> None:
     assert not (streams.directory / "table").exists()
 
 
-def test_a_compaction_between_is_no_obstacle(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
+def test_batch_commits_after_concurrent_compaction(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
     """Rows that are replaced may lie in another file than they were written to."""
     text = TEXT.format(topic=topic, result='table = "DIR/table"\nkeys = ["word"]').replace(
         'as word from lines"', 'as word, count(*) as n from lines group by 1"\n    output = "update"'

@@ -141,7 +141,7 @@ def test_a_bad_value_has_its_reason_and_spoils_no_other(value: bytes, reason: st
         ).map(lambda found: {**found, "tags": ["t"] * (found["id"] % 3)})
     )
 )
-def test_equals_what_was_written(values: list[dict[str, Any]]) -> None:
+def test_decoded_records_equal_written_ones(values: list[dict[str, Any]]) -> None:
     assert decode(SMALL, *(written(SMALL, value) for value in values)) == (values, {})
 
 
@@ -290,9 +290,7 @@ def test_a_registry_that_is_down_leaves_everything_as_it_was(lake: Lake, no_paus
     assert not lake.table.exists()
 
 
-def test_a_registry_that_fails_under_a_task_fails_it_and_makes_no_dead_letter(
-    lake: Lake, registry: RegistryServer, no_pause: None
-) -> None:
+def test_registry_failure_in_task_creates_no_dead_letter(lake: Lake, registry: RegistryServer, no_pause: None) -> None:
     """The driver's sample has one id, the task meets another when the registry is gone."""
     schema = record(("id", "int"))
     one, two = (registry.register("clicks-value", json.dumps(schema)) for _ in range(2))

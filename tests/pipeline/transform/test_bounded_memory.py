@@ -47,7 +47,7 @@ def with_items(count: int, **fields: Any) -> bytes:
     return json.dumps({"id": count, "l": [{}] * count, **fields}).encode()
 
 
-def test_what_a_type_takes() -> None:
+def test_cell_counts_of_types() -> None:
     deep = pa.list_(pa.struct([("x", pa.list_(ITEM)), ("y", pa.map_(pa.string(), pa.int64()))]))
     assert (cell_count(ITEM), cell_count(pa.struct(list(NESTED))), cell_count(deep)) == (10, 3, 1)
     assert [item_cells(type_) for type_ in (ITEM, pa.list_(pa.int64()), pa.list_(ITEM), deep)] == [0, 0, 10, 10]

@@ -70,7 +70,7 @@ def test_a_row_never_runs_on_into_the_next() -> None:
 
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
 @given(rows=st.lists(st.tuples(TEXTS, TEXTS), max_size=10))
-def test_equals_what_was_written(rows: list[tuple[str, str]], quoting: Any) -> None:
+def test_decoded_records_equal_written_ones(rows: list[tuple[str, str]], quoting: Any) -> None:
 
     values = []
     for row in rows:

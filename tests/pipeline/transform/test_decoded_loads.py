@@ -124,7 +124,7 @@ def test_a_field_with_a_sample_of_both_kinds_has_no_column(lake: Lake) -> None:
     assert lake.rows() == [{"offset": 0, "id": 1}, {"offset": 1, "id": 2}]
 
 
-def test_a_given_schema_that_the_table_can_t_take_is_refused_before_anything_is_written(lake: Lake) -> None:
+def test_incompatible_given_schema_is_refused_before_writes(lake: Lake) -> None:
     lake.produce(b'{"id":1}')
     lake.load(JsonFormat(pa.schema([("id", pa.int64())])))
     lake.produce(b'{"id":2}')

@@ -107,7 +107,7 @@ def test_a_bad_value_has_its_reason_alone_and_among_others(value: bytes) -> None
     assert [row["a"] for row in rows] == [5, None, 5, None, None, 5]
 
 
-def test_what_odd_values_make_when_joined() -> None:
+def test_odd_values_are_bad_when_joined() -> None:
     """Two halves of an object are no object, however many others a third value brings along."""
     rows, bad = decode(b'{"a":1', b"}", b'{"a":2}{"a":3}', b'{"s":"', b'"}', b'{"a":4}')
     assert list(bad) == [0, 1, 2, 3, 4]
@@ -121,7 +121,7 @@ def test_not_a_number_and_infinity_are_numbers() -> None:
     assert list(bad) == [3]
 
 
-def test_what_is_passed_over_may_be_nested_deeply() -> None:
+def test_ignored_fields_may_be_nested_deeply() -> None:
     rows, bad = decode(b'{"more":' + b"[" * 100_000 + b"]" * 100_000 + b',"a":1}')
     assert (rows[0]["a"], bad) == (1, {})
 

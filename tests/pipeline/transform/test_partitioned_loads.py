@@ -155,9 +155,7 @@ def test_columns_that_no_table_is_partitioned_by(
 
 
 @pytest.mark.parametrize("table_format", FORMATS)
-def test_a_table_keeps_the_partition_columns_that_it_was_made_with(
-    make_lake: Callable[..., Lake], table_format: str
-) -> None:
+def test_table_keeps_its_initial_partition_columns(make_lake: Callable[..., Lake], table_format: str) -> None:
     lake = make_lake("topic", "date", table_format=table_format)
     lake.produce(b"x")
     lake.load(None)

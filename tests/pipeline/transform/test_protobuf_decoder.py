@@ -149,7 +149,7 @@ def test_a_time_that_no_column_holds() -> None:
     assert list(decode(view.SerializeToString())[1]) == [0]
 
 
-def test_an_enum_s_number_without_a_name_is_told_as_it_is() -> None:
+def test_unnamed_enum_number_is_kept_as_text() -> None:
     assert decode(View(kind=77).SerializeToString())[0][0]["kind"] == "77"
 
 
@@ -325,7 +325,7 @@ def test_a_descriptor_set_beside_a_registry_reads_behind_the_ids(lake: Lake) -> 
     assert lake.rows()[0]["i64"] == 3
 
 
-def test_a_topic_whose_schema_comes_as_text_only(lake: Lake, registry: RegistryServer) -> None:
+def test_topic_with_text_only_schema_is_refused(lake: Lake, registry: RegistryServer) -> None:
     """All its values would be dead letters for what the registry can't give; a descriptor set is the way out."""
     number = registry.register("clicks-value", 'syntax = "proto3"; message View { int64 i64 = 2; }', "PROTOBUF")
     lake.produce(b"\0" + number.to_bytes(4, "big") + b"\0" + View(i64=3).SerializeToString())

@@ -43,7 +43,7 @@ def test_an_alternative_is_anchored_as_a_whole() -> None:
     assert ([row["x"] for row in rows[:2]], list(bad)) == (["", "b"], [2, 3])
 
 
-def test_an_empty_group_is_null_where_it_is_no_text() -> None:
+def test_empty_group_is_null_in_non_text_column() -> None:
     decoder = RegexDecoder(r"(?P<n>\d*),(?P<s>.*)", pa.schema([("n", pa.int64()), ("s", pa.string())]))
     assert decode(decoder, b",")[0] == [{"n": None, "s": ""}]
 
@@ -70,7 +70,7 @@ def test_schemas_that_do_not_fit_the_pattern() -> None:
     assert group_names(SYSLOG) == ["priority", "host", "text"]
 
 
-def test_access_logs_equal_what_python_finds() -> None:
+def test_access_log_columns_match_python_parser() -> None:
     lines = list(page_views(2_000))
     rows, bad = decode(AccessLogDecoder(), *lines)
     assert not bad

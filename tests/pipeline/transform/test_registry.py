@@ -72,12 +72,12 @@ def body(text: bytes) -> bytes:
         "file:///etc/passwd",
     ],
 )
-def test_what_is_no_url(url: str) -> None:
+def test_invalid_registry_url_is_refused(url: str) -> None:
     with pytest.raises(OperatorError, match="--schema-registry takes the URL of a schema registry such as http://"):
         SchemaRegistry(url)
 
 
-def test_a_password_is_not_told() -> None:
+def test_password_is_not_in_error() -> None:
     with pytest.raises(OperatorError) as told:
         SchemaRegistry("http://user:secret@host:port")
     assert "secret" not in str(told.value)
@@ -162,7 +162,7 @@ def test_under_a_wrong_path_nothing_is_unknown(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("code", [40401, 40402, 40403])
-def test_what_a_registry_says_that_it_does_not_know(code: int) -> None:
+def test_registry_unknown_codes_make_value_bad(code: int) -> None:
     told = missing(b'{"error_code": %d, "message": "not found"}' % code)
     with answering(saying(told)) as url, pytest.raises(UnknownSchemaError):
         SchemaRegistry(url).schema(1)

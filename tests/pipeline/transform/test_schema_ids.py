@@ -165,7 +165,7 @@ def test_a_registry_of_an_own_authority(secure_registry: RegistryServer, certifi
         open_format(DecodeOptions("avro", Path(__file__), schema_registry_ca=authority))
 
 
-def test_a_password_is_not_told_to_another_host(registry: RegistryServer) -> None:
+def test_password_is_not_sent_to_redirect_host(registry: RegistryServer) -> None:
     number = registry.register("s", json.dumps(ID_SCHEMA))
     known = SchemaRegistry(registry.url.replace("//", "//reader:secret@") + "/elsewhere").schema(number)
     assert known.kind == "AVRO"

@@ -43,7 +43,7 @@ def fields_with(failure: KafkaError | None) -> list[str]:
     return list(settle_fields(json_format, cluster, [whole], "read_committed").names)
 
 
-def test_a_sample_tells_the_fields() -> None:
+def test_fields_are_inferred_from_sample() -> None:
     assert fields_with(None) == ["page"]
 
 
