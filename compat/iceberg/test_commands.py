@@ -64,7 +64,7 @@ class Lake:
         produce(self._bootstrap, self.topic, records)
         self.sent += count
 
-    def told(self, *arguments: str) -> Any:
+    def run_json(self, *arguments: str) -> Any:
         """The JSON of a command that does well."""
         done = run(*arguments, "--catalog", self._catalog.url, "--json")
         assert done.returncode == 0, done.stderr
@@ -116,30 +116,30 @@ def lake(broker: Broker, catalog: CatalogProcess) -> Lake:
 
 def test_a_table_is_loaded_asked_and_kept(lake: Lake, tmp_path: Path) -> None:
     lake.produce(30)
-    assert lake.told(*lake.load_arguments())["rows"] == 30
+    assert lake.run_json(*lake.load_arguments())["rows"] == 30
     first = lake.landed()
     lake.produce(30)
-    lake.kill_load(tmp_path / "told")
+    lake.kill_load(tmp_path / "deaths")
     orphans = lake.landed() - first
     assert orphans
     assert lake.ids() == list(range(30))
-    assert lake.told("vacuum", "--table", lake.name)["abandoned_files"] == 0  # it may only be slow
-    assert lake.told(*lake.load_arguments())["rows"] == 30
-    assert lake.told(*lake.load_arguments())["version"] is None
-    [held] = lake.told(*lake.status_arguments())
+    assert lake.run_json("vacuum", "--table", lake.name)["abandoned_files"] == 0  # it may only be slow
+    assert lake.run_json(*lake.load_arguments())["rows"] == 30
+    assert lake.run_json(*lake.load_arguments())["version"] is None
+    [held] = lake.run_json(*lake.status_arguments())
     assert [(each["committed"], each["lag"]) for each in held["partitions"]] == [(30, 0), (30, 0)]
 
-    assert lake.told("compact", "--table", lake.name)["files_after"] == 1
+    assert lake.run_json("compact", "--table", lake.name)["files_after"] == 1
     lake.expire_leases()
-    assert lake.told("vacuum", "--table", lake.name, "--dry-run")["abandoned_files"] == len(orphans)
+    assert lake.run_json("vacuum", "--table", lake.name, "--dry-run")["abandoned_files"] == len(orphans)
     assert orphans <= lake.landed()
-    assert lake.told("vacuum", "--table", lake.name)["abandoned_files"] == len(orphans)
+    assert lake.run_json("vacuum", "--table", lake.name)["abandoned_files"] == len(orphans)
     assert not orphans & lake.landed()
-    lake.told("vacuum", "--table", lake.name, "--retention-hours", "0")
+    lake.run_json("vacuum", "--table", lake.name, "--retention-hours", "0")
     assert lake.ids() == list(range(60))
     statement = "select count(*) n, count(distinct id) ids, max(id) top from records"
     for engine in ENGINES:
-        [found] = lake.told("sql", statement, "--table", lake.name, "--engine", engine)
+        [found] = lake.run_json("sql", statement, "--table", lake.name, "--engine", engine)
         assert found == {"n": 60, "ids": 60, "top": 59}
 
 
@@ -147,9 +147,9 @@ def test_a_snapshot(lake: Lake) -> None:
     """Of ten keys, each always in one partition."""
     for _ in range(2):
         lake.produce(30)
-        lake.told(*lake.load_arguments("snapshot"))
+        lake.run_json(*lake.load_arguments("snapshot"))
         assert lake.ids() == list(range(lake.sent - 10, lake.sent))
-    [held] = lake.told(*lake.status_arguments())
+    [held] = lake.run_json(*lake.status_arguments())
     assert [each["lag"] for each in held["partitions"]] == [0, 0]
 
 
@@ -173,4 +173,4 @@ def test_a_catalog_that_is_down(lake: Lake, catalog: CatalogProcess) -> None:
     finally:
         catalog.start()
     assert not lake.home.exists()
-    assert lake.told(*lake.load_arguments())["rows"] == 2
+    assert lake.run_json(*lake.load_arguments())["rows"] == 2

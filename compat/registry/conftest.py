@@ -56,8 +56,8 @@ def topic(broker: Broker) -> str:
 @pytest.fixture
 def produce(broker: Broker, topic: str, registry: RegistryProcess, confluent_serializers: Path) -> Produce:
     def run(scenario: str, **arguments: Any) -> None:
-        told = {"bootstrap": broker.bootstrap_servers, "registry": registry.url, "topic": topic, **arguments}
-        command = [str(confluent_serializers), str(PRODUCER), scenario, json.dumps(told)]
+        settings = {"bootstrap": broker.bootstrap_servers, "registry": registry.url, "topic": topic, **arguments}
+        command = [str(confluent_serializers), str(PRODUCER), scenario, json.dumps(settings)]
         made = subprocess.run(command, capture_output=True, text=True, timeout=PRODUCE_S, check=False)
         assert made.returncode == 0, made.stderr
 

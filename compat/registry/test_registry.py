@@ -150,9 +150,9 @@ def test_another_path_makes_no_dead_letters(
     table: TopicTable, produce: Produce, registry: RegistryProcess, path: str
 ) -> None:
     produce("avro")
-    with pytest.raises(OperatorError, match=re.escape(registry.root)) as told:
+    with pytest.raises(OperatorError, match=re.escape(registry.root)) as caught:
         table.load(AvroFormat(registry=SchemaRegistry(registry.root + path)))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     assert not table.table.exists()
 
 
@@ -183,8 +183,8 @@ def test_by_command(
     command = [sys.executable, "-m", "ottla", "pipeline", "load", *arguments, *places, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["rows"], told["dead_letters"]) == (3, 0)
+    summary = json.loads(done.stdout)
+    assert (summary["rows"], summary["dead_letters"]) == (3, 0)
     assert {row.get("id") for row in table.rows()} == ({1, None} if decode == "protobuf" else {0, 1, 2})
 
 

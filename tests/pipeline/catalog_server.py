@@ -64,8 +64,8 @@ class CatalogServer:
                         code, text = 200, outer.handle(self.command, self.path.partition("?")[0], body)
                 except Exception as error:
                     code = next((code for kind, code in CODES.items() if isinstance(error, kind)), 400)
-                    told = {"message": str(error), "type": type(error).__name__, "code": code}
-                    text = json.dumps({"error": told})
+                    response_error = {"message": str(error), "type": type(error).__name__, "code": code}
+                    text = json.dumps({"error": response_error})
                 content = text.encode() if self.command != "HEAD" else b""
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(content)))

@@ -58,7 +58,7 @@ def arm(graves: Path) -> None:
 
 
 def main(settings: dict[str, Any]) -> None:
-    told = []
+    results = []
     if settings["graves"]:
         arm(Path(settings["graves"]))
     with open_session(settings["master"], "ottla cluster tests", settings["conf"]) as spark:
@@ -70,8 +70,8 @@ def main(settings: dict[str, Any]) -> None:
             result = CliRunner().invoke(command_line.cli, ["pipeline", *command, "--json", *by_spark])
             if result.exit_code not in (0, 2):
                 sys.exit(f"{command}: {result.output}{result.exception!r}")
-            told.append(result.stderr if result.exit_code else json.loads(result.stdout))
-    print(json.dumps(told))
+            results.append(result.stderr if result.exit_code else json.loads(result.stdout))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

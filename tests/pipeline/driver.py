@@ -62,14 +62,14 @@ LAST_STEPS = {"load": "landed", "snapshot": "merged", "stream": "letters"}
 
 
 def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
-    told = Deaths(Path(settings["folder"]), settings["deaths"])
+    death_log = Deaths(Path(settings["folder"]), settings["deaths"])
     table, command = Path(settings["table"]), arguments[0]
     armed = threading.Event()
 
     numbers: Counter[str] = Counter()
 
     def reach(step: str) -> None:
-        told.reach_numbered(step, numbers[step])
+        death_log.reach_numbered(step, numbers[step])
         numbers[step] += 1
         if step == LAST_STEPS[command] and not armed.is_set():
             armed.set()
@@ -111,15 +111,15 @@ def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
         def _tell(self, step: str) -> None:
             task = TaskContext.get()
             if task is not None:
-                told.reach_numbered(step, task.partitionId())
+                death_log.reach_numbered(step, task.partitionId())
 
     def write_told_epoch(target: TopicTarget, task: EpochTask, batches: Iterable[pa.RecordBatch]) -> int:
         def told_batches() -> Iterator[pa.RecordBatch]:
             yield from batches
-            told.reach_numbered("sending", task.epoch)
+            death_log.reach_numbered("sending", task.epoch)
 
         rows = write_epoch(target, task, told_batches())
-        told.reach_numbered("sent", task.epoch)
+        death_log.reach_numbered("sent", task.epoch)
         return rows
 
     cloudpickle.register_pickle_by_value(deaths)

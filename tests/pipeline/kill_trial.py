@@ -89,8 +89,8 @@ class Run:
         self.harmed = any(death.victim == "driver" for death in deaths)
         """Whether it was killed, or was to be: a worker that dies at a step is replaced, and the run ends well."""
         self._planned = deaths
-        told = [death._asdict() for death in deaths]
-        settings = json.dumps({"folder": str(folder), "table": str(table), "deaths": told})
+        planned_deaths = [death._asdict() for death in deaths]
+        settings = json.dumps({"folder": str(folder), "table": str(table), "deaths": planned_deaths})
         command = [sys.executable, str(DRIVER), settings, *arguments]
         (folder / "command").write_text("\n".join(command))
         with (folder / "output").open("wb") as output, (folder / "errors").open("wb") as errors:
@@ -304,13 +304,13 @@ class Trial:
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for it as long as a run of this round tells of a step now and then."""
 
-        def went_on(told: int) -> bool:
-            return condition() or self._told() > told
+        def progressed(seen: int) -> bool:
+            return condition() or self._step_count() > seen
 
         while not condition():
-            eventually(partial(went_on, self._told()), f"{what}, or a step", WAIT_S)
+            eventually(partial(progressed, self._step_count()), f"{what}, or a step", WAIT_S)
 
-    def _told(self) -> int:
+    def _step_count(self) -> int:
         return sum(len(steps(run.folder)) for run in self._runs[-ROUND_RUNS:])
 
     # The end

@@ -51,8 +51,8 @@ def java_home() -> Path:
     """A directory with `bin/java`: one for each Java and each Spark, the same in every run. Raises OperatorError where
     no Java is found."""
     java = find_java()
-    told = f"{_JAVA} {java.executable.resolve()} {java.version} {pyspark.__version__} {pyspark.__file__}"
-    home = CACHE / hashlib.sha256(told.encode()).hexdigest()[:16]
+    identity = f"{_JAVA} {java.executable.resolve()} {java.version} {pyspark.__version__} {pyspark.__file__}"
+    home = CACHE / hashlib.sha256(identity.encode()).hexdigest()[:16]
     (home / "bin").mkdir(parents=True, exist_ok=True)
     if not (home / "bin" / "java").exists():
         names = {"java": java.executable, "archive": home / ARCHIVE}

@@ -50,7 +50,7 @@ class MemoryPartition:
         """One batch of records at these times."""
         self.append(build_batch([RecordData(time, b"key", b"timed") for time in timestamps], base_offset=self.end))
 
-    def lead_anew(self, end: int | None = None) -> None:
+    def elect_leader(self, end: int | None = None) -> None:
         """A new leader; its log ends at `end`, below what was read of the old one, when the election was unclean."""
         if end is not None:
             self.batches = [batch for batch in self.batches if BatchView(batch).next_offset <= end]

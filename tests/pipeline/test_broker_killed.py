@@ -168,7 +168,7 @@ def test_a_snapshot(spark: Any, broker: Broker, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("commands_in_session")
 def test_a_query_over_a_topic(spark: Any, broker: Broker, tmp_path: Path) -> None:
     """Its function gets a hundred rows at once, 6 MiB, and meets the kill behind the first; a fetch brings 2 MiB."""
-    servers, folder = broker.bootstrap_servers, tmp_path / "told"
+    servers, folder = broker.bootstrap_servers, tmp_path / "deaths"
     topic = new_topic(servers, 1)
     produce(servers, topic, ({"value": b"%05d" % number + bytes(1 << 16), "partition": 0} for number in range(512)))
 

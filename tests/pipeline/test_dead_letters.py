@@ -153,7 +153,7 @@ def test_letters_after_truncation_follow_older_ones(cluster: MemoryCluster, targ
         Load(cluster, target).run()
     log = cluster.partitions["clicks", 0]
     log.batches, log.end = [], 0
-    log.lead_anew(0)
+    log.elect_leader(0)
     log.append_times(4, BAD, 5, 6, 7, BAD)
     Load(cluster, target, PlanSettings(on_data_loss="skip")).run()
     assert letters(target) == [1, 1, 3, 5]

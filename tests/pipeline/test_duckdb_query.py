@@ -232,7 +232,7 @@ def test_a_statement_that_would_write_is_not_run(tmp_path: Path, statement: str)
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "message"),
     [
         ("selec 1", "refused the statement: .*syntax error"),
         ("select nope from topic.nothing", "refused the statement"),
@@ -245,12 +245,12 @@ def test_a_statement_that_would_write_is_not_run(tmp_path: Path, statement: str)
     ],
 )
 def test_refused_statements_are_reported_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, message: str
 ) -> None:
     (tmp_path / "secret.csv").write_text("a,b\n1,2\n")
     monkeypatch.setattr(duckdb_query, "MAX_RESULT_BYTES", 1 << 20)
     monkeypatch.setattr(duckdb_query, "SPILL_LIMIT", "1MiB")
-    with open_query("64MiB") as query, pytest.raises(OperatorError, match=told) as raised:
+    with open_query("64MiB") as query, pytest.raises(OperatorError, match=message) as raised:
         query.run(statement.format(path=tmp_path / "secret.csv"))
     assert "\n" not in str(raised.value)
 
@@ -281,16 +281,16 @@ def test_reading_statements_are_run(statement: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--master", "local[1]"], "they say nothing with --engine duckdb"),
         (["--conf", "a=b"], "they say nothing with --engine duckdb"),
     ],
 )
-def test_options_of_spark_are_refused(sql: Any, arguments: list[str], told: str) -> None:
+def test_options_of_spark_are_refused(sql: Any, arguments: list[str], message: str) -> None:
     result = sql("select 1 from topic.a", "--engine", "duckdb", *arguments)
     assert result.exit_code == 2
-    assert told in result.output
+    assert message in result.output
 
 
 def test_missing_extra_is_reported_with_install_command(sql: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,7 +229,7 @@ def test_a_log_cut_back_under_a_task(cluster: MemoryCluster, tmp_path: Path, mon
 
     def lose_the_end(*arguments: Any, **named: Any) -> FetchResult:
         if cluster.fetches == 3:
-            log.lead_anew(150)
+            log.elect_leader(150)
             log.append_values([b"other"] * 50)
         return fetch(*arguments, **named)
 

@@ -198,10 +198,13 @@ def test_a_killed_driver_loses_and_doubles_nothing(
     produce(bootstrap, topic, keyed(0, 1_000))
     load_topic()
     produce(bootstrap, topic, keyed(1_000, 3_000))
-    told, scratch = table.with_name("told"), table.with_name("scratch")  # what Spark leaves behind when it is killed
+    # what Spark leaves behind when it is killed
+    death_folder, scratch = table.with_name("deaths"), table.with_name("scratch")
     scratch.mkdir()
-    make_folder(told)
-    settings = json.dumps({"folder": str(told), "table": str(table), "deaths": [{"step": step, "victim": "driver"}]})
+    make_folder(death_folder)
+    settings = json.dumps(
+        {"folder": str(death_folder), "table": str(table), "deaths": [{"step": step, "victim": "driver"}]}
+    )
     arguments = ["load", "-t", topic, "--table", str(table), "-b", bootstrap, "--master", "local[2]"]
     command = [sys.executable, str(DRIVER), settings, *arguments, "--max-bytes-per-task", "4000"]
     environment = os.environ | {"TMPDIR": str(scratch)}
@@ -336,9 +339,9 @@ def test_the_commands(bootstrap: str, topic: str, table: Path) -> None:
     assert first.stderr == ""
     second = run_cli(*arguments, "--json")
     assert second.returncode == 0, second.stderr
-    told = json.loads(second.stdout)
-    assert [told[name] for name in ("rows", "dead_letters", "offsets", "version")] == [0, 0, 0, None]
-    assert told["seconds"] > 0
+    summary = json.loads(second.stdout)
+    assert [summary[name] for name in ("rows", "dead_letters", "offsets", "version")] == [0, 0, 0, None]
+    assert summary["seconds"] > 0
     query = "select cast(value as string) as v, value, offset >= 0 as ok from records order by v limit 1"
     result = CliRunner().invoke(cli.pipeline, ["sql", query, "--table", str(table), "--json"])
     assert result.exit_code == 0, result.output

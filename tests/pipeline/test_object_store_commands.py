@@ -180,12 +180,12 @@ def test_store_refusal_is_reported_in_one_sentence(
         ("status", table),
     )
     for arguments in commands:
-        with pytest.raises(OperatorError, match=sentence) as told:
+        with pytest.raises(OperatorError, match=sentence) as caught:
             raise CliRunner().invoke(cli.pipeline, arguments).exception or AssertionError(arguments)
-        assert "\n" not in str(told.value)
-    with pytest.raises(OperatorError, match=f"({sentence}).*; create the bucket if it is missing") as told:
+        assert "\n" not in str(caught.value)
+    with pytest.raises(OperatorError, match=f"({sentence}).*; create the bucket if it is missing") as caught:
         doctor.stored_table(table)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_iceberg_needs_a_catalog(run: Run, topic: str, place: str) -> None:

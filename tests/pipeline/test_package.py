@@ -28,7 +28,7 @@ def unpacked(tmp_path: Path) -> Path:
     return tmp_path / "files" / "ottla"
 
 
-def told(package: Path) -> list[str]:
+def worker_facts(package: Path) -> list[str]:
     run = subprocess.run(
         [sys.executable, "-c", TELL],
         env={"PYTHONPATH": str(package.parent)},
@@ -47,7 +47,7 @@ def compiled_module(package: Path) -> Path:
 
 def test_a_worker_runs_the_very_code_of_the_driver(unpacked: Path) -> None:
     assert {path.suffix for path in unpacked.rglob("*") if path.is_file()} <= {".py", ".so"}
-    assert told(unpacked) == [str(unpacked / "__init__.py"), ottla.__version__, IMPLEMENTATION]
+    assert worker_facts(unpacked) == [str(unpacked / "__init__.py"), ottla.__version__, IMPLEMENTATION]
     root = Path(ottla.__file__).parent
     sources = {path.relative_to(root) for path in root.rglob("*.py")}
     assert sources == {path.relative_to(unpacked) for path in unpacked.rglob("*.py")}
@@ -56,10 +56,10 @@ def test_a_worker_runs_the_very_code_of_the_driver(unpacked: Path) -> None:
 def test_a_worker_of_another_platform_takes_the_pure_twin(unpacked: Path) -> None:
     module = compiled_module(unpacked)
     module.rename(module.with_name("_batch.cpython-399-other-linux-gnu.so"))
-    assert told(unpacked)[2] == "pure"
+    assert worker_facts(unpacked)[2] == "pure"
 
 
 def test_unloadable_compiled_module_is_skipped(unpacked: Path) -> None:
     """Built against a newer C library, for one: the name matches, and loading it fails."""
     compiled_module(unpacked).write_bytes(b"\x7fELF")
-    assert told(unpacked)[2] == "pure"
+    assert worker_facts(unpacked)[2] == "pure"

@@ -257,7 +257,7 @@ def loaded_and_cut(at: int) -> tuple[MemoryCluster, Table]:
     """50 records are loaded, then a new leader has only the first `at` of them."""
     cluster, table = cluster_with(50), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
-    cluster.partitions["clicks", 0].lead_anew(at)
+    cluster.partitions["clicks", 0].elect_leader(at)
     return cluster, table
 
 
@@ -297,12 +297,12 @@ def test_clean_elections_are_not_truncation() -> None:
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     log = cluster.partitions["clicks", 0]
     for _ in range(3):
-        log.lead_anew()
+        log.elect_leader()
         assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
     log.append_values([b"new"] * 10)
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
-    log.lead_anew()
-    log.lead_anew()
+    log.elect_leader()
+    log.elect_leader()
     stable = cluster.list_offsets
 
     def lower(*arguments: Any, **named: Any) -> dict[tuple[str, int], OffsetInfo]:
@@ -320,7 +320,7 @@ def test_a_table_of_an_older_release_knows_no_epochs() -> None:
         make_plan(cluster, table, ["clicks"], PlanSettings())
     cluster.partitions["clicks", 0].append_values([b"new"] * 20)
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
-    cluster.partitions["clicks", 0].lead_anew(40)
+    cluster.partitions["clicks", 0].elect_leader(40)
     with pytest.raises(DataLossError, match=r"cut back to offset 40, .* up to 60"):
         make_plan(cluster, table, ["clicks"], PlanSettings())
 

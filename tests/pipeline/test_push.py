@@ -70,8 +70,8 @@ def test_lines_of_json_go_as_they_are(bootstrap: str, topic: str, tmp_path: Path
     assert records(bootstrap, topic, 3) == [(None, lines[2]), (b"1", lines[0]), (b"zwei", lines[1])]
     again = run(path, "--key-column", "id")
     assert again.stdout == f"Nothing to add to {topic}, after the rows of earlier runs.\n"
-    anew = run(path, "--key-column", "id", "--push-id", "anew")
-    assert anew.exit_code == 0, anew.output
+    renamed = run(path, "--key-column", "id", "--push-id", "second")
+    assert renamed.exit_code == 0, renamed.output
     assert len(records(bootstrap, topic, 6)) == 6
 
 

@@ -114,7 +114,7 @@ def test_reading_statements_are_run(spark: Any, tmp_path: Path, statement: str) 
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "message"),
     [
         (
             "select " + "- " * 10_000 + "1",
@@ -132,6 +132,6 @@ def test_reading_statements_are_run(spark: Any, tmp_path: Path, statement: str) 
     ],
     ids=["stack", "parser", "result", "parentheses"],
 )
-def test_too_deep_statement_is_refused(spark: Any, statement: str, told: str) -> None:
-    with pytest.raises(OperatorError, match=told):
+def test_too_deep_statement_is_refused(spark: Any, statement: str, message: str) -> None:
+    with pytest.raises(OperatorError, match=message):
         run_sql(spark, statement)

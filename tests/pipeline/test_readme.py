@@ -154,11 +154,11 @@ class Reader:
             text=True,
         )
         assert process.stderr is not None
-        told = ""
-        while "Schedule: next at" not in told:
+        printed = ""
+        while "Schedule: next at" not in printed:
             line = process.stderr.readline()
-            assert line, f"{command}\n{told}"
-            told += line
+            assert line, f"{command}\n{printed}"
+            printed += line
         process.send_signal(signal.SIGINT)
         output, rest = process.communicate(timeout=self.command_s)
         assert (process.returncode, rest) == (128 + signal.SIGINT, ""), rest

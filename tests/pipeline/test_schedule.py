@@ -66,15 +66,15 @@ def runs(*outcomes: BaseException | None) -> Callable[[], None]:
 
 
 def test_first_failure_is_raised_and_later_ones_reported() -> None:
-    told: list[str] = []
+    printed: list[str] = []
     schedule = parse_schedule(EVERY_SECOND)
     with pytest.raises(OperatorError, match="no broker"):
-        repeat(schedule, runs(OperatorError("no broker")), told.append)
-    assert told == []
+        repeat(schedule, runs(OperatorError("no broker")), printed.append)
+    assert printed == []
     with pytest.raises(KeyboardInterrupt):
-        repeat(schedule, runs(None, OttlaError("away"), OSError("full"), None, KeyboardInterrupt()), told.append)
-    assert [text for text in told if "failed" in text] == ["this run failed: away", "this run failed: full"]
-    assert sum(text.startswith("next at ") for text in told) == 4
+        repeat(schedule, runs(None, OttlaError("away"), OSError("full"), None, KeyboardInterrupt()), printed.append)
+    assert [text for text in printed if "failed" in text] == ["this run failed: away", "this run failed: full"]
+    assert sum(text.startswith("next at ") for text in printed) == 4
 
 
 class SetClock:
@@ -95,7 +95,7 @@ def test_a_clock_that_is_set_back_holds_up_no_run() -> None:
     """As that of a machine that starts with a wrong one, and learns the time only then."""
     clock = SetClock(START, timedelta(days=1500))
     begun: list[datetime] = []
-    told: list[str] = []
+    printed: list[str] = []
 
     def work() -> None:
         begun.append(clock.at)
@@ -103,16 +103,16 @@ def test_a_clock_that_is_set_back_holds_up_no_run() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        repeat(parse_schedule("hourly"), work, told.append, clock.now, clock.sleep)
+        repeat(parse_schedule("hourly"), work, printed.append, clock.now, clock.sleep)
     assert begun[1] - (START - timedelta(days=1500)) < timedelta(hours=2)
 
 
 def test_schedule_ends_when_stdout_is_closed() -> None:
     gone = BrokenPipeError(errno.EPIPE, "Broken pipe", STANDARD_OUTPUT)
-    told: list[str] = []
+    printed: list[str] = []
     with pytest.raises(BrokenPipeError):
-        repeat(parse_schedule(EVERY_SECOND), runs(None, OSError("full"), gone), told.append)
-    assert [text for text in told if "failed" in text] == ["this run failed: full"]
+        repeat(parse_schedule(EVERY_SECOND), runs(None, OSError("full"), gone), printed.append)
+    assert [text for text in printed if "failed" in text] == ["this run failed: full"]
 
 
 @pytest.mark.pipeline

@@ -299,10 +299,10 @@ def test_java_that_says_no_text(tmp_path: Path) -> None:
     assert java_version(java) == 21
 
 
-@pytest.mark.parametrize(("encoding", "told"), [("UTF-8", None), ("ANSI_X3.4-1968", "C.UTF-8")])
-def test_java_reads_names_as_they_are(monkeypatch: pytest.MonkeyPatch, encoding: str, told: str | None) -> None:
+@pytest.mark.parametrize(("encoding", "message"), [("UTF-8", None), ("ANSI_X3.4-1968", "C.UTF-8")])
+def test_java_reads_names_as_they_are(monkeypatch: pytest.MonkeyPatch, encoding: str, message: str | None) -> None:
     monkeypatch.setattr(locale, "getencoding", lambda: encoding)
-    assert session._launch_environment("local[1]", Path("/java")).get("LC_ALL") == told
+    assert session._launch_environment("local[1]", Path("/java")).get("LC_ALL") == message
 
 
 @pytest.mark.pipeline
@@ -383,25 +383,25 @@ def test_session_stop_is_silent_when_java_got_same_signal() -> None:
         def stop(self) -> None:
             warnings.warn("Unable to cleanly shutdown Spark JVM process.", RuntimeWarning, stacklevel=1)
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as message:
         warnings.simplefilter("always")
         session._stop(Session())
-    assert not told
+    assert not message
 
 
 def test_invalid_driver_memory_is_reported_before_java() -> None:
     """Which says it in three lines of its own, and names no setting."""
     settings = {session.DRIVER_MEMORY_SETTING: "lots"}
-    told = r"^spark\.driver\.memory is 'lots', which is not a size"
-    with pytest.raises(OperatorError, match=told), session.open_session("local[1]", conf=settings):
+    message = r"^spark\.driver\.memory is 'lots', which is not a size"
+    with pytest.raises(OperatorError, match=message), session.open_session("local[1]", conf=settings):
         pass
 
 
 def test_unusable_temporary_directory_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a full disk: told with the way out, before Spark starts."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    told = r"^no temporary directory can be used: no such file .*; free some space, or set TMPDIR"
-    with pytest.raises(OperatorError, match=told), session.open_session("local[1]"):
+    message = r"^no temporary directory can be used: no such file .*; free some space, or set TMPDIR"
+    with pytest.raises(OperatorError, match=message), session.open_session("local[1]"):
         pass
 
 

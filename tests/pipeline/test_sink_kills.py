@@ -56,7 +56,7 @@ class Input(Protocol):
     """What the query reads."""
 
     settings: dict[str, str]
-    goes_on: bool
+    grows: bool
     """More comes while the query runs."""
 
     def finish(self) -> None:
@@ -69,7 +69,7 @@ class Input(Protocol):
 class Files:
     """Numbers, one file after another."""
 
-    goes_on = False
+    grows = False
 
     def __init__(self, folder: Path, epochs: int) -> None:
         source = folder / "source"
@@ -102,12 +102,12 @@ class Topic:
             cluster.create_topic("source", 3)
         self._feeder = Feeder(servers, "source", SEED, PAUSE_S)
         self._feeder.start()
-        self.goes_on = True
+        self.grows = True
 
     def finish(self) -> None:
         """Stop writing."""
         self._feeder.finish()
-        self.goes_on = False
+        self.grows = False
 
     def check(self, read: Read) -> None:
         """Each committed record once, those of a key in their order, and nothing that was aborted."""
@@ -135,14 +135,14 @@ class Course:
         self._random = random.Random(SEED)
         self._scratch = folder / "scratch"
         self._scratch.mkdir()
-        self._told = folder / "told"
-        make_folder(self._told)
+        self._death_folder = folder / "deaths"
+        make_folder(self._death_folder)
         self._settings = {
             **source.settings,
             "servers": broker.bootstrap_servers,
             "target": "target",
             "checkpoint": str(folder / "checkpoint"),
-            "folder": str(self._told),
+            "folder": str(self._death_folder),
             "deaths": deaths,
         }
         with Cluster(broker.bootstrap_servers) as cluster:
@@ -155,7 +155,7 @@ class Course:
     @property
     def deaths(self) -> int:
         """Planned ones that happened."""
-        return len(graves(self._told))
+        return len(graves(self._death_folder))
 
     def start(self) -> None:
         with (self._folder / "errors").open("ab") as errors:
@@ -173,19 +173,19 @@ class Course:
         self.start()
         for _ in range(kills):
             self.progress(self._random.randrange(EPOCH_STEPS))
-            self._kill_somebody()
+            self._kill_random_victim()
         self.finish()
 
     def finish(self) -> None:
         """Wait until all of the input is written."""
-        came = self._source.goes_on
+        came = self._source.grows
         self._source.finish()
         self._until(lambda: self._ended() == 0, "the query ended")
         if came:  # since the query looked how much there is
             self.start()
             self._until(lambda: self._ended() == 0, "the query ended")
 
-    def _kill_somebody(self) -> None:
+    def _kill_random_victim(self) -> None:
         victim = self._random.choice(["driver", "worker", "broker"])
         if victim == "broker":
             self.broker.kill()
@@ -195,15 +195,15 @@ class Course:
             self._process.wait()
             self.start()
         else:
-            told = steps(self._told)
+            seen_steps = steps(self._death_folder)
             with suppress(ProcessLookupError, IndexError):  # it may have gone with its driver
-                os.kill(int(told[-1].split()[0]), signal.SIGKILL)
+                os.kill(int(seen_steps[-1].split()[0]), signal.SIGKILL)
         self.kills[victim] += 1
 
     def progress(self, count: int) -> None:
         """Wait until the tasks told so many steps more, or there are no more."""
-        goal = len(steps(self._told)) + count
-        self._until(lambda: len(steps(self._told)) >= goal or self._ended() == 0, f"{count} steps of tasks")
+        goal = len(steps(self._death_folder)) + count
+        self._until(lambda: len(steps(self._death_folder)) >= goal or self._ended() == 0, f"{count} steps of tasks")
 
     def _ended(self) -> int | None:
         return None if self._process is None else self._process.poll()
@@ -216,15 +216,15 @@ class Course:
                 self._failures += 1
                 assert self._failures < 20 + 3 * KILLS, (self._folder / "errors").read_text()[-4000:]
                 self.start()
-            elif self._ended() == 0 and self._source.goes_on:
+            elif self._ended() == 0 and self._source.grows:
                 self.start()
             return condition()
 
-        def went_on(told: int) -> bool:
-            return looked_after() or len(steps(self._told)) > told
+        def progressed(seen: int) -> bool:
+            return looked_after() or len(steps(self._death_folder)) > seen
 
         while not looked_after():
-            eventually(partial(went_on, len(steps(self._told))), f"{what}, or a step", WAIT_S)
+            eventually(partial(progressed, len(steps(self._death_folder))), f"{what}, or a step", WAIT_S)
 
     def check(self) -> None:
         """The target is the input."""

@@ -216,8 +216,8 @@ def values(table: Path) -> list[int]:
 
 def run_jobs(master: str, folder: Path, conf: Mapping[str, object], graves: Path, *commands: list[str]) -> list[Any]:
     """What `ottla pipeline` commands say that run in one session on the master, whose workers die."""
-    told = {name: str(value) for name, value in conf.items()}
-    settings = json.dumps({"master": master, "conf": told, "commands": commands, "graves": str(graves)})
+    settings_conf = {name: str(value) for name, value in conf.items()}
+    settings = json.dumps({"master": master, "conf": settings_conf, "commands": commands, "graves": str(graves)})
     command = [sys.executable, str(DRIVER), settings]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert run.returncode == 0, run.stderr
@@ -266,7 +266,7 @@ def test_jobs_while_workers_are_killed(ottla_broker: Broker, standalone: Standal
     definition.write_text(COUNTS)
     at = ("-b", bootstrap)
     standalone.add_worker()  # takes the place of the first that dies
-    told = run_jobs(
+    results = run_jobs(
         standalone.url,
         tmp_path,
         {**CONF, "spark.pyspark.python": sys.executable, DATABASE_SETTING: DATABASE},
@@ -286,18 +286,18 @@ def test_jobs_while_workers_are_killed(ottla_broker: Broker, standalone: Standal
         standalone.work_dirs.remove(dead)
     standalone.add_worker()
     assert len(standalone.work_dirs) == WORKERS
-    assert [told[number]["rows"] for number in (0, 2, 3, 4)] == [ROWS, 800, 200, ROWS]
-    assert told[5] == [{"n": ROWS, "different": ROWS}]
-    assert told[6] == [{"n": ROWS}]
+    assert [results[number]["rows"] for number in (0, 2, 3, 4)] == [ROWS, 800, 200, ROWS]
+    assert results[5] == [{"n": ROWS, "different": ROWS}]
+    assert results[6] == [{"n": ROWS}]
     everything = list(range(ROWS))
     assert values(rows) == everything
     assert values(latest) == everything[-100:]
     assert sorted(values(of_topic) + values(of_table)) == everything
     pushed = read_committed(bootstrap, "jobs-again", ROWS)
     assert sorted(int(each.value()) for each in pushed) == everything
-    assert told[7]["rows_out"] == 100
+    assert results[7]["rows_out"] == 100
     wanted = [{"id": str(key), "n": ROWS // 100, "latest": ROWS - 100 + key} for key in range(100)]
-    assert sorted(told[8], key=lambda row: row["latest"]) == wanted
+    assert sorted(results[8], key=lambda row: row["latest"]) == wanted
 
 
 def test_the_environment_travels_by_spark_connect(

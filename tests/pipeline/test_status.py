@@ -261,12 +261,12 @@ def test_nothing_there(tmp_path: Path) -> None:
 def test_non_utf8_path_is_reported_as_bytes(tmp_path: Path) -> None:
     """Not by the surrogates that Python has in their place, by which nobody finds a file."""
     path = f"{tmp_path}/x\udcff"
-    assert told("status", path) == f"ottla: the directory {tmp_path}/x\\xff does not exist\n"
+    assert refusal("status", path) == f"ottla: the directory {tmp_path}/x\\xff does not exist\n"
     sentence = f"no table can be kept in b'{tmp_path}/x\\xff', which is not valid UTF-8; choose another directory"
-    assert told("compact", "--table", path) == f"ottla: {sentence}\n"
+    assert refusal("compact", "--table", path) == f"ottla: {sentence}\n"
 
 
-def told(*arguments: str) -> str:
+def refusal(*arguments: str) -> str:
     """What a command of the pipeline that is refused says; a process of its own, for its streams' encoding."""
     command = [sys.executable, "-m", "ottla", "pipeline", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)

@@ -140,7 +140,7 @@ def test_a_table_and_a_topic_together(spark: Any, sql: Command, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["select 1"], "Name a table with --table, or a topic as topic.NAME"),
         (["select * from topic.nope"], "topic 'nope' does not exist on 127.0.0.1"),
@@ -151,10 +151,10 @@ def test_a_table_and_a_topic_together(spark: Any, sql: Command, tmp_path: Path) 
         (["select nope from topic.`page-views`"], "`nope` cannot be resolved"),
     ],
 )
-def test_mistakes_are_reported_in_one_sentence(sql: Command, arguments: list[str], told: str) -> None:
+def test_mistakes_are_reported_in_one_sentence(sql: Command, arguments: list[str], message: str) -> None:
     result = sql(*arguments)
     assert result.exit_code == 2
-    assert told in result.output
+    assert message in result.output
     assert "Traceback" not in result.output
 
 

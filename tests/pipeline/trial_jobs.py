@@ -74,9 +74,9 @@ class Job:
             *("--source", self._random.choice(["auto", "fetch"])),
         ]
 
-    def found_nothing(self, told: dict[str, Any]) -> bool:
+    def found_nothing(self, summary: dict[str, Any]) -> bool:
         """Whether a run that said this had nothing to do."""
-        return told["version"] is None
+        return summary["version"] is None
 
     def rows(self) -> list[Row]:
         """What arrived so far, in the order of the topic."""
@@ -140,8 +140,8 @@ class Stream(Job):
             *("--master", "local[2]", "-b", self._servers),
         ]
 
-    def found_nothing(self, told: dict[str, Any]) -> bool:
-        return told["batches"] == 0
+    def found_nothing(self, summary: dict[str, Any]) -> bool:
+        return summary["batches"] == 0
 
     def rows(self) -> list[Row]:
         if self.has_table:

@@ -60,7 +60,7 @@ def test_harmless_consumer_settings_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"subscribe": ""}, "subscribe names no topic"),
         ({"assign": '{"a":[0]}'}, "subscribe and assign are given both: give exactly one of"),
@@ -98,8 +98,8 @@ def test_harmless_consumer_settings_are_accepted() -> None:
         ({"path": "/tmp"}, "unknown option 'path'"),
     ],
 )
-def test_mistakes_are_reported_in_one_sentence(given: dict[str, str], told: str) -> None:
-    with pytest.raises(OperatorError, match=told) as caught:
+def test_mistakes_are_reported_in_one_sentence(given: dict[str, str], message: str) -> None:
+    with pytest.raises(OperatorError, match=message) as caught:
         parse_options(LEAST | given)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400

@@ -322,12 +322,12 @@ class TestChanges:
             reader().latestOffset(end, ALL)
         with pytest.raises(DataLossError, match=f"topic '{topic}' deleted before its batch .*failOnDataLoss to false"):
             batch(reader(), start, end)
-        going_on = reader(failOnDataLoss="false")
-        assert batch(going_on, start, end) == []
-        anew = going_on.latestOffset(end, ALL)
-        assert anew[IDS] != end[IDS]
-        assert batch(going_on, end, anew) == numbered("new", 0, 3)
-        assert going_on.latestOffset(anew, ALL) == anew
+        lenient = reader(failOnDataLoss="false")
+        assert batch(lenient, start, end) == []
+        recreated = lenient.latestOffset(end, ALL)
+        assert recreated[IDS] != end[IDS]
+        assert batch(lenient, end, recreated) == numbered("new", 0, 3)
+        assert lenient.latestOffset(recreated, ALL) == recreated
 
     def test_a_topic_that_is_gone(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
         produce(some("a", 3), 0)
@@ -371,10 +371,10 @@ class TestChanges:
         ahead = {topic: {"0": 5, "1": 0}}
         with pytest.raises(DataLossError, match="was read up to offset 5, but ends at 3 now"):
             reader().latestOffset(ahead, ALL)
-        going_on = reader(failOnDataLoss="false")
-        end = going_on.latestOffset(ahead, ALL)
+        lenient = reader(failOnDataLoss="false")
+        end = lenient.latestOffset(ahead, ALL)
         assert end[topic]["0"] == 3
-        assert going_on.partitions(ahead, end) == []
+        assert lenient.partitions(ahead, end) == []
 
 
 class TestGroup:

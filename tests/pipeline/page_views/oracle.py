@@ -96,8 +96,8 @@ class Oracle:
         self.latest[key] = value
         view = json.loads(value)
         at, page, user = seconds(view["at"]), view["page"], view["user"]
-        told = {**view, "at": at, "seconds": round(view["seconds"] * 1e6)}
-        self.decoded += hash(tuple(told[name] for name in VIEW_COLUMNS))
+        decoded_view = {**view, "at": at, "seconds": round(view["seconds"] * 1e6)}
+        self.decoded += hash(tuple(decoded_view[name] for name in VIEW_COLUMNS))
         if self.views.is_late(at):
             return
         window = at - at % 300

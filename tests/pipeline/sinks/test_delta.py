@@ -223,21 +223,21 @@ def test_tables_that_can_not_serve(cluster: MemoryCluster, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"delta.columnMapping.mode": "name", "delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}, "mapping"),
         ({"delta.constraints.small": "offset < 10"}, "the constraint 'small' on its rows"),
         ({}, "the column 'extra' that takes no null"),
     ],
 )
-def test_tables_that_ask_more_of_writers(tmp_path: Path, settings: dict[str, str], told: str) -> None:
+def test_tables_that_ask_more_of_writers(tmp_path: Path, settings: dict[str, str], message: str) -> None:
     """A file that is added to one with column mapping reads as nulls, in Spark for one."""
     schema = SCHEMA if settings else SCHEMA.append(pa.field("extra", pa.int32(), nullable=False))
     constraints = {name.rpartition(".")[2]: text for name, text in settings.items() if "constraints" in name}
     table = deltalake.DeltaTable.create(tmp_path / "table", schema, configuration={} if constraints else settings)
     if constraints:
         table.alter.add_constraint(constraints)
-    with pytest.raises(OperatorError, match=rf"has .*{told}.*, which loads don't support; load into another table"):
+    with pytest.raises(OperatorError, match=rf"has .*{message}.*, which loads don't support; load into another table"):
         DeltaTarget(tmp_path / "table").ensure(SCHEMA)
 
 

@@ -86,11 +86,11 @@ def test_a_lease_that_was_taken_is_not_renewed(s3_server: S3Server) -> None:
 def test_removed_bucket_is_not_reported_as_revoked_lease(s3_server: S3Server) -> None:
     bucket = f"{s3_server.url}/removed"
     urllib.request.urlopen(urllib.request.Request(bucket, method="PUT")).close()
-    told = r"the lease s3://removed/table/_leases/one can't be renewed: .*\(NoSuchBucket\); mend that"
+    message = r"the lease s3://removed/table/_leases/one can't be renewed: .*\(NoSuchBucket\); fix the cause"
     with held_lease(open_store("s3://removed/table"), "one") as lease:
         lease.store.remove(lease.path)
         urllib.request.urlopen(urllib.request.Request(bucket, method="DELETE")).close()
-        with pytest.raises(OperatorError, match=told):
+        with pytest.raises(OperatorError, match=message):
             lease.require()
 
 

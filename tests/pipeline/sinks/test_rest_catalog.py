@@ -60,10 +60,10 @@ def status(code: int, body: bytes) -> bytes:
 
 
 def failure(url: str) -> str:
-    with pytest.raises(OperatorError) as told:
+    with pytest.raises(OperatorError) as failure_text:
         open_table("lake.clicks", catalog_url=url).exists()
-    assert "\n" not in str(told.value)
-    return str(told.value)
+    assert "\n" not in str(failure_text.value)
+    return str(failure_text.value)
 
 
 def test_closed_port_is_reported() -> None:
@@ -93,9 +93,9 @@ def test_one_that_accepts_and_never_answers(monkeypatch: pytest.MonkeyPatch, ans
 )
 def test_answers_of_no_catalog(answer: bytes, expected: str) -> None:
     with answering(answer) as (url, _):
-        told = failure(url)
-    assert expected in told
-    assert len(told) < 700
+        failure_text = failure(url)
+    assert expected in failure_text
+    assert len(failure_text) < 700
 
 
 def test_catalog_settings_of_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:

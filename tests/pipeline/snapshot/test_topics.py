@@ -123,7 +123,7 @@ def cut(world: World) -> None:
     world.produce((b"a", b"1"), (b"b", b"1"))
     world.produce((b"a", b"lost"), (b"c", b"lost"), (b"d", b"lost"))
     world.snapshot()
-    world.cluster.partitions[TOPIC, 0].lead_anew(2)
+    world.cluster.partitions[TOPIC, 0].elect_leader(2)
     world.records = {key: records[:1] for key, records in world.records.items() if records[0][0] < 2}
     world.produce((b"b", b"2"))
 

@@ -141,12 +141,12 @@ def test_a_table_that_is_replaced_whole_is_its_streams_alone(streams: Streams, s
     with pytest.raises(OperatorError, match=rf"has rows of 'stream/other-words-{topic}', and output = \"complete\""):
         streams.run(whole)
     assert len(streams.rows()) == 2
-    anew = whole.replace("DIR/table", "DIR/whole"), other.replace("DIR/table", "DIR/whole").replace("other", "third")
-    streams.run(anew[0])
-    streams.run(anew[1])
+    fresh = whole.replace("DIR/table", "DIR/whole"), other.replace("DIR/table", "DIR/whole").replace("other", "third")
+    streams.run(fresh[0])
+    streams.run(fresh[1])
     send([b"b"])
     with pytest.raises(OperatorError, match=rf"has rows of 'stream/third-words-{topic}'.* a table of its own"):
-        streams.run(anew[0])
+        streams.run(fresh[0])
     assert sorted((row["word"], row["n"]) for row in streams.rows("whole")) == [("a", 1), ("a", 1), ("a", 2)]
 
 

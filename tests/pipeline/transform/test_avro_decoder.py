@@ -178,7 +178,7 @@ MALFORMED = (
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "message"),
     [
         ("", "not a valid Avro schema"),
         ("{", "not a valid Avro schema"),
@@ -203,12 +203,14 @@ MALFORMED = (
     ],
     ids=lambda text: text[:60],
 )
-def test_schemas_that_no_value_is_read_by(tmp_path: Path, schema: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_schemas_that_no_value_is_read_by(tmp_path: Path, schema: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_avro(schema)
     path = tmp_path / "schema.avsc"
     path.write_text(schema)
-    with pytest.raises(OperatorError, match=f"can't be used as an .avsc file: .*{told}" if "|" not in told else "used"):
+    with pytest.raises(
+        OperatorError, match=f"can't be used as an .avsc file: .*{message}" if "|" not in message else "used"
+    ):
         open_format(DecodeOptions("avro", path))
 
 

@@ -172,7 +172,7 @@ def test_options_mean_formats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (DecodeOptions("raw", Path("x")), "--schema has no effect with --decode raw"),
         (DecodeOptions("json", pattern="x"), "use it with --decode regex"),
@@ -181,8 +181,8 @@ def test_options_mean_formats(tmp_path: Path) -> None:
         (DecodeOptions("json", Path("/nowhere/schema.json")), "can't be read: No such file"),
     ],
 )
-def test_options_that_don_t_go_together(options: DecodeOptions, told: str) -> None:
-    with pytest.raises(OperatorError, match=told):
+def test_options_that_don_t_go_together(options: DecodeOptions, message: str) -> None:
+    with pytest.raises(OperatorError, match=message):
         open_format(options)
 
 

@@ -135,7 +135,7 @@ def test_too_many_values_leave_nothing(make_lake: Callable[..., Lake], monkeypat
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         (("nothing",), "is not a column of its rows"),
         (("d",), "of type double"),
@@ -145,11 +145,11 @@ def test_too_many_values_leave_nothing(make_lake: Callable[..., Lake], monkeypat
     ],
 )
 def test_columns_that_no_table_is_partitioned_by(
-    make_lake: Callable[..., Lake], columns: tuple[str, ...], told: str
+    make_lake: Callable[..., Lake], columns: tuple[str, ...], message: str
 ) -> None:
     lake = make_lake(*columns)
     lake.produce(b'{"d":1.5,"../up":1}')
-    with pytest.raises(OperatorError, match=told):
+    with pytest.raises(OperatorError, match=message):
         lake.load(JsonFormat())
     assert not lake.table.exists()
 

@@ -157,8 +157,8 @@ def test_schemas_in_files(tmp_path: Path) -> None:
     path = tmp_path / "view.desc"
     path.write_bytes(SET)
     assert open_format(DecodeOptions("protobuf", path, message="shop.View")) == ProtobufFormat(SET, "shop.View")
-    for message, told in ((None, "with --message: shop.Other"), ("x", "message 'x'")):
-        with pytest.raises(OperatorError, match=told):
+    for message, reason in ((None, "with --message: shop.Other"), ("x", "message 'x'")):
+        with pytest.raises(OperatorError, match=reason):
             open_format(DecodeOptions("protobuf", path, message=message))
     path.write_bytes(b"\xff")
     with pytest.raises(OperatorError, match="not a set of file descriptors"):
@@ -312,11 +312,11 @@ def test_schemas_of_a_registry_make_the_columns(lake: Lake, registry: RegistrySe
     lake.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
     found = [(row["offset"], row["i64"], row["price"], row["y"]) for row in lake.rows()]
     assert found == [(0, 1, {"cents": 7}, None), (1, None, None, "y")]
-    told = lake.letters()
-    assert list(told) == [2, 3, 4, 5]
-    assert "no message at [5]" in told[2]
-    assert "give a descriptor set" in told[3]
-    assert "does not know schema 99" in told[4]
+    letters = lake.letters()
+    assert list(letters) == [2, 3, 4, 5]
+    assert "no message at [5]" in letters[2]
+    assert "give a descriptor set" in letters[3]
+    assert "does not know schema 99" in letters[4]
 
 
 def test_a_descriptor_set_beside_a_registry_reads_behind_the_ids(lake: Lake) -> None:

@@ -49,7 +49,7 @@ def test_empty_group_is_null_in_non_text_column() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "told"),
+    ("pattern", "message"),
     [
         ("(", "not a valid regular expression of RE2"),
         ("x", "0 groups"),
@@ -57,8 +57,8 @@ def test_empty_group_is_null_in_non_text_column() -> None:
         ("(?=x)", "RE2"),
     ],
 )
-def test_patterns_that_give_no_columns(pattern: str, told: str) -> None:
-    with pytest.raises(OperatorError, match=told):
+def test_patterns_that_give_no_columns(pattern: str, message: str) -> None:
+    with pytest.raises(OperatorError, match=message):
         group_names(pattern)
 
 

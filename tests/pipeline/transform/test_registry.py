@@ -78,9 +78,9 @@ def test_invalid_registry_url_is_refused(url: str) -> None:
 
 
 def test_password_is_not_in_error() -> None:
-    with pytest.raises(OperatorError) as told:
+    with pytest.raises(OperatorError) as caught:
         SchemaRegistry("http://user:secret@host:port")
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_under_a_wrong_path_nothing_is_unknown(text: bytes) -> None:
 
 @pytest.mark.parametrize("code", [40401, 40402, 40403])
 def test_registry_unknown_codes_make_value_bad(code: int) -> None:
-    told = missing(b'{"error_code": %d, "message": "not found"}' % code)
-    with answering(saying(told)) as url, pytest.raises(UnknownSchemaError):
+    caught = missing(b'{"error_code": %d, "message": "not found"}' % code)
+    with answering(saying(caught)) as url, pytest.raises(UnknownSchemaError):
         SchemaRegistry(url).schema(1)
 
 
