@@ -79,7 +79,7 @@ def test_of_racing_loaders_one_wins(catalog: CatalogProcess, name: str, table: T
         barrier.wait()
         try:
             outcomes.append(type(commit(mine, plan, files[number], f"load{number}")).__name__)
-        except Exception as error:  # told below
+        except Exception as error:  # compared below
             outcomes.append(type(error).__name__)
 
     threads = [threading.Thread(target=race, args=(number,)) for number in range(RACERS)]

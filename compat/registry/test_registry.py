@@ -55,7 +55,7 @@ def mortal_registry(registry_jar: Path, registry: RegistryProcess, tmp_path: Pat
 def test_avro_with_references_evolves(
     open_table: Callable[..., TopicTable], produce: Produce, registry: RegistryProcess, table_format: str
 ) -> None:
-    """Iceberg's columns are widened; Delta's stay, so what they can't hold is a dead letter."""
+    """Iceberg's columns are widened; Delta's types stay, so values that don't fit are dead letters."""
     if table_format == "iceberg":
         pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     table = open_table(table_format)
@@ -90,7 +90,7 @@ def test_protobuf_with_references_and_messages_inside_others(
 
 
 def test_protobuf_schemas_that_are_text(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
-    """This registry gives what it was given, whatever `format` it is asked for."""
+    """This registry returns the schema text as registered, regardless of `format`."""
     produce("protobuf_text")
     with pytest.raises(OperatorError, match=r"as text only.*give a descriptor set of protoc by --schema"):
         table.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))

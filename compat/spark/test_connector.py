@@ -57,7 +57,7 @@ class Topic:
         assert own.flush(WAIT_S) == 0
 
     def send(self, producer: Producer, value: str | None, *, kept: bool = True, **arguments: Any) -> None:
-        """One record, which is counted once it is delivered, unless nobody is to see it."""
+        """Send one record, which is counted after its delivery unless `kept` is false."""
         headers = arguments.get("headers")
         while True:
             try:
@@ -356,7 +356,7 @@ class TestSink:
 
 
 class Writer(threading.Thread):
-    """Produces for as long as it is not told to stop."""
+    """Produces until it is stopped."""
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(name=f"writer of {topic.name}", daemon=True)

@@ -37,7 +37,7 @@ TABLES = re.compile(r"/v1/namespaces/([^/]+)/tables")
 
 @dataclass
 class _Named:
-    """What the catalog asks of a table that it commits to."""
+    """The attributes that the catalog reads from a table in a commit."""
 
     identifier: tuple[str, ...]
 
@@ -46,7 +46,7 @@ class _Named:
 
 
 class CatalogServer:
-    """Serves until it is stopped; its tables lie in `folder`."""
+    """Serves until it is stopped; its tables are in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         properties = {"uri": f"sqlite:///{folder}/rest.db", "warehouse": f"file://{folder}/warehouse"}
@@ -83,7 +83,7 @@ class CatalogServer:
         self._thread.start()
 
     def handle(self, method: str, path: str, body: bytes) -> str:
-        """One request; raises what the catalog raises."""
+        """Handle one request; raises the errors of the catalog."""
         if path == "/v1/config":
             return json.dumps({"defaults": {}, "overrides": {}})
         if path == "/v1/namespaces" and method == "POST":

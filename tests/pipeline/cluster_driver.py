@@ -2,7 +2,7 @@
 
 SETTINGS is JSON: `master`; `conf` of the session; `commands`, lists of arguments to which `--json` and `--master` are
 added; `graves`, a directory, or nothing. With it the first load and the first stream each lose a worker of Spark's, by
-`worker_deaths.Killer`. Prints a JSON list of what each command said, for one that was refused its sentence.
+`worker_deaths.Killer`. Prints a JSON list of the commands' outputs; for a refused command its error message.
 """
 
 from __future__ import annotations

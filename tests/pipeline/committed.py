@@ -11,7 +11,7 @@ WAIT_S = 120.0
 
 
 def read_committed(servers: str, topic: str, count: int = 0) -> list[Any]:
-    """The messages of a topic, partition by partition; read anew until there are at least `count`, or the time is up.
+    """The messages of a topic, partition by partition; repeats the read until there are `count`, or the time is up.
 
     A marker may follow the answer to a commit by a moment.
     """

@@ -24,7 +24,7 @@ def light_java() -> Iterator[None]:
         from .light_java import archive_in_the_making, java_home
 
         home = java_home()
-    except (ImportError, OperatorError):  # without Spark, or without Java, which the tests themselves skip or tell
+    except (ImportError, OperatorError):  # without Spark or Java, which the tests themselves check
         yield
         return
     with pytest.MonkeyPatch.context() as patch, archive_in_the_making(home):

@@ -1,7 +1,7 @@
-"""Deaths at chosen steps of a process under test: it tells its steps, and who is to die at one dies there by SIGKILL.
+"""Deaths at chosen steps of a process under test: it records its steps, and is killed by SIGKILL at a planned one.
 
-A death is an object with `step` and `victim` ("driver" for the process that made the `Deaths`, "worker" for the one
-that comes to the step, which may be a Python worker of Spark). It happens once, whoever comes there again.
+A death is an object with `step` and `victim` ("driver" for the process that created the `Deaths`, "worker" for the one
+that reaches the step, which may be a Python worker of Spark). It happens once, even if the step is reached again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Deaths:
         self._driver = os.getpid()
 
     def reach(self, step: str) -> None:
-        """Tell of a step of this process, and let die who is to."""
+        """Record a step of this process, and kill its victim if a death is planned there."""
         with (self._folder / "steps").open("a") as steps:
             steps.write(f"{os.getpid()} {step}\n")
         for planned, victim in self._planned:
@@ -65,18 +65,18 @@ class Deaths:
 
 
 def make_folder(folder: Path) -> None:
-    """Before the first process, whose killer looks there at once."""
+    """Create the folder before the first process starts, since the killer reads it at once."""
     (folder / "graves").mkdir(parents=True)
     (folder / "steps").touch()
 
 
 def graves(folder: Path) -> list[str]:
-    """The steps at which somebody died."""
+    """The steps at which a process was killed."""
     return sorted(path.name for path in (folder / "graves").iterdir())
 
 
 def steps(folder: Path) -> list[str]:
-    """What was told so far, over all lives: "PID STEP" each."""
+    """Recorded steps of all processes so far, each "PID STEP"."""
     return (folder / "steps").read_text().splitlines()
 
 

@@ -75,7 +75,7 @@ def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
             armed.set()
             arm(settings["deaths"], table)
 
-    class Teller(SnapshotObserver):
+    class StepRecorder(SnapshotObserver):
         def planned(self, plan: LoadPlan) -> None:
             reach("planned")
 
@@ -98,34 +98,34 @@ def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
         """A task's, which is opened behind its files, so it is closed when they are whole."""
 
         def __enter__(self) -> Cluster:
-            self._tell("reading")
+            self._record("reading")
             return super().__enter__()
 
         def __exit__(
             self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
         ) -> None:
             if kind is None:
-                self._tell("written")
+                self._record("written")
             super().__exit__(kind, error, trace)
 
-        def _tell(self, step: str) -> None:
+        def _record(self, step: str) -> None:
             task = TaskContext.get()
             if task is not None:
                 death_log.reach_numbered(step, task.partitionId())
 
-    def write_told_epoch(target: TopicTarget, task: EpochTask, batches: Iterable[pa.RecordBatch]) -> int:
-        def told_batches() -> Iterator[pa.RecordBatch]:
+    def write_recorded_epoch(target: TopicTarget, task: EpochTask, batches: Iterable[pa.RecordBatch]) -> int:
+        def recorded_batches() -> Iterator[pa.RecordBatch]:
             yield from batches
             death_log.reach_numbered("sending", task.epoch)
 
-        rows = write_epoch(target, task, told_batches())
+        rows = write_epoch(target, task, recorded_batches())
         death_log.reach_numbered("sent", task.epoch)
         return rows
 
     cloudpickle.register_pickle_by_value(deaths)
-    vars(topic_results).update(write_epoch=write_told_epoch)
-    vars(loading).update(Observer=Teller, Cluster=TaskCluster)
-    vars(snapshots).update(SnapshotObserver=Teller, Cluster=TaskCluster)
+    vars(topic_results).update(write_epoch=write_recorded_epoch)
+    vars(loading).update(Observer=StepRecorder, Cluster=TaskCluster)
+    vars(snapshots).update(SnapshotObserver=StepRecorder, Cluster=TaskCluster)
     for results in (TableResults, TopicResults):
         wrap(results, "prepare", reach, "planned", "files")
         wrap(results, "commit", reach, "letters", "committed")

@@ -1,4 +1,4 @@
-"""A transactional producer that goes on and on, whatever becomes of its broker, by a client that is not ours."""
+"""A transactional producer that continues through broker failures, by the confluent-kafka client."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ WAIT_S = 120.0
 
 
 class Feeder(threading.Thread):
-    """Writes transactions of records with keys and ever higher numbers; some are aborted, some records are tombstones.
+    """Writes transactions of records with keys and increasing numbers; some are aborted, some records are tombstones.
 
-    An abort of a transaction that the coordinator never heard of, since it was away, is a fatal error of librdkafka
-    (INVALID_TXN_STATE, which Apache Kafka answers as well); the next producer goes on.
+    An abort of a transaction that the coordinator never received, since it was down, is a fatal error of librdkafka
+    (INVALID_TXN_STATE, as with Apache Kafka); the next producer continues.
     """
 
     def __init__(self, servers: str, topic: str, seed: int, pause_s: float = PAUSE_S, most: float = math.inf) -> None:
-        """`most`: so many records at once, and as many again whenever it is told to go on."""
+        """`most`: number of records until it pauses, and again after each `resume`."""
         super().__init__(daemon=True)
         self._servers = servers
         self._topic = topic
@@ -41,7 +41,7 @@ class Feeder(threading.Thread):
         self._number = 0
         self._most = self._limit = most
         self.committed: set[bytes] = set()
-        """Values of transactions of which the broker said so; there may be more of those that nobody could tell of."""
+        """Values of transactions with a confirmed commit; other commits may have succeeded without a response."""
         self.aborted: set[bytes] = set()
         self.error: BaseException | None = None
 
@@ -53,7 +53,7 @@ class Feeder(threading.Thread):
             self.error = error
 
     def _live(self) -> None:
-        """One producer after another: what the one before left open is aborted by the next."""
+        """One producer after another: each aborts the open transaction of its predecessor."""
         producer = Producer(
             {
                 "bootstrap.servers": self._servers,
@@ -94,8 +94,8 @@ class Feeder(threading.Thread):
                 raise
             _persist(producer.abort_transaction)
 
-    def go_on(self) -> None:
-        """With as many records as it writes at once."""
+    def resume(self) -> None:
+        """Continue with another `most` records."""
         self._limit = self._number + self._most
 
     def finish(self) -> None:

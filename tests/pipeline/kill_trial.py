@@ -1,5 +1,5 @@
-"""A trial of a job: a topic that somebody writes to, what becomes of it, and who of all that has part in it is killed
-when."""
+"""Kill trial of a job: a producer feeds a topic, and random processes are killed at random steps while the job
+runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DRIVER = Path(__file__).with_name("driver.py")
 WAIT_S = 600.0
 """For the next step, on a machine that has much else to do."""
 ROUND_RECORDS = 1000
-"""Are written while a round goes on, however long that takes: four batches of a stream."""
+"""Records that are written during a round, regardless of its duration: four batches of a stream."""
 ROUND_RUNS = 3
 """At most: the one of the round, and two beside it."""
 COMMIT_STEPS = {"delta": 1, "iceberg": 7, "parquet": 4}
@@ -46,7 +46,7 @@ REFUSALS = (
     "runs in another process",
     "was fenced",
 )
-"""What a command says that met another, or came before there was a table."""
+"""Errors of a command that met another one, or ran before the table existed."""
 UPKEEP = ("compact", "vacuum")
 UPKEEP_STEPS = 6
 RACE, BESIDE, UNHARMED, BURIED, AGED = 0.3, 0.6, 0.3, 0.5, 0.7
@@ -58,7 +58,7 @@ costs a start of Spark."""
 
 
 class Kill(NamedTuple):
-    """Whom to kill and when; `step` is one of `driver.py`, or "" for any moment."""
+    """Victim and step of a kill; `step` is one of `driver.py`, or "" for any moment."""
 
     victim: str
     step: str = ""
@@ -78,7 +78,7 @@ RANDOM_KILLS = [Kill(victim) for victim in ("driver", "worker", "java", "all", "
 
 
 class Run:
-    """One command of `ottla pipeline` in a session of its own, whose processes can be told."""
+    """One command of `ottla pipeline` in a process session of its own, so that its processes can be found."""
 
     def __init__(
         self, folder: Path, arguments: Sequence[str], table: Path, deaths: Sequence[Kill], scratch: Path
@@ -107,7 +107,7 @@ class Run:
         return self.process.poll() is not None
 
     def fallen(self) -> list[Kill]:
-        """The planned deaths that happened. Who dies while it commits leaves no grave."""
+        """The planned deaths that happened. A process that is killed in a commit leaves no grave."""
         dug, died = graves(self.folder), self.process.poll() == -signal.SIGKILL
         return [one for one in self._planned if one.step in dug or (died and one.step.endswith(" committing"))]
 
@@ -159,7 +159,7 @@ def _is_daemon(entry: Path) -> bool:
 
 
 class Trial:
-    """One topic, one job, and kills without end; `folder` keeps what everybody said."""
+    """One topic, one job, and kills without end; `folder` contains the output of all processes."""
 
     def __init__(self, broker: Broker, folder: Path, job: str, kind: str, seed: int) -> None:
         self._broker = broker
@@ -195,7 +195,7 @@ class Trial:
         self._check()
 
     def report(self) -> str:
-        """A table of who was killed when, and how the commands ended."""
+        """A table of the kills by victim and step, and of the commands' outcomes."""
         killed = [
             (str(count), kill.victim, kill.step or "any moment") for kill, count in sorted(self.kills.items()) if count
         ]
@@ -209,7 +209,7 @@ class Trial:
     # A round
 
     def _round(self, kill: Kill) -> None:
-        """One run, one kill, and who is beside."""
+        """One run, one kill, and the concurrent commands."""
         self._wait_for_news()
         chance = self._random.random
         runs = [first := self._start(self._job.command, self._deaths(kill))]
@@ -242,7 +242,7 @@ class Trial:
         return [kill, *lost] if kill.step else lost
 
     def _strike(self, victim: str, run: Run) -> bool:
-        """Kill somebody somewhere on the way of a run; False when nobody was left."""
+        """Kill a random process at a random step of a run; False if no process is left."""
         step, times = self._random.choice(self._job.steps), self._random.randint(1, self._job.turns)
         self._until(lambda: run.reached(step, times) or run.ended(), f"a run that has {step} {times} times")
         time.sleep(self._random.expovariate(20))  # a kill comes at any moment
@@ -269,7 +269,7 @@ class Trial:
         return run
 
     def _judge(self, run: Run, *, broker_killed: bool) -> None:
-        """Who was not harmed ends well, or says in a sentence why it did not."""
+        """An unharmed run must succeed, or fail with one of REFUSALS."""
         words = run.errors()
         last = words.strip().splitlines()[-1] if words.strip() else ""
         outcome = {0: "well", -signal.SIGKILL: "killed"}.get(run.process.returncode, f"with: {_shortened(last)}")
@@ -280,7 +280,7 @@ class Trial:
                 assert run.process.returncode == 0, f"{run.folder}: {words[-3000:]}"
 
     def _bury(self, runs: Sequence[Run]) -> None:
-        """What is left of the dead: end it now, or let it go on beside the next round and end by itself."""
+        """Remaining processes of killed runs: kill them now, or let them run beside the next round until they end."""
         if self._random.random() < BURIED:
             for run in runs:
                 run.kill(run.members())
@@ -297,12 +297,12 @@ class Trial:
                 raise self._feeder.error
             return len(self._feeder.committed) > self._seen
 
-        self._feeder.go_on()
+        self._feeder.resume()
         self._until(more, "records for a run")
         self._seen = len(self._feeder.committed)
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for it as long as a run of this round tells of a step now and then."""
+        """Wait for a condition, as long as any run of this round makes progress."""
 
         def progressed(seen: int) -> bool:
             return condition() or self._step_count() > seen
@@ -321,7 +321,7 @@ class Trial:
         assert not doubled, f"doubled after {self._runs[-1].folder}: {doubled[:10]}"
 
     def _settle(self) -> None:
-        """All is written and has arrived, nobody is left, and vacuums took what nobody names."""
+        """All records are written and have arrived, no process is left, and vacuums removed all unnamed files."""
         self._feeder.finish()
         self._until(lambda: not living(self._runs), "the processes of killed drivers end")
         while not self._job.found_nothing(self._finished(self._job.command)):
@@ -342,7 +342,7 @@ class Trial:
         assert not list(self._table.glob(f"{STAGED_DIRECTORY}/**/*.arrow"))
 
     def _finished(self, command: str, retention_hours: str = "") -> dict[str, Any]:
-        """What a command says that nobody disturbs."""
+        """JSON output of a command that runs undisturbed."""
         run = self._start(command, retention_hours=retention_hours)
         assert run.process.wait(WAIT_S) == 0, f"{run.folder}: {run.errors()[-3000:]}"
         return dict(json.loads((run.folder / "output").read_text()))

@@ -1,8 +1,8 @@
 """The Java of every Spark of these tests, in processes of its own as well, since `JAVA_HOME` names it.
 
-Tests end before the second compiler pays, and half of what a session costs is to load and verify the same ten thousand
-classes: they are taken from an archive of Java's (class data sharing). A Spark that starts beside the first tests
-makes it, in `.cache`, where the next runs find it; Java itself passes over one of another Java or other jars.
+Tests end before the second compiler pays off, and half of a session's cost is to load and verify the same ten thousand
+classes. They are taken from an archive of Java (class data sharing). A Spark that starts beside the first tests
+creates it in `.cache`, where the next runs find it; Java itself ignores an archive of another Java or other jars.
 """
 
 from __future__ import annotations

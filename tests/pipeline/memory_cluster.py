@@ -51,7 +51,7 @@ class MemoryPartition:
         self.append(build_batch([RecordData(time, b"key", b"timed") for time in timestamps], base_offset=self.end))
 
     def elect_leader(self, end: int | None = None) -> None:
-        """A new leader; its log ends at `end`, below what was read of the old one, when the election was unclean."""
+        """Elect a new leader; after an unclean election its log ends at `end`, below offsets read from the old one."""
         if end is not None:
             self.batches = [batch for batch in self.batches if BatchView(batch).next_offset <= end]
             self.epochs = [(epoch, start) for epoch, start in self.epochs if start < end] or [(0, 0)]
@@ -73,7 +73,7 @@ class MemoryPartition:
 
 
 class MemoryCluster:
-    """Topics by name, each with an id that tells it from an earlier one of the same name."""
+    """Topics by name, each with an id that distinguishes it from an earlier one of the same name."""
 
     def __init__(self) -> None:
         self.partitions: dict[tuple[str, int], MemoryPartition] = {}

@@ -1,4 +1,4 @@
-"""An S3 server in a process of its own, which kills a client in the middle of what it does: `s3_server.py`.
+"""An S3 server in a process of its own, which can kill a client in the middle of its requests: `s3_server.py`.
 
 In the tests' own process some calls of Rust libraries, which hold Python's lock, would wait for it for ever.
 """
@@ -43,7 +43,7 @@ class S3Server:
 
 
 class _Application:
-    """moto, one request at a time: what it does for a conditional put is not atomic by itself."""
+    """moto, one request at a time: its conditional puts are not atomic on their own."""
 
     def __init__(self) -> None:
         from moto.server import DomainDispatcherApplication, create_backend_app

@@ -33,7 +33,7 @@ TRIGGER_OFFSETS = 1_000
 
 
 class Deadly:
-    """Wraps the steps of a task's producer: tells each, and kills where it is to."""
+    """Wraps the steps of a task's producer: records each, and kills the process at a planned one."""
 
     def __init__(self, deaths: Deaths) -> None:
         self._deaths = deaths

@@ -1,5 +1,5 @@
-"""The broker is killed while Spark's workers read: what they read goes on when it is back, and comes whole; where it
-stays away the command ends with a sentence, and nothing is half done."""
+"""The broker is killed while Spark's workers read: the read continues after a restart, and is complete; if the broker
+stays down, the command ends with an error, and nothing is half done."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def broker() -> Iterator[Broker]:
 
 @contextmanager
 def struck(broker: Broker, folder: Path, *, comes_back: bool) -> Iterator[None]:
-    """The broker is killed when somebody made `folder`/reading, and `folder`/killed made then."""
+    """Kill the broker when `folder`/reading appears, and then create `folder`/killed."""
 
     def strike() -> None:
         eventually((folder / "reading").exists, "a task that reads", WAIT_S)
@@ -61,18 +61,18 @@ def struck(broker: Broker, folder: Path, *, comes_back: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        (folder / "reading").touch()  # also when nobody came to it
+        (folder / "reading").touch()  # also if no task reached it
         striker.join(WAIT_S)
 
 
 def wait_for_the_kill(folder: Path) -> None:
-    """In a worker: tell that it reads, and go on when the broker was killed."""
+    """In a worker: signal that it reads, and continue after the kill of the broker."""
     (folder / "reading").touch()
     eventually((folder / "killed").exists, "a broker that was killed", WAIT_S)
 
 
 def snapshot(spark: Any, table: Path, servers: str, topic: str, folder: Path, timeout_s: float) -> SnapshotSummary:
-    """Whose tasks fetch a batch at a time, and meet the kill behind the first."""
+    """A snapshot with tasks that fetch a batch at a time, and meet the kill after the first."""
     driver = os.getpid()
 
     class Slow(Cluster):
@@ -145,7 +145,7 @@ def test_tasks_that_begin_while_it_is_away(
 
 
 def test_a_snapshot(spark: Any, broker: Broker, tmp_path: Path) -> None:
-    """It is run twice: in vain, and whole."""
+    """It is run twice: the first run fails, the second is complete."""
     servers, table = broker.bootstrap_servers, tmp_path / "table"
     topic = new_topic(servers, 1)
     records = [{"key": b"k%d" % (number % 40), "value": b"%d" % number, "partition": 0} for number in range(100)]

@@ -44,7 +44,7 @@ def invoke(bootstrap: str, *arguments: str | Path) -> Result:
 
 @pytest.fixture
 def run(bootstrap: str) -> Run:
-    """What a command that succeeds says in JSON."""
+    """JSON output of a successful command."""
 
     def run(*arguments: str | Path) -> Any:
         result = invoke(bootstrap, *arguments, "--json")

@@ -133,7 +133,7 @@ def test_a_table_that_another_made_in_the_meantime(
 
 
 def test_a_topic_that_is_deleted_while_it_is_loaded(bootstrap: str, table: Path, load_topic: Load) -> None:
-    """What was loaded before stays as it is; the load says which topic is gone, and leaves no file."""
+    """Loaded rows are unchanged; the load names the deleted topic, and leaves no file."""
     topic = new_topic(bootstrap, 3)
     produce(bootstrap, topic, numbered(range(30), 3))
     assert load_topic(bootstrap, topic).rows == 30
@@ -156,7 +156,7 @@ def test_a_topic_that_is_deleted_while_it_is_loaded(bootstrap: str, table: Path,
 
 
 def test_records_deleted_while_they_are_loaded(bootstrap: str, table: Path, load_topic: Load) -> None:
-    """What is passed over, as was asked for, is told with its partition."""
+    """Skipped offsets, as requested, are reported with their partition."""
     topic = new_topic(bootstrap, 2)
     produce(bootstrap, topic, numbered(range(20), 2))
 

@@ -1,4 +1,4 @@
-"""A real broker whose log lost its end is not taken for the one that was loaded, although its offsets go on."""
+"""A real broker with a truncated log is recognized, although its offsets continue past the loaded ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that the table can't hold go to the table of dead letters: each once, whenever a load dies, whoever races."""
+"""Records that the table can't store go to the table of dead letters: each once, despite kills and races."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_load_that_dies_between_the_commits(cluster: MemoryCluster, target: De
 
 
 def test_a_load_that_loses_the_race_after_its_letters(cluster: MemoryCluster, target: DeltaTarget) -> None:
-    """The winner has planned less and found none of them; what it did not reach is still loaded, each once."""
+    """The winner has planned less and found none of them; the rest is still loaded, each record once."""
     cluster.create("clicks", 1)
     cluster.partitions["clicks", 0].append_times(1, 2)
     winner = Load(cluster, target)

@@ -1,4 +1,4 @@
-"""The demo, run as a person runs it; its counts are compared with what the shell counts in the same file."""
+"""The demo, run as a user runs it; its counts are compared with those of shell tools on the same file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor finds what is wrong, names the way out, and works where nothing of the extra is installed."""
+"""The doctor finds problems, names the remedy, and works without the extra."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_topics_that_are_read_missing_or_forbidden(ottla_broker: Broker) -> None
 
 
 def test_rights_that_acls_leave_out(tmp_path: Path) -> None:
-    """Those of who comes without a login; what is asked leaves nothing behind."""
+    """Permissions of an anonymous user; the checks leave nothing behind."""
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     configs = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -301,7 +301,7 @@ def test_missing_extra_is_reported_with_install_command(sql: Any, monkeypatch: p
 
 
 def ottla_sql(statement: str, bootstrap: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """A process of its own, on a machine without Java and on whose path nothing is."""
+    """A process of its own, without Java and with an empty PATH."""
     environment = {**os.environ, "PATH": "/nowhere", "JAVA_HOME": "/nowhere"}
     command = [sys.executable, "-m", "ottla", "pipeline", "sql", statement, "-b", bootstrap, "--engine", "duckdb"]
     return subprocess.Popen(

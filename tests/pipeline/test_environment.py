@@ -1,4 +1,4 @@
-"""An environment archive: what is in it, whom it is for, and that a Python without packages runs with it."""
+"""An environment archive: its content, its target Python, and that a Python without packages runs with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not installed is named with the command that installs it, whatever needs it."""
+"""A missing package is reported with the command that installs it, by every feature that needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of Spark's errors: the cause in a sentence, from texts as Spark, py4j and Python workers give them."""
+"""Error messages for Spark's errors: the cause in a sentence, from texts of Spark, py4j and Python workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JAVA_STACK = """
 
 
 def aborted(failure: str, attempts: int = 4, stack: str = JAVA_STACK) -> str:
-    """A failed stage as py4j tells it."""
+    """A failed stage in the text of py4j."""
     return (
         "An error occurred while calling o65.collectToPython.\n"
         f": org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0 failed {attempts} "
@@ -128,7 +128,7 @@ def test_words_of_the_system_without_their_numbers(error: Exception, reason: str
 
 
 def raised(line: str) -> str:
-    """A stage whose task raised that in Python."""
+    """A failed stage with that error in a Python task."""
     return aborted("x\nTraceback (most recent call last):\n  File\n    call()\n" + line)
 
 
@@ -166,7 +166,7 @@ def raised(line: str) -> str:
     ],
 )
 def test_task_failure_has_error_class_of_its_cause(error: Exception, kind: type[Exception], sentence: str) -> None:
-    """What an operator mends ends with exit code 2, wherever it was met."""
+    """Errors that the operator can fix end with exit code 2, at any place."""
     pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
     from ottla.pipeline.load.tasks import task_failure
 

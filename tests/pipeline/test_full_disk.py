@@ -1,6 +1,6 @@
-"""Tables on a full disk, in directories that can't be looked into or written: one sentence each, nothing half-done.
+"""Tables on a full disk, in unreadable or unwritable directories: one error sentence each, nothing half-done.
 
-Without Spark: what a load's task, its commit, compact, vacuum and status do is done in one process for all formats.
+Without Spark: the task of a load, its commit, compact, vacuum and status run in one process for all formats.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def outcomes(python: list[str], root: Path, trouble: str) -> Outcomes:
 
 
 def require_sentences(found: Outcomes, root: Path, reason: str) -> None:
-    """Each says what is the matter and where, in one line."""
+    """Each error names cause and place in one line."""
     for name, error in found.items():
         if error is not None:
             kind, text = error
@@ -53,7 +53,8 @@ def failed(found: Outcomes) -> set[str]:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """What is there can be read, vacuumed but for Iceberg, whose snapshots expire by a file, and gone on with."""
+    """Existing data can be read, vacuumed (except Iceberg: expiring snapshots needs a file), and loads continue
+    later."""
     with SmallDisk(tmp_path, 2 * MEGABYTE) as disk:
         found = outcomes([disk.python], disk.path, "full")
     require_sentences(found, disk.path, "no space left on device")

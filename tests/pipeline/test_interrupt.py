@@ -60,7 +60,7 @@ def test_interrupted_load_is_silent_and_leaves_no_process(
 ) -> None:
     """The signal goes to the whole group, as a terminal's does, once to the command alone.
 
-    SIGTERM ends the JVM while it starts: that is no error of its start.
+    SIGTERM ends the JVM while it starts, which must not be reported as a failed start.
     """
     topic = f"interrupted-{request.node.callspec.id.lower()}"
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
@@ -112,5 +112,5 @@ def test_ctrl_c_while_master_rejects_application(ottla_broker: Broker, tmp_path:
         load.send_signal(signal.SIGINT)
         assert load.wait(WAIT_S) == 128 + signal.SIGINT
         master.setblocking(False)
-        with pytest.raises(BlockingIOError):  # nobody tried again
+        with pytest.raises(BlockingIOError):  # no second attempt
             master.accept()

@@ -1,4 +1,4 @@
-"""What a worker keeps between its tasks."""
+"""The pool of objects that a worker reuses between its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One task at a time, as a worker runs it: files, manifest rows, and what is left behind by failures."""
+"""One task at a time, as a worker runs it: files, manifest rows, and leftovers of failures."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_corrupt_batch_leaves_no_file(
 
 
 def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
-    """The limit of file sizes stands in for the disk: the same system call fails."""
+    """The limit of file sizes simulates a full disk: the same system call fails."""
     cluster = MemoryCluster()
     cluster.create("clicks", 1)
     cluster.partitions["clicks", 0].append_values([random.Random(1).randbytes(1_000_000)])
@@ -160,7 +160,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_unwritable_directory_is_reported_once(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """Spark would try the task four times, and tell it as a failure of its own."""
+    """Spark would retry the task four times, and report a failure of its own."""
     (tmp_path / "file").touch()
     row = land(cluster, tmp_path / "file" / "table", 0, 10)
     assert row.error_kind == "operator"
@@ -207,7 +207,7 @@ def test_topic_recreated_during_task(cluster: MemoryCluster, tmp_path: Path) -> 
 def test_topic_recreated_after_last_fetch(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its log is shorter than what was read, and was not cut."""
+    """Its log is shorter than the read offset, but was not truncated."""
     epoch_ends = cluster.epoch_ends
 
     def late(*arguments: Any) -> dict[tuple[str, int], int]:
@@ -222,7 +222,7 @@ def test_topic_recreated_after_last_fetch(
 
 
 def test_a_log_cut_back_under_a_task(cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unclean election between two fetches: what comes then has the planned offsets and is something else."""
+    """An unclean election between two fetches: the next records have the planned offsets but are different ones."""
     monkeypatch.setattr(fetching, "FETCH_BYTES", 1)
     log = cluster.partitions["clicks", 0]
     fetch = cluster.fetch

@@ -1,4 +1,4 @@
-"""Loads from a real broker by a real Spark: exactly once, whoever dies or races; the table is there for others."""
+"""Loads from a real broker by a real Spark: exactly once, despite kills and races; other readers can use the table."""
 
 from __future__ import annotations
 
@@ -161,10 +161,10 @@ def test_a_query_that_fails_while_it_runs_says_why(
     register_tables(spark, [DeltaTarget(table)])
 
     def failing(offset: int) -> int:
-        raise BrokerUnreachable(f"nobody is there at {offset}")
+        raise BrokerUnreachable(f"no broker at {offset}")
 
     spark.udf.register("failing", failing, "bigint")
-    with pytest.raises(OttlaError, match=r"^the query failed: BrokerUnreachable: nobody is there at \d+$"):
+    with pytest.raises(OttlaError, match=r"^the query failed: BrokerUnreachable: no broker at \d+$"):
         run_sql(spark, "select failing(offset) from records")
     for file in table.glob("*.parquet"):
         file.unlink()

@@ -14,7 +14,7 @@ import ottla
 from ottla.pipeline.spark.package import write_package
 from ottla.record.walk import IMPLEMENTATION
 
-TELL = (
+PRINT_FACTS = (
     "import ottla, ottla.client.admin.cluster, ottla.record.batch; from ottla.record import walk;"
     "print(ottla.__file__, ottla.__version__, walk.IMPLEMENTATION)"
 )
@@ -30,7 +30,7 @@ def unpacked(tmp_path: Path) -> Path:
 
 def worker_facts(package: Path) -> list[str]:
     run = subprocess.run(
-        [sys.executable, "-c", TELL],
+        [sys.executable, "-c", PRINT_FACTS],
         env={"PYTHONPATH": str(package.parent)},
         capture_output=True,
         text=True,

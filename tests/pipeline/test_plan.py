@@ -32,7 +32,7 @@ from .memory_cluster import MemoryCluster, MemoryPartition
 
 
 class Table:
-    """What a table remembers, without one."""
+    """Offsets of a table, without a table."""
 
     def __init__(self) -> None:
         self.offsets: dict[str, int] = {}
@@ -240,7 +240,7 @@ def test_records_deleted_from_never_loaded_partition(left: int) -> None:
 
 
 def test_records_deleted_while_sizes_are_asked_for() -> None:
-    """The task that meets the place tells what is lost, or passes over it as was asked for."""
+    """The task that reads the deleted offsets reports the loss, or skips them as requested."""
 
     class Shrinking(MemoryCluster):
         def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:
@@ -263,7 +263,7 @@ def loaded_and_cut(at: int) -> tuple[MemoryCluster, Table]:
 
 @pytest.mark.parametrize("written", [0, 5, 10, 30])
 def test_log_truncated_below_table_offset(written: int) -> None:
-    """Whatever came after the cut: not seeing it would be silent as soon as the log is as long as it was."""
+    """For any number of records after the truncation: the log may be as long as before."""
     cluster, table = loaded_and_cut(40)
     log = cluster.partitions["clicks", 0]
     if written:
@@ -292,7 +292,7 @@ def test_log_start_beyond_truncation_offset() -> None:
 
 
 def test_clean_elections_are_not_truncation() -> None:
-    """Neither is an end that is not known again yet, or is lower under read_committed than what was read without it."""
+    """Neither is an end that is not yet known again, or is lower under read_committed than the earlier read."""
     cluster, table = cluster_with(50), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     log = cluster.partitions["clicks", 0]
@@ -313,7 +313,7 @@ def test_clean_elections_are_not_truncation() -> None:
 
 
 def test_a_table_of_an_older_release_knows_no_epochs() -> None:
-    """Only a log that is shorter can be told then; the epoch is kept from the next load on."""
+    """Only a shorter log can be recognized then; the next load stores the epoch."""
     cluster, table = loaded_and_cut(40)
     table.offsets = {name: offset for name, offset in table.offsets.items() if "leader-epoch" not in name}
     with pytest.raises(DataLossError, match="cut back to offset 40"):
@@ -326,7 +326,7 @@ def test_a_table_of_an_older_release_knows_no_epochs() -> None:
 
 
 def test_epochs_that_go_back_are_refused_in_any_case() -> None:
-    """The brokers were put back to an old copy: how far the table and the topic agree is not known to anybody."""
+    """The brokers were reverted to an old copy: the offset at which table and topic diverge is unknown."""
     cluster, table = loaded_and_cut(40)
     cluster.partitions["clicks", 0].append_values([b"new"] * 30)
     table.apply(make_plan(cluster, table, ["clicks"], SKIP))

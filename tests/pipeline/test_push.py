@@ -223,7 +223,7 @@ def test_unpushable_input_is_refused_and_leaves_nothing(
 def test_rows_before_malformed_line_are_reported(
     bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]
 ) -> None:
-    """Also by a second run, which goes on behind it."""
+    """Also by a second run, which resumes after them."""
     monkeypatch.setattr("ottla.pipeline.operations.push.TRANSACTION_ROWS", 10_000)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{row}\n" for row in range(25_000)) + "{")
@@ -239,7 +239,7 @@ def test_rows_before_malformed_line_are_reported(
 
 
 def test_a_pipe_is_refused(bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]) -> None:
-    """Its reader would wait for a writer, whatever signal came, and what was read is gone."""
+    """Opening it would block until a writer comes, and its content can't be read twice."""
     path = tmp_path / "rows.csv"
     os.mkfifo(path)
     assert "is not a regular file" in str(run(path).exception)
@@ -275,7 +275,7 @@ def test_another_source_under_the_same_id_is_refused(
 def test_a_producer_that_the_library_loses(
     bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]
 ) -> None:
-    """As it does where a broker was away for a moment: the next one fences it and goes on behind what is committed."""
+    """As after a short outage of a broker: the next producer fences it and resumes after the last commit."""
     monkeypatch.setattr("ottla.pipeline.operations.push.TRANSACTION_ROWS", 1_000)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{row}\n" for row in range(5_000)))
@@ -298,7 +298,7 @@ def test_a_producer_that_the_library_loses(
 def test_a_topic_that_goes_while_rows_go_into_it(
     bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result], again: bool
 ) -> None:
-    """A topic of the name gets all rows or none: no run goes on in it behind what went with the other."""
+    """The recreated topic gets all rows or none: no run resumes in it after rows of the old one."""
     monkeypatch.setattr("ottla.pipeline.operations.push.TRANSACTION_ROWS", 1_000)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{row}\n" for row in range(3_000)))

@@ -1,4 +1,4 @@
-"""What the commands say of a table that was put back, on a real broker: no lag of 0, and the way on."""
+"""Commands on a rolled back table, with a real broker: no lag of 0, and a remedy."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ ELSEWHERE = {
     "def test_mine": "tests/testing",
     "ottla mirror --from": "tests/faults/test_mirror.py",
 }
-"""What is not run here, by its beginning, and what runs it."""
+"""Commands that are not run here, by their prefix, and the test that runs them."""
 
 PROPERTIES = """node.id=1
 process.roles=broker,controller
@@ -49,7 +49,7 @@ READY_S = 200
 COMMAND_S = 500
 POLL_S = 0.02
 FOR_EVER = " --schedule "
-"""A command with it goes on until it is interrupted."""
+"""A command with this option runs until it is interrupted."""
 
 pytestmark = [
     pytest.mark.root,
@@ -87,7 +87,7 @@ def commands(text: str) -> Iterator[str]:
 
 
 class Reader:
-    """Types what is printed; a start goes on beside the next commands until the next start."""
+    """Runs the printed commands; a start keeps running beside the next commands until the next start."""
 
     def __init__(self, folder: Path, command_s: float = COMMAND_S) -> None:
         self.folder = folder

@@ -31,7 +31,7 @@ ROWS = 3_000
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
-    """ROWS records in three partitions, in turn, one a second; between them what was aborted."""
+    """ROWS records in three partitions, in turn, one a second; between them aborted ones."""
     name = new_topic(bootstrap, 3)
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 5})
     producer.init_transactions(30)

@@ -1,4 +1,4 @@
-"""`ottla pipeline replay --to-table`: the rows of a range once, in a table of its own, whatever happens on the way."""
+"""`ottla pipeline replay --to-table`: the rows of a range once, in a table of its own, despite kills and races."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_range_of_time_of_a_topic(run: Run, topic: str, tmp_path: Path, kind: 
 
 
 def test_replay_of_partition_with_open_and_fixed_end(run: Run, bootstrap: str, topic: str, tmp_path: Path) -> None:
-    """An open end goes on; an end that is named stays."""
+    """An open end grows with the log; a fixed end stays."""
     fixed, growing = tmp_path / "fixed", tmp_path / "growing"
     for _ in range(2):
         assert run("replay", "--topic", f"{topic}:1", "--from", "20", "--to", "30", "--to-table", fixed).exit_code == 0

@@ -1,4 +1,4 @@
-"""A load that repeats: its times, what it does about failures, and a real one that goes on until it is ended."""
+"""A repeated load: its schedule, its reaction to failures, and a real one that runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_first_failure_is_raised_and_later_ones_reported() -> None:
 
 
 class SetClock:
-    """A clock that is set back once, by as much, when somebody first sleeps."""
+    """A clock that is set back once, by a given time, at the first sleep."""
 
     def __init__(self, at: datetime, back: timedelta) -> None:
         self.at, self.back = at, back
@@ -125,7 +125,7 @@ def test_scheduled_load_runs_until_stopped_and_commits_group(ottla_broker: Broke
     ottla = [sys.executable, "-m", "ottla"]
 
     def produce(lines: bytes) -> None:
-        """One transaction, so that a marker stands behind the records."""
+        """One transaction, so that a marker follows the records."""
         command = [*ottla, "produce", topic, "-q", "--transactional-id", "scheduled"]
         subprocess.run(command, input=lines, env=environment, check=True)
 

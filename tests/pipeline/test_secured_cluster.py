@@ -1,4 +1,4 @@
-"""A cluster that lets nobody in without a certificate and a password: every way from a topic and back to one."""
+"""A cluster that requires a certificate and a password: every way from a topic and back to one."""
 
 from __future__ import annotations
 

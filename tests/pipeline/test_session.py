@@ -1,4 +1,4 @@
-"""Java is found or supplied, what is missing is told in one sentence, the environment stays as it was."""
+"""Java is found or supplied, missing parts are reported in one sentence, the environment stays unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .limits import RUN_S
 
 
 def fake_java(home: Path, version: str) -> Path:
-    """A `java` that only tells a version and its arguments."""
+    """A `java` that only prints a version and its arguments."""
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(
@@ -179,7 +179,7 @@ def test_invalid_master_is_refused_before_java(master: str) -> None:
 @pytest.mark.parametrize("master", ["spark://{}", "sc://{}", "sc://{}/;user_id=me"])
 def test_a_cluster_that_is_not_there_is_named_at_once(master: str) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OperatorError, match=f"no Spark answers at {address}: Connection refused; name one"):
             session.check_master(master.format(address))
@@ -197,7 +197,7 @@ def test_non_spark_server_is_reported(scheme: str, answer: bytes) -> None:
 
 
 def answering(answer: bytes) -> type[socketserver.BaseRequestHandler]:
-    """Handlers that read what comes first and say this, whatever it is."""
+    """Handlers that read the first bytes and send this response in any case."""
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -398,7 +398,7 @@ def test_invalid_driver_memory_is_reported_before_java() -> None:
 
 
 def test_unusable_temporary_directory_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a full disk: told with the way out, before Spark starts."""
+    """As on a full disk: reported with the remedy, before Spark starts."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     message = r"^no temporary directory can be used: no such file .*; free some space, or set TMPDIR"
     with pytest.raises(OperatorError, match=message), session.open_session("local[1]"):
@@ -407,7 +407,7 @@ def test_unusable_temporary_directory_is_reported(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.pipeline
 def test_session_starts_after_java_of_previous_died() -> None:
-    """As in a scheduled load: the death is told, and the next run has a Java of its own."""
+    """As in a scheduled load: the death is reported, and the next run has a Java of its own."""
     run = subprocess.run([sys.executable, "-c", JAVA_DIES], capture_output=True, text=True, timeout=RUN_S, check=False)
     assert (run.stdout.splitlines(), run.stderr) == ([JAVA_DIED, "['id']"], "")
 

@@ -1,8 +1,8 @@
 """A stream into a topic under exactly-once, from files and from another topic, while driver, workers and broker are
-killed: readers of what is committed get each row of the input once, those of a key in their order.
+killed: consumers of committed records get each row of the input once, those of a key in their order.
 
-OTTLA_SINK_KILLS=50 makes it so many kills at random points, also where files are the input, and kills the driver at
-every step; OTTLA_SINK_SEED is their order, as `make exactly-once-stream` sets them.
+OTTLA_SINK_KILLS=50 sets the number of kills at random points, also with files as the input, and kills the driver at
+every step; OTTLA_SINK_SEED sets their order, as in `make exactly-once-stream`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WAIT_S = 600.0
 EPOCH_STEPS = 9
 """Of the three tasks of an epoch; so many are at most between two kills."""
 PAUSE_S = 0.2
-"""Between two transactions of who writes the source: what a query that is killed all the time can follow."""
+"""Pause between two transactions of the source's producer: a rate that a constantly killed query can follow."""
 
 
 Read = Callable[[int], Sequence[Any]]
@@ -53,7 +53,7 @@ Read = Callable[[int], Sequence[Any]]
 
 
 class Input(Protocol):
-    """What the query reads."""
+    """Input of the query."""
 
     settings: dict[str, str]
     grows: bool
@@ -93,7 +93,7 @@ class Files:
 
 
 class Topic:
-    """Transactions, some of them aborted, that go on while the query runs."""
+    """Transactions, some of them aborted, that continue while the query runs."""
 
     def __init__(self, servers: str) -> None:
         self.settings = {"topic": "source"}
@@ -201,7 +201,7 @@ class Course:
         self.kills[victim] += 1
 
     def progress(self, count: int) -> None:
-        """Wait until the tasks told so many steps more, or there are no more."""
+        """Wait until the tasks recorded this many more steps, or the query has ended."""
         goal = len(steps(self._death_folder)) + count
         self._until(lambda: len(steps(self._death_folder)) >= goal or self._ended() == 0, f"{count} steps of tasks")
 
@@ -209,7 +209,7 @@ class Course:
         return None if self._process is None else self._process.poll()
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for it as long as any task tells of a step now and then."""
+        """Wait for a condition, as long as any task makes progress."""
 
         def looked_after() -> bool:
             if self._ended() not in (None, 0):
@@ -252,9 +252,9 @@ def begin(tmp_path: Path, ottla_broker_factory: Callable[..., Broker]) -> Iterat
 
 @pytest.mark.timeout(700)
 def test_each_step_of_a_task_may_be_the_last(begin: Callable[..., Course]) -> None:
-    """Of driver and worker; where a task was committed and its epoch was not, the next attempt passes over it.
+    """Of driver and worker; if a task was committed but its epoch was not, the next attempt skips it.
 
-    What a driver leaves behind before a commit is what a worker leaves; it costs a start of Spark.
+    Before a commit, a killed driver leaves the same state as a killed worker, and costs another start of Spark.
     """
     lasts = ("sent", "offsets", "committed")
     driver_lasts = lasts if IS_LONG else lasts[-1:]

@@ -215,7 +215,7 @@ def values(table: Path) -> list[int]:
 
 
 def run_jobs(master: str, folder: Path, conf: Mapping[str, object], graves: Path, *commands: list[str]) -> list[Any]:
-    """What `ottla pipeline` commands say that run in one session on the master, whose workers die."""
+    """Outputs of `ottla pipeline` commands in one session on the master, while its workers are killed."""
     settings_conf = {name: str(value) for name, value in conf.items()}
     settings = json.dumps({"master": master, "conf": settings_conf, "commands": commands, "graves": str(graves)})
     command = [sys.executable, str(DRIVER), settings]
@@ -254,7 +254,7 @@ def test_workers_need_no_package_where_the_environment_travels(
 
 
 def test_jobs_while_workers_are_killed(ottla_broker: Broker, standalone: Standalone, tmp_path: Path) -> None:
-    """The load loses a worker whose task has read all, the stream a machine whose task has written all."""
+    """The load loses a worker after its task has read all, the stream a machine after its task has written all."""
     bootstrap = ottla_broker.bootstrap_servers
     produced(bootstrap, "jobs")
     with Cluster(bootstrap) as cluster:

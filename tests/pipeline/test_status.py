@@ -195,7 +195,7 @@ def test_the_command_against_a_broker(ottla_broker: Broker, tmp_path: Path) -> N
 
 
 def damage(table: Path, kind: str) -> None:
-    """The files by which a table of that format knows what it has become something else's."""
+    """Damage the files that define a table of that format."""
     where = {"delta": "_delta_log", "parquet": "_ottla_log"}.get(kind)
     files = [table / "catalog.db"] if where is None else [path for path in (table / where).iterdir() if path.is_file()]
     for file in files:
@@ -259,7 +259,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 
 def test_non_utf8_path_is_reported_as_bytes(tmp_path: Path) -> None:
-    """Not by the surrogates that Python has in their place, by which nobody finds a file."""
+    """Not as Python's surrogates, which do not identify the file."""
     path = f"{tmp_path}/x\udcff"
     assert refusal("status", path) == f"ottla: the directory {tmp_path}/x\\xff does not exist\n"
     sentence = f"no table can be kept in b'{tmp_path}/x\\xff', which is not valid UTF-8; choose another directory"
@@ -267,7 +267,7 @@ def test_non_utf8_path_is_reported_as_bytes(tmp_path: Path) -> None:
 
 
 def refusal(*arguments: str) -> str:
-    """What a command of the pipeline that is refused says; a process of its own, for its streams' encoding."""
+    """Output of a refused pipeline command, in a process of its own for the encoding of its streams."""
     command = [sys.executable, "-m", "ottla", "pipeline", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert done.returncode == 2

@@ -152,7 +152,7 @@ def test_a_replay_with_other_rows_is_refused(target: TopicTarget) -> None:
 
 
 def test_an_attempt_that_lives_on_is_fenced(target: TopicTarget) -> None:
-    """The old attempt stands before its last row; the new one does the epoch; then the old one goes on."""
+    """The old attempt pauses before its last row; the new one writes the epoch; then the old one continues."""
     task = EpochTask(f"query-{target.topic}", 0, 0)
 
     def halted() -> Any:
@@ -310,8 +310,8 @@ def test_a_task_that_fails_leaves_nothing(target: TopicTarget) -> None:
 
 
 def test_an_abort_that_the_coordinator_never_heard_of(ottla_broker_factory: Callable[..., Broker]) -> None:
-    """The broker dies with the request that would have begun the transaction: to librdkafka that is a fatal error
-    (INVALID_TXN_STATE, as of Apache Kafka), to a task that ends anyhow nothing, and its next attempt goes on."""
+    """The broker dies with the request that would have begun the transaction. librdkafka reports a fatal error
+    (INVALID_TXN_STATE, as with Apache Kafka); the failed task ignores it, and its next attempt continues."""
     broker = ottla_broker_factory()
     with Cluster(broker.bootstrap_servers) as cluster:
         cluster.create_topic("rows", 1)
@@ -321,7 +321,7 @@ def test_an_abort_that_the_coordinator_never_heard_of(ottla_broker_factory: Call
     producer.commit()
     os.kill(broker.pid, signal.SIGSTOP)
     producer.send("rows", b"1")
-    producer.flush(1.0)  # what is sent meanwhile nobody reads
+    producer.flush(1.0)  # the stopped broker does not read the request
     broker.kill()
     starter = threading.Timer(0.5, broker.start)
     starter.start()

@@ -1,4 +1,4 @@
-"""SQL over topics: the names of a statement, what is fetched for it, and results as files."""
+"""SQL over topics: topic names in a statement, fetched offsets, and results as files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics of a real broker and what is in them, by a client that is not ours."""
+"""Topics of a real broker and their records, by the confluent-kafka client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial of kills runs again and again: a command of `ottla pipeline` on one topic, and what it has to bring."""
+"""Jobs of the kill trials: a command of `ottla pipeline` on one topic, and its expected result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .sinks.test_formats import content
 TOPIC = "source"
 TARGET = "target"
 TOPIC_KIND = "topic"
-"""The kind of a stream whose results are no table."""
+"""The kind of a stream with results in a topic."""
 TASK_BYTES = "32KiB"
 """Makes some tasks of each partition."""
 
@@ -44,11 +44,11 @@ class Row(NamedTuple):
 
 
 class Job:
-    """A load; others are told apart below."""
+    """A load; subclasses are the other jobs."""
 
     command = "load"
     steps: tuple[str, ...] = ("planned", "landing", "reading", "written", "landed", "committed")
-    """Of its driver and its workers, as `driver.py` tells them."""
+    """Steps of its driver and its workers, as `driver.py` records them."""
     under_way = "reading"
     """The step from which on it has something to lose."""
     worker_steps: tuple[str, ...] = ("reading", "written")
@@ -92,7 +92,7 @@ class Job:
         return list(records)
 
     def identity(self, row: Row) -> tuple[Any, ...]:
-        """What no two rows share."""
+        """A unique key of a row."""
         return row.partition, row.offset
 
 

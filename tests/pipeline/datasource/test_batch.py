@@ -1,4 +1,4 @@
-"""Batch reads of a real topic by a real Spark: what comes, what is refused, what filters leave out."""
+"""Batch reads of a real topic by a real Spark: rows, refused options, filters."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_aborted_records_and_markers(read: Read, produce: Produce, bootstrap: st
     for value, ends in ((b"aborted", producer.abort_transaction), (b"committed", producer.commit_transaction)):
         producer.begin_transaction()
         producer.produce(topic, value, partition=0)
-        producer.flush(30)  # an abort would drop what was not sent
+        producer.flush(30)  # an abort would drop unsent records
         ends()
     assert values(read(**{"kafka.isolation.level": "read_committed"})) == ["committed"]
     assert values(read()) == ["aborted", "committed"]  # the default of Kafka's consumer and of the connector

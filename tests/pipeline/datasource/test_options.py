@@ -1,4 +1,4 @@
-"""What can be told a read, and what is refused in one sentence."""
+"""Options of a read: accepted values, and one-sentence errors for others."""
 
 from __future__ import annotations
 

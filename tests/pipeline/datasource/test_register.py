@@ -39,7 +39,7 @@ count()  # another session, on the Java of the first
 
 
 def run(python3: Path, bootstrap: str, topic: str) -> subprocess.CompletedProcess[str]:
-    """The program, whose PATH has `python3` before all others, and which names it for its second session."""
+    """Run the program with `python3` first on PATH, which is also the Python of its second session."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     java_home = launch_home(find_java(), python3.parent / "java")
     inherited |= {"JAVA_HOME": str(java_home), "PATH": f"{python3.parent}:{os.environ['PATH']}"}
@@ -67,7 +67,7 @@ def test_workers_have_the_programs_python_unless_one_is_named(
 
 
 def test_asking_for_columns_needs_no_arrow() -> None:
-    """Spark has processes that ask no more; Arrow would be half of what they take."""
+    """Some Spark processes only need the columns; Arrow would be half of their memory."""
     program = (
         "import sys; from ottla.pipeline.datasource.provider import OttlaDataSource as Source; "
         "Source({'kafka.bootstrap.servers': 'a:1', 'subscribe': 'b'}).schema(); "

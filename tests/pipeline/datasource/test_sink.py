@@ -53,7 +53,7 @@ def test_options_that_cannot_be(ottla_spark: Any, bootstrap: str, options: dict[
 
 
 def test_a_stream_goes_from_topic_to_topic(ottla_spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
-    """Exactly once; a second run of the query writes what is new only."""
+    """Exactly once; a second run of the query writes new records only."""
     source = new_topic(bootstrap, 3)
     for run in range(2):
         rows = range(run * 300, (run + 1) * 300)

@@ -1,4 +1,4 @@
-"""Streams: what the reader says between batches, and whole queries that end, go on and are told of losses."""
+"""Streams: offsets of the reader between batches, and whole queries that end, resume and report data loss."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def batch(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> l
 
 
 def held(cluster: Cluster, group: str) -> dict[Position, int]:
-    """What a group has committed."""
+    """Committed offsets of a group."""
     return {key: one.offset for key, one in cluster.group_offsets(group).items()}
 
 
@@ -174,7 +174,7 @@ class TestLimits:
 
 class TestTasks:
     def test_few_records_of_several_partitions_are_one_task(self, reader: MakeReader, produce: Produce) -> None:
-        """Unless somebody said how many tasks there shall be."""
+        """Unless the number of tasks is set."""
         produce(some("a", 3), 0)
         produce(some("b", 4), 1)
         for options, shape in (
@@ -310,7 +310,7 @@ class TestChanges:
         assert batch(mine, start, mine.latestOffset(start, ALL)) == ["x0", "x1"]
 
     def test_recreated_topic(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
-        """With as many records as before: only the id tells."""
+        """With as many records as before: only the id differs."""
         produce(some("old", 3), 0)
         first = reader()
         start = first.initialOffset()

@@ -1,4 +1,4 @@
-"""What is frozen, and where."""
+"""Freezing of the heap: objects and processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.pipeline.datasource.worker_heap import DAEMON, freeze_heap
 
 @pytest.fixture
 def thawed() -> Iterator[None]:
-    """Whoever runs these tests may have frozen what they collected."""
+    """The test runner may have frozen its objects."""
     before = gc.get_freeze_count()
     gc.unfreeze()
     freeze_heap.cache_clear()

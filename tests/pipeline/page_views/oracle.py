@@ -1,7 +1,7 @@
-"""What the streams of examples/streams have to give, computed from the records in plain Python: dictionaries and loops.
+"""Expected results of the streams of examples/streams, computed from the records in plain Python: dictionaries, loops.
 
-It knows a watermark as the documentation tells it: the newest event of the runs before, less ten minutes. What is older
-comes too late, and a window is over, and its row there, once the watermark of all events has passed its end.
+Its watermark follows the documentation: the newest event of the earlier runs, minus ten minutes. Older views are late,
+and a window is closed, and its row written, once the watermark of all events has passed its end.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Clock:
 
 @dataclass
 class Oracle:
-    """Takes the records of each run, then tells the rows of each stream; times are seconds since 1970."""
+    """Takes the records of each run, then returns the rows of each stream; times are seconds since 1970."""
 
     views: Clock = field(default_factory=Clock)
     impressions: Clock = field(default_factory=Clock)
@@ -64,7 +64,7 @@ class Oracle:
         self.counts: Counter[str] = Counter()
         self.seen: set[str] = set()
         self.decoded = 0
-        """The sum of the hashes of all views, which tells two lots apart whatever their order."""
+        """Sum of the hashes of all views, which identifies a set regardless of its order."""
         self.feed: Counter[tuple[str, int]] = Counter()
         self.feed_last: dict[tuple[str, int], Row] = {}
         self.by_hour: Counter[tuple[int, str]] = Counter()

@@ -22,7 +22,7 @@ AGENTS = (
 PATHS = ("/", "/index.html", "/images/logo.png", "/blog/tags/log?flav=rss20", "/blog/a%20b", "/files/archive.tar.gz")
 ODD_REQUESTS = ("-", "GET /", "\\x16\\x03\\x01", 'GET /\\"quoted\\" HTTP/1.1')
 SCANNER = "203.0.113.9"
-"""Asks for what is not there, so often that it causes alerts."""
+"""Requests missing pages so often that it causes alerts."""
 
 
 def access_lines(count: int, seed: int = 1) -> list[bytes]:

@@ -18,7 +18,7 @@ VIEWS = "60000"
 """In place of 200000."""
 USE = "security"
 OTHERS = ("--table top-pages", "--table last-views", "--topics activity", "--topics alerts", "plot.py")
-"""Commands over what the other streams give. Starting Spark is most of the work here: `test_page_views.py` runs all the
+"""Commands on results of the other streams. Starting Spark is most of the work here: `test_page_views.py` runs all the
 streams, a snapshot and loads in one session, `test_plot.py` draws."""
 LINE = '192.0.2.{host} - - [02/Mar/2026:00:00:{host:02} +0000] "GET / HTTP/1.1" 200 512 "-" "curl/8"\n'
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(900), pytest.mark.usefix
 LOGS = os.environ.get("OTTLA_LOGS")
 GENERATED = {".log": partial(access_lines, 500), ".jsonl": partial(status_documents, 40)}
 RUNS = 2
-"""Parts in which the files come; streams and the snapshot go on after each."""
+"""Number of parts in which the files come; streams and the snapshot run after each."""
 TRAFFIC = """
 name = "traffic"
 
@@ -121,7 +121,7 @@ def loaded_lines(trial: Trial) -> list[AccessLine]:
 
 
 def test_nested_documents_in_windows_and_snapshots(run: Run, trial: Trial, tmp_path: Path) -> None:
-    """Windows whose rows are replaced, the latest document of each worker, and every document as it was."""
+    """Windows with replaced rows, the latest document of each worker, and every document unchanged."""
     lines = lines_of(".jsonl")
     documents = [json.loads(line) for line in lines]
     zone = next(iter(documents[0]["server_zones"]))

@@ -1,8 +1,8 @@
-"""The streams of examples/streams over a day of page views, held against the oracle row by row.
+"""The streams of examples/streams over a day of page views, compared with the oracle row by row.
 
-The day comes in several runs of all streams, each of which goes on from the checkpoints of the one before; the last run
-brings what came when the day was over. Besides, the views are loaded and decoded, and the last one of each reader is
-kept as a snapshot.
+The day comes in several runs of all streams, each of which resumes from the checkpoints of the one before; the last run
+brings the records after the end of the day. Also, the views are loaded and decoded, and the last one of each reader is
+in a snapshot.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Trial:
     say: Say = print
 
     def run(self, day: Day, runs: int) -> list[Outcome]:
-        """Produce the day in so many parts, and what came after it, and run all streams after each."""
+        """Produce the day in several parts, and the records after it, and run all streams after each."""
         oracle = Oracle()
         outcomes = {name: Outcome(name) for name in (*USES, "load", "snapshot")}
         definitions = {name: read_definition(EXAMPLES / f"{name}.toml") for name in USES}

@@ -1,4 +1,4 @@
-"""Files and offsets in one commit; a committer whose plan is stale is refused; others can read the table."""
+"""Delta: files and offsets in one commit; a committer with an outdated plan is refused; others can read the table."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_statistics_let_readers_skip_files(cluster: MemoryCluster, tmp_path: Pat
 
 
 def test_times_that_json_has_no_text_for_have_no_bounds(tmp_path: Path) -> None:
-    """As results of Spark may be, whose years go on for millions."""
+    """Results of Spark can have years far outside 1 to 9999."""
     days = {"before": (-719_163, 0), "after": (0, 2_932_897), "within": (-719_162, 2_932_896)}
     table = DeltaTarget(tmp_path / "table")
     table.ensure(pa.schema([(name, pa.date32()) for name in days]))
@@ -254,7 +254,7 @@ def load_often(cluster: MemoryCluster, table: DeltaTarget) -> None:
 
 
 def test_a_compaction_changes_no_data(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """Who follows the table's changes sees none; and a table that is only appended to takes it."""
+    """Readers of the change feed see no change; an append-only table can be compacted, too."""
     deltalake.DeltaTable.create(tmp_path / "table", SCHEMA, configuration={"delta.appendOnly": "true"})
     table = DeltaTarget(tmp_path / "table")
     load_often(cluster, table)
@@ -269,7 +269,7 @@ def test_a_compaction_changes_no_data(cluster: MemoryCluster, tmp_path: Path) ->
 
 
 def test_compaction_refuses_unsupported_writer_features(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """Set after the loads: a new file would need ids of its columns, or whatever the feature is about."""
+    """The features are set after the loads: a new file would need column ids, for example."""
     table = DeltaTarget(tmp_path / "table")
     load_often(cluster, table)
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": ["rowTracking"]}
@@ -331,12 +331,12 @@ def test_tables_of_others_that_serve(cluster: MemoryCluster, tmp_path: Path) -> 
 
 
 ODD_NAMES = ["plain", "with space", "häuser", "{a,b}[c]*?", "100%", "a:b#c", "🙂 ~'\"&+"]
-"""Directories whose addresses differ from their paths, or that are patterns elsewhere."""
+"""Directories with addresses that differ from their paths, or that are patterns elsewhere."""
 
 
 @contextmanager
 def full_disk(free: int = 6_000) -> Iterator[None]:
-    """The limit of file sizes stands in for the disk: a commit fits, a checkpoint does not."""
+    """The limit of file sizes simulates a full disk: a commit fits, a checkpoint does not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (free, hard))
     try:
@@ -458,7 +458,7 @@ def test_a_store_that_can_not_be_asked_is_not_said_to_lack_files(
 def test_the_same_plan_of_another_load_is_not_taken_for_ours(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both move the same offsets to the same place, so the offsets alone would not tell whose files the table names."""
+    """Both move the same offsets to the same end, so only the load id shows which files the table names."""
     target = DeltaTarget(tmp_path / "table")
     plan = make_plan(cluster, target, ["clicks"], PlanSettings())
     files = written(cluster, target, plan)
@@ -490,7 +490,7 @@ def test_a_vacuum_with_deltas_retention_leaves_a_load_alone(cluster: MemoryClust
 
 
 def test_a_commit_without_its_files_is_refused(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """A vacuum whose retention is too short took them: the table would name what is not there."""
+    """A vacuum with too short a retention removed them: the table would name missing files."""
     target = DeltaTarget(tmp_path / "table")
     load(cluster, target)
     cluster.partitions["clicks", 0].append_values([b"more"])
@@ -540,7 +540,7 @@ def test_errors_of_the_library_are_one_line(tmp_path: Path) -> None:
 
 
 def test_files_of_other_writers_are_found(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """Delta allows escapes and whole addresses in its log; another machine's files are told."""
+    """Delta allows escapes and absolute addresses in its log; files outside the directory are refused."""
     target = DeltaTarget(tmp_path / "a table")
     load(cluster, target)
     assert target._data_path("x=a%20b%252C/f.parquet") == "x=a b%2C/f.parquet"

@@ -37,7 +37,7 @@ RACERS = 4
 
 
 def again(table: Table) -> Table:
-    """The same table, opened anew as another process does."""
+    """The same table, opened again as another process does."""
     return open_table(table.location)
 
 
@@ -80,7 +80,7 @@ def test_load_adds_new_records_once(cluster: MemoryCluster, placed_table: Table)
 
 
 def test_a_topic_of_another_cluster_is_refused(cluster: MemoryCluster, table: Table) -> None:
-    """Which nothing in a row would tell from the table's own; another topic of that cluster is welcome."""
+    """Its rows would look like the table's own; another topic of that cluster is accepted."""
     other = make_cluster()
     other.cluster_id, other.topic_ids["clicks"] = "other", b"o" * 16
     late = plan_load(other, table)
@@ -141,7 +141,7 @@ def test_partition_columns_have_their_values(
 
 @pytest.mark.parametrize("name", ["_under", "__consumer_offsets", "-dash", ".dot", "t" * 249])
 def test_a_topic_of_any_name_has_its_directory(kind: str, tmp_path: Path, name: str) -> None:
-    """And none of its rows goes to the dead letters, or is lost on who counts and rewrites."""
+    """None of its rows goes to the dead letters, or is lost in row counts and rewrites."""
     cluster = MemoryCluster()
     cluster.create(name, 1)
     table = open_table(tmp_path / "table", format=kind, partition_by=("topic",))
@@ -165,8 +165,8 @@ def test_in_directories_of_any_name(cluster: MemoryCluster, kind: str, tmp_path:
 def test_of_racing_committers_one_wins(
     cluster: MemoryCluster, placed_table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All have the same plan and files of their own, and commit in the same moment; also where the environment tells
-    delta-rs to do without conditional puts."""
+    """All have the same plan and files of their own, and commit concurrently; also if the environment disables
+    conditional puts of delta-rs."""
     monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
     table = placed_table
     plan = plan_load(cluster, table)
@@ -212,7 +212,7 @@ def test_committers_of_other_pipelines_all_win(cluster: MemoryCluster, placed_ta
 
 
 def test_a_late_committer_is_refused(cluster: MemoryCluster, table: Table) -> None:
-    """Also one that opens the table anew, and one whose plan ends lower than what is committed."""
+    """Also one that opens the table again, and one with a plan that ends below the committed offset."""
     low = plan_load(cluster, table)
     low_files = write_files(cluster, table, low, "low")
     for index in range(2):
@@ -239,7 +239,7 @@ def test_a_commit_of_a_load_that_was_killed_and_began_again(cluster: MemoryClust
 
 @pytest.mark.parametrize("step", ["0", "1", "2", "3", "4", "5", "6", "log", "after"])
 def test_a_kill_while_committing(committer: Forks, kind: str, table: Table, step: str) -> None:
-    """Whatever is there then, the next load brings the rest: nothing lost, nothing twice."""
+    """After a kill at any step the next load adds the rest: nothing is lost or duplicated."""
     assert committer.run(kind, table.location, step) == -signal.SIGKILL
     cluster = make_cluster()
     before = rows(table) if table.files() else []

@@ -127,7 +127,7 @@ def test_the_same_plan_of_another_load_is_not_taken_for_ours(
 def test_a_catalog_that_is_gone_after_the_commit(
     cluster: MemoryCluster, table: IcebergTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the commit happened can't be told, which is not the same as that it did not."""
+    """An unknown outcome of the commit is not treated as a failed commit."""
     plan = plan_load(cluster, table)
     files = write_files(cluster, table, plan, "one")
     write: Callable[..., Any] = iceberg._write

@@ -180,7 +180,7 @@ def test_small_files_become_large_ones(cluster: MemoryCluster, table: Table) -> 
     assert rows(table) == topic_rows(cluster)
     assert load(cluster, again(table)) is None
     assert compact(again(table)).version == summary.version
-    assert small < data_files(table), "who still reads them may"
+    assert small < data_files(table), "the small files stay readable"
     vacuum(again(table))
     assert small < data_files(table)
     assert vacuum(again(table), NONE).old_files >= len(small)

@@ -1,5 +1,5 @@
-"""Tables in an S3 bucket: what is different there from a directory, kills and leases first; `test_formats.py` has what
-both hold."""
+"""Tables in an S3 bucket: behaviour that differs from a directory, such as kills and leases; `test_formats.py` tests
+the common behaviour."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def rows(table: Table) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("put", range(4))
 def test_a_kill_while_committing(s3_server: S3Server, committer: Forks, table: Table, put: int) -> None:
-    """Whatever was put by then, the next load brings the rest."""
+    """After a kill at any put the next load adds the rest."""
     kind = type(table).__name__.removesuffix("Target").lower()
     kill = partial(s3_server.kill_at_put, number=put)
     assert committer.run(kind, table.location, "after", before=kill) == -signal.SIGKILL

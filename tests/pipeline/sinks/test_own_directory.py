@@ -24,7 +24,7 @@ from .test_formats import again, rows
 
 
 def test_a_directory_with_other_things(kind: str, tmp_path: Path) -> None:
-    """A vacuum would take them, also those that are no Parquet files."""
+    """A vacuum would remove them, even files that are not Parquet."""
     thesis = tmp_path / "home" / "thesis.pdf"
     thesis.parent.mkdir()
     thesis.touch()
@@ -54,7 +54,7 @@ def test_a_directory_within_a_table(table: Table, kind: str, tmp_path: Path) -> 
 
 
 def test_a_copied_table_is_another_one(table: Table, kind: str, cluster: MemoryCluster, tmp_path: Path) -> None:
-    """Or refused, where metadata hold whole paths: it would write into what it was copied from."""
+    """A copy is independent, or refused if its metadata contain absolute paths: writes would go to the original."""
     load(cluster, table)
     copied = open_table(shutil.copytree(table.location, tmp_path / "copy"))
     cluster.partitions["clicks", 0].append_values([b"more"])

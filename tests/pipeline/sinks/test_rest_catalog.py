@@ -1,4 +1,4 @@
-"""REST catalogs that are none, are down, or don't answer: told in one sentence, and waited for no longer than said."""
+"""REST catalogs that are down, slow, or something else: one-sentence errors within the timeout."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def topic(bootstrap: str) -> str:
 
 
 def run(*arguments: str | Path) -> Any:
-    """What a command tells in JSON, None where it is said that there is none."""
+    """JSON output of a command, None for JSON null."""
     result = CliRunner().invoke(main.cli, ["pipeline", *map(str, arguments), "--json"])
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)

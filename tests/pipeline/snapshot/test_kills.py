@@ -25,7 +25,7 @@ PLACED_STEPS += [("delta", "s3", "landed"), ("delta", "s3", "committed"), ("parq
 """In a bucket, what one of the two stages leaves, and a commit that is found again."""
 RACES = [("delta", step, history) for step in RACE_STEPS for history in (False, True)]
 RACES += [(kind, step, step.startswith("merg")) for kind in ("iceberg", "parquet") for step in RACE_STEPS]
-"""A history changes what is merged, for every format alike."""
+"""A history changes the merge, for every format alike."""
 
 
 def files_there(world: World) -> set[str]:
@@ -39,8 +39,8 @@ def files_named(world: World) -> set[str]:
     return {Path(path).name for table in tables if table.exists() for path in table.named_files()}
 
 
-def check_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a vacuum and the next run make of what was left behind."""
+def check_recovery(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vacuum and the next run clean up after a killed run."""
     from ottla.pipeline.operations.vacuum import vacuum
     from ottla.pipeline.snapshot.staging import STAGED_DIRECTORY
 
@@ -78,7 +78,7 @@ def test_killed_at_each_step(
     assert killed.run(kind, str(world.path), step) == -signal.SIGKILL
     if step != "committed":
         assert world.rows() == before
-    check_goes_on(world, monkeypatch)
+    check_recovery(world, monkeypatch)
 
 
 @pytest.mark.parametrize("operation", range(0, 12, 2))
@@ -91,7 +91,7 @@ def test_killed_before_an_operation_on_files(
     first_records(world)
     world.snapshot()
     assert killed.run("parquet", str(world.path), str(operation)) == -signal.SIGKILL
-    check_goes_on(world, monkeypatch)
+    check_recovery(world, monkeypatch)
 
 
 @pytest.mark.parametrize(("kind", "step", "history"), RACES, indirect=["kind"])
@@ -133,7 +133,7 @@ def test_two_first_runs(make_world: Callable[..., World], kind: str) -> None:
 
 
 def test_runs_over_different_topics_race_as_well(world: World) -> None:
-    """Their keys may lie in one bucket, which neither has seen the other write."""
+    """Their keys may be in one bucket, without either seeing the writes of the other."""
     from ottla.pipeline.sinks.table import StaleCommitError
 
     from .world import Steps
@@ -149,7 +149,7 @@ def test_runs_over_different_topics_race_as_well(world: World) -> None:
 
 @pytest.mark.parametrize("step", ["merging", "merged"])
 def test_run_commits_after_concurrent_compaction(make_world: Callable[..., World], kind: str, step: str) -> None:
-    """It takes files away that were to be replaced; the buckets are merged anew."""
+    """It removes files that were to be replaced; the buckets are merged again."""
     from .world import Steps, first_records, second_records
 
     world = make_world(kind, history=True, buckets=1)
@@ -165,7 +165,7 @@ def test_run_commits_after_concurrent_compaction(make_world: Callable[..., World
 
 
 def test_a_compaction_that_comes_too_late_is_refused(world: World) -> None:
-    """It would bring back what a run has replaced."""
+    """It would restore rows that a run has replaced."""
     from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError
 

@@ -1,4 +1,4 @@
-"""A table tells by itself whether it is a snapshot, and of which shape; what doesn't fit is refused."""
+"""The shape of a snapshot is read from its table; tables of other shapes are refused."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def test_where_a_file_lies(path: str, place: tuple[int, bool] | None) -> None:
 
 
 def test_the_bucket_of_a_key_never_changes() -> None:
-    """What is in tables already lies there."""
+    """Existing tables depend on it."""
     import pyarrow as pa
 
-    keys = pa.array([b"", b"123456789", b"user-17"])  # the second is that by which CRCs are told apart
+    keys = pa.array([b"", b"123456789", b"user-17"])  # the second is the standard check input of CRCs
     assert Shape(1_000).buckets_of(keys).tolist() == [0, 0xCBF43926 % 1_000, 953]

@@ -32,7 +32,7 @@ def test_the_latest_value_of_each_key(make_world: Callable[..., World], kind: st
 
 
 def test_rolled_back_snapshot_is_refused(make_world: Callable[..., World]) -> None:
-    """Keys that get no new record would keep what they had before."""
+    """Keys without a new record would keep their old values."""
     world = make_world("delta")
     world.produce((b"a", b"1"), (b"b", b"1"))
     first = world.snapshot().version

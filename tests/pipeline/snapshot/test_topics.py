@@ -1,4 +1,5 @@
-"""A topic under a snapshot: it is made again, grows, is cut, loses records, or holds what no table can."""
+"""A topic under a snapshot: it is recreated, grows, is truncated, loses records, or has records that no table can
+store."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def test_decoded_fields_are_columns_beside_those_of_the_snapshot(past: World) ->
 
 
 def test_topic_was_recreated(world: World) -> None:
-    """Its offsets begin anew, below those that the table has."""
+    """Its offsets start again, below those of the table."""
     world.produce(*((b"key %d" % number, b"old") for number in range(9)))
     world.snapshot()
     world.cluster.create(TOPIC, 2)
@@ -92,7 +93,7 @@ def test_a_topic_of_another_cluster_voids_nothing(world: World) -> None:
 
 
 def test_history_of_recreated_topic(past: World) -> None:
-    """What the old one held was valid until that was seen."""
+    """Values of the old topic were valid until the recreation was noticed."""
     past.produce((b"a", b"old"), (b"b", b"old"))
     past.snapshot()
     past.cluster.create(TOPIC, 2)
@@ -129,7 +130,7 @@ def cut(world: World) -> None:
 
 
 def test_a_log_that_was_cut_is_read_from_its_start(world: World) -> None:
-    """What was cut away is in the table, and what it replaced is not."""
+    """The truncated records are in the table, the records that replaced them are not."""
     cut(world)
     with pytest.raises(DataLossError, match="load from offset 0 on with --on-data-loss skip"):
         world.snapshot()

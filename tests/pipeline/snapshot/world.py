@@ -136,7 +136,7 @@ class World:
         compact(self.open())
 
     def rewrite(self) -> None:
-        """What a compaction does, to every file."""
+        """Rewrite every file, as a compaction does."""
         table = self.open()
         layout, schema, removed = table.layout(), table.schema(), table.files()
         files = []
@@ -160,7 +160,7 @@ class World:
         return unique((key_of(row), (row["offset"], row["value"])) for row in self.rows() if row.get("current", True))
 
     def expected_latest(self) -> dict[Key, tuple[int, bytes]]:
-        """The same of what was produced."""
+        """Expected rows, from the produced records."""
         last = {key: records[-1] for key, records in self.records.items()}
         return {key: (offset, value) for key, (offset, _, value) in last.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""Segment files give what Fetch gives, whatever is in them and whatever is taken away meanwhile."""
+"""Segment files give the same rows as Fetch, for any content and with files removed meanwhile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def topic(bootstrap: str) -> str:
 
 @pytest.fixture
 def source(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> SegmentSource:
-    """The files of the broker, as a worker gets them; what is fetched instead is logged."""
+    """The files of the broker, as a worker gets them; each fallback to Fetch is logged."""
     caplog.set_level(logging.INFO, "ottla.pipeline.sources.segments")
     found = open_source("segments", cluster)
     assert isinstance(found, SegmentSource)
@@ -164,7 +164,7 @@ def test_a_segment_that_goes_while_it_is_read(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Retention takes what was not read yet: Fetch tells of it from where the files ended."""
+    """Retention removes unread records: Fetch reports that from the end of the files on."""
     fill(bootstrap, topic, 1_000)
     monkeypatch.setattr(segments, "READ_BYTES", 200_000)
     part = whole(cluster, topic)

@@ -1,4 +1,4 @@
-"""Files of rows for a topic: what is malformed is told with its file, its line and the way out; no broker is needed."""
+"""Files of rows for a topic: a malformed row is reported with file, line and remedy; no broker is needed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_cells_over_several_lines_and_lines_of_any_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""])
 def test_an_empty_cell_is_null_as_in_a_load(tmp_path: Path, end: str) -> None:
-    """Both by the same cells; quotes tell empty text from nothing."""
+    """Both read the same cells; quotes distinguish empty text from null."""
     rows = ['1,"",', ',2,""', '"","a"",\n",', '"x,""",,""', "1,2,3", '"","",""', ",,", '5"5,,']
     path = tmp_path / "a.csv"
     path.write_text("\n".join(["a,b,c", *rows]) + end, newline="")

@@ -38,7 +38,7 @@ def topic(make_topic: Callable[[], str]) -> str:
 
 @pytest.fixture
 def send(bootstrap: str, topic: str) -> Send:
-    """Produce values in their order, JSON where they are no bytes, one partition after the other."""
+    """Produce values in their order, as JSON unless they are bytes, one partition after the other."""
 
     def run(values: Iterable[bytes | Mapping[str, Any]], to: str = topic) -> None:
         stored = (value if isinstance(value, bytes) else json.dumps(value).encode() for value in values)
@@ -48,7 +48,7 @@ def send(bootstrap: str, topic: str) -> Send:
 
 
 class Streams:
-    """Runs definitions until they have read what is there."""
+    """Runs definitions until they have read all available records."""
 
     def __init__(self, spark: Any, bootstrap: str, directory: Path) -> None:
         self.spark = spark

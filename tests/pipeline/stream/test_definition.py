@@ -1,4 +1,4 @@
-"""What a definition may say, and the sentence for what it may not."""
+"""Definitions of streams: accepted keys, and the error for each invalid one."""
 
 from __future__ import annotations
 

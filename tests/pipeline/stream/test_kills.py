@@ -1,6 +1,6 @@
 """kill -9 of the driver between steps of a batch, then the same definition again: results hold each row once.
 
-Each kill starts Spark anew, so it is killed at the steps that leave most behind; `make exactly-once-topic`, which sets
+Each kill starts Spark again, so only the critical steps are tested here; `make exactly-once-topic`, which sets
 OTTLA_TRIAL_KILLS, kills it at each.
 """
 
@@ -77,7 +77,7 @@ class Course:
 
 
 def views(count: int) -> list[bytes]:
-    """Good ones with scores whose sum hangs on their order, and every tenth a bad one."""
+    """Good views with scores whose sum depends on their order, and every tenth a bad one."""
     good = [json.dumps({"page": "abc"[number % 3], "score": 0.1 * number}).encode() for number in range(count)]
     return [b"bad" if number % 10 == 9 else one for number, one in enumerate(good)]
 

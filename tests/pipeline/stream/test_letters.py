@@ -1,4 +1,5 @@
-"""Records that can't be decoded are dead letters once, whatever becomes of their batch, and nothing stops."""
+"""Records that can't be decoded become dead letters once, regardless of failures of their batch; the stream
+continues."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ TEXT = """
 
 
 class Broken(DeltaTarget):
-    """A table whose commits fail, or are followed by a failure."""
+    """A table with failing commits, or a failure after the commit."""
 
     failures = 1
     after = False

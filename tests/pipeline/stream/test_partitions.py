@@ -37,7 +37,7 @@ def directories(table: Path) -> set[str]:
 
 
 def test_the_day_of_a_timestamp(streams: Streams, topic: str, bootstrap: str, tmp_path: Path) -> None:
-    """What a table was made with stays, whatever the definition says later."""
+    """The initial partition columns of a table stay, regardless of later definitions."""
     noon_ms = int(NOON.timestamp() * 1000)
     words = ("one", "two", "three")
     produce(

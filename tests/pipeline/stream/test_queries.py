@@ -23,7 +23,7 @@ def view(second: int, page: str, user: str = "u", **more: Any) -> dict[str, Any]
 
 
 def test_windows(streams: Streams, send: Send, topic: str) -> None:
-    """Every window whose end the watermark passed, with the counts of plain Python."""
+    """Every window with an end before the watermark, with counts from plain Python."""
     views = [view(second, "abc"[second % 3]) for second in range(0, 1000, 7)]
     send(views)
     text = f"""
@@ -253,7 +253,7 @@ def test_alerts_go_to_a_topic(
 
 
 def test_a_function_in_place_of_sql(streams: Streams, send: Send, topic: str) -> None:
-    """What it calls in workers travels with it."""
+    """Functions that it calls in workers are sent with it."""
     (streams.directory / "words.py").write_text(
         "from pyspark.sql import functions as F\n"
         "def loud(word):\n    return word.upper() + '!'\n"

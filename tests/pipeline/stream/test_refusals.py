@@ -1,4 +1,4 @@
-"""What would double or lack results, or can't be, is refused in one sentence, before anything is written."""
+"""Definitions and states that would duplicate or lose results are refused in one sentence, before any write."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_snapshot_takes_no_results(streams: Streams, topic: str) -> None:
 
 
 def test_a_table_that_is_replaced_whole_is_its_streams_alone(streams: Streams, send: Send, topic: str) -> None:
-    """Whoever came first: rows of another stream, or of a load, would be gone with the next batch."""
+    """In either order: rows of another stream, or of a load, would be removed by the next batch."""
     send([b"a", b"a"])
     whole = TEXT.format(topic=topic, result='table = "DIR/table"').replace(
         'as word from lines"', 'as word, count(*) as n from lines group by 1"\n    output = "complete"'
@@ -204,7 +204,7 @@ def test_a_topic_that_is_not_there(streams: Streams, topic: str) -> None:
 
 
 def test_batch_commits_after_concurrent_compaction(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
-    """Rows that are replaced may lie in another file than they were written to."""
+    """Replaced rows may be in another file than the one they were written to."""
     text = TEXT.format(topic=topic, result='table = "DIR/table"\nkeys = ["word"]').replace(
         'as word from lines"', 'as word, count(*) as n from lines group by 1"\n    output = "update"'
     )

@@ -1,6 +1,7 @@
-"""A stream that is begun a second time, in a directory of its own: one of both is refused, whatever the other has done.
+"""A stream that is started a second time, in a directory of its own: one of both is refused, at any progress of the
+other.
 
-By the numbers of batches alone each would take those of the other for its own, whose offsets are others.
+By batch numbers alone each would take the batches of the other for its own, although they have other offsets.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def test_of_two_that_begin_at_once_a_table_has_one(streams: Streams, send: Send,
 def test_of_two_that_begin_at_once_dead_letters_have_one(
     streams: Streams, send: Send, topic: str, tmp_path: Path
 ) -> None:
-    """Bad records alone commit no results, which would tell of whom they are."""
+    """A batch with bad records only commits no results, which would identify its state."""
     text = definition(topic, 'table = "DIR/table"', source='decode = "json"\n    schema = "fields.json"', column="word")
     (tmp_path / "fields.json").write_text(EXAMPLE.replace('"id"', '"word"'))
     send([b"bad", b"worse"])
@@ -87,7 +88,7 @@ def test_of_two_that_begin_at_once_a_topic_has_one(
 def test_a_topic_is_that_of_a_stream_that_has_sent_nothing_yet(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], tmp_path: Path
 ) -> None:
-    """As one of alerts, begun where another command runs: its results lie in no directory that could tell."""
+    """Such as alerts, started in another working directory: no results show the owner yet."""
     text = definition(topic, f'topic = "{make_topic()}"', where="where offset > 100")
     send([b"one"])
     assert streams.run(text).rows_out == 0

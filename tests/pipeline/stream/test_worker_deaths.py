@@ -1,6 +1,6 @@
-"""kill -9 of Python's workers while they send the batches of a query to a topic: each row is there once.
+"""kill -9 of Python workers while they send the batches of a query to a topic: each row is in the topic once.
 
-The query reads files, whose source is Spark's own.
+The query reads files, with Spark's own file source.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ DEATHS = ("0 sent", "1 stored", "2 committed")
 
 
 def doomed_target(death_log: Deaths) -> type[TopicTarget]:
-    """Tasks tell the steps of their transactions, "BATCH sent", "BATCH stored" and "BATCH committed", and die at some.
+    """Tasks record the steps of their transactions, "BATCH sent", "BATCH stored" and "BATCH committed", and die at
+    some.
 
-    What was sent is with the broker by then.
+    Sent rows have reached the broker by then.
     """
 
     class Producer(TransactionalProducer):
@@ -68,7 +69,7 @@ def doomed_target(death_log: Deaths) -> type[TopicTarget]:
 
 @pytest.fixture
 def death_log(tmp_path: Path) -> Iterator[Path]:
-    """What the tasks tell."""
+    """Folder with the recorded steps of the tasks."""
     folder = tmp_path / "deaths"
     make_folder(folder)
     cloudpickle.register_pickle_by_value(deaths)
@@ -95,7 +96,7 @@ def numbers(messages: Sequence[Any]) -> Counter[int]:
 def test_workers_that_die_while_they_send(
     spark: Any, bootstrap: str, make_topic: Callable[[], str], lines: Path, death_log: Path, tmp_path: Path
 ) -> None:
-    """The next attempt aborts what the dead one sent, or finds that it was committed, and the query goes on."""
+    """The next attempt aborts the rows of the dead one, or finds them committed, and the query continues."""
     topic, state = make_topic(), StreamState(tmp_path / "state", owner=7)
     doomed = doomed_target(Deaths(death_log, [{"step": step, "victim": "worker"} for step in DEATHS]))
     results = TopicResults(doomed(bootstrap, topic), f"dying-{topic}", "value", state)

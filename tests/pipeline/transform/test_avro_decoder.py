@@ -1,4 +1,4 @@
-"""Avro: what fastavro wrote is what the columns hold, by a schema in a file or by those of a registry."""
+"""Avro: columns equal the values that fastavro wrote, by a schema in a file or by those of a registry."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_cell_counts_of_types() -> None:
 
 
 def test_json_of_many_empty_objects() -> None:
-    """Alone as among others; braces in text and in what is passed over are no objects of the list."""
+    """Alone and among others; braces in text and in ignored fields are not objects of the list."""
     good = [with_items(9), with_items(1, s="{" * 50), with_items(2, other=[{}] * 50)]
     values = [good[0], with_items(10), good[1], with_items(1_000), good[2], b'{"l":' + b"[{}," * 1_000, None]
     found = JsonDecoder(NESTED).decode(pa.array(values, pa.binary()))

@@ -1,4 +1,4 @@
-"""CSV: what Python's csv module reads is what the columns hold, one value one row."""
+"""CSV: columns equal the rows of Python's csv module, one value one row."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_table_of_raw_records_gets_columns_and_keeps_them(lake: Lake) -> None:
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 def test_a_later_load_decodes_otherwise(make_lake: Callable[..., Lake], table_format: str) -> None:
-    """The table has the columns of both; what a column that is there can't hold is a dead letter."""
+    """The table has the columns of both; a value that does not fit an existing column is a dead letter."""
     lake = make_lake(table_format=table_format)
     lake.produce(b'{"c0":1,"name":"a"}')
     lake.load(INFERRED)

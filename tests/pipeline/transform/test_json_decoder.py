@@ -1,4 +1,4 @@
-"""JSON: what `json.loads` reads is what the columns hold; a bad value is found, named, and spoils no other."""
+"""JSON: columns equal the objects of `json.loads`; a bad value is found, gets a reason, and affects no other."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_bad_value_has_its_reason_alone_and_among_others(value: bytes) -> None
 
 
 def test_odd_values_are_bad_when_joined() -> None:
-    """Two halves of an object are no object, however many others a third value brings along."""
+    """Two halves of an object are not an object, even if a third value contains two objects."""
     rows, bad = decode(b'{"a":1', b"}", b'{"a":2}{"a":3}', b'{"s":"', b'"}', b'{"a":4}')
     assert list(bad) == [0, 1, 2, 3, 4]
     assert rows[5]["a"] == 4

@@ -1,4 +1,4 @@
-"""Tables partitioned by the day of a record or by what it holds, in every format, with few files open at once."""
+"""Tables partitioned by the day of a record or by its fields, in every format, with few files open at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protobuf: what a message was given is what the columns hold, by a descriptor set or by the schemas of a registry."""
+"""Protobuf: columns equal the fields of messages, by a descriptor set or by the schemas of a registry."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_messages_of_more_fields_than_their_text(tmp_path: Path) -> None:
 
 
 def test_messages_that_are_nested_deeper_than_they_are_read() -> None:
-    """As in a schema that somebody registered: its values are bad, the load goes on."""
+    """As in a hostile schema of a registry: its values are bad, the load continues."""
     set_ = grown(1, 2_000)
     decoder = ProtobufDecoder(message_fields(message_of_file(set_, "M1999")), set_, "M1999")
     found = decoder.decode(pa.array([b"", None], pa.binary()))
@@ -326,7 +326,7 @@ def test_a_descriptor_set_beside_a_registry_reads_behind_the_ids(lake: Lake) -> 
 
 
 def test_topic_with_text_only_schema_is_refused(lake: Lake, registry: RegistryServer) -> None:
-    """All its values would be dead letters for what the registry can't give; a descriptor set is the way out."""
+    """The registry returns text only, so all its values would be dead letters; a descriptor set is the remedy."""
     number = registry.register("clicks-value", 'syntax = "proto3"; message View { int64 i64 = 2; }', "PROTOBUF")
     lake.produce(b"\0" + number.to_bytes(4, "big") + b"\0" + View(i64=3).SerializeToString())
     with pytest.raises(OperatorError, match=r"'clicks' can't be used .* give a descriptor set of protoc by --schema"):

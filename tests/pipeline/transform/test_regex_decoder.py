@@ -1,4 +1,4 @@
-"""Regular expressions and access logs: what Python's `re` and `datetime` find is what the columns hold."""
+"""Regular expressions and access logs: columns equal the results of Python's `re` and `datetime`."""
 
 from __future__ import annotations
 

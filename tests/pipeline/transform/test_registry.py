@@ -1,4 +1,4 @@
-"""Registries that are none, are slow, or send somewhere else; each is told in one sentence, with the setting."""
+"""Registries that are invalid, slow, or redirect; each is reported in one sentence that names the setting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = Callable[[socket.socket, bytes], None]
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[str]:
-    """The URL of a server that gets the head of each request, and does what it likes."""
+    """The URL of a server that calls `answer` with the head of each request."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

@@ -104,7 +104,7 @@ def test_avro(lake: Lake, registry: RegistryServer) -> None:
 
 
 def test_columns_are_those_of_a_guid_alone(lake: Lake, registry: RegistryServer) -> None:
-    """The schema of another subject, so that only the sample tells."""
+    """The schema of another subject, so that only the sample contains its id."""
     number = registry.register("elsewhere", json.dumps(ID_SCHEMA))
     lake.produce_with((written(ID_SCHEMA, {"id": 2}), [(VALUE_HEADER, b"\1" + guid(number).bytes)]))
     lake.load(open_format(DecodeOptions("avro", schema_registry=registry.url)))
@@ -119,7 +119,7 @@ def test_json(lake: Lake, registry: RegistryServer) -> None:
 
 
 def test_protobuf(lake: Lake, registry: RegistryServer) -> None:
-    """The places of the message stand behind the GUID, in the header; one that lacks them takes none of the value."""
+    """The message indexes follow the GUID, in the header; a header without them takes no bytes of the value."""
     text = base64.b64encode(described().SerializeToString()).decode()
     start = b"\1" + guid(registry.register("clicks-value", text, "PROTOBUF")).bytes
     lake.produce_with(

@@ -1,4 +1,4 @@
-"""The fields that a sample tells, and that none are settled on where no sample could be taken."""
+"""Fields are inferred from a sample, and none without a sample."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..memory_cluster import MemoryCluster
 
 
 class Failing(MemoryCluster):
-    """Whose fetches fail."""
+    """A cluster with failing fetches."""
 
     def __init__(self, failure: KafkaError | None) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def test_fields_are_inferred_from_sample() -> None:
 
 
 def test_records_that_are_gone_give_no_sample() -> None:
-    """The task that meets the place tells of it."""
+    """The task that reads those offsets reports the loss."""
     assert fields_with(KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)) == []
 
 

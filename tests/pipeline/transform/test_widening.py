@@ -1,4 +1,4 @@
-"""Types of a table and of what is loaded, made one."""
+"""Type widening for a table and the records to load."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_unfitting_fields_leave_table_unchanged_others_grow() -> None:
 
 
 def test_fields_differing_in_case_only_are_not_added() -> None:
-    """Readers of tables don't tell them apart, so a table with both could not be read."""
+    """Readers of tables can't distinguish them, so a table with both would be unreadable."""
     held, found = struct(s=struct(a=I64)), struct(s=struct(A=TEXT, b=TEXT), S=TEXT)
     both = struct(s=struct(a=I64, b=TEXT))
     assert adapted(held, found) == both
