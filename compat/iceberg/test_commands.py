@@ -65,7 +65,7 @@ class Lake:
         self.sent += count
 
     def run_json(self, *arguments: str) -> Any:
-        """The JSON of a command that does well."""
+        """The JSON output of a successful command."""
         done = run(*arguments, "--catalog", self._catalog.url, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -78,14 +78,14 @@ class Lake:
         return ["status", self.name, "--bootstrap-server", self._bootstrap]
 
     def ids(self) -> list[int]:
-        """Those in the table, sorted, by a reader that is not ours."""
+        """Sorted ids in the table, read by another library."""
         from pyiceberg.catalog import load_catalog
 
         table = load_catalog("reader", type="rest", uri=self._catalog.url).load_table(self.name)
         return sorted(table.scan(selected_fields=("id",)).to_arrow()["id"].to_pylist())
 
     def kill_load(self, folder: Path) -> None:
-        """One that dies when its files are there, before the commit."""
+        """Kill a load after it has written its files, before the commit."""
         make_folder(folder)
         death = {"step": "landed", "victim": "driver"}
         settings = {"folder": str(folder), "table": str(folder), "deaths": [death]}
@@ -103,7 +103,7 @@ class Lake:
         return set(self.home.rglob("part-*"))
 
     def expire_leases(self) -> None:
-        """As if their holders had last been heard that long ago."""
+        """Age the leases, as if their holders had stopped that long ago."""
         heard = time.time() - EXPIRY_S - 60
         for lease in self.home.glob("_leases/*"):
             os.utime(lease, (heard, heard))
@@ -144,7 +144,7 @@ def test_a_table_is_loaded_asked_and_kept(lake: Lake, tmp_path: Path) -> None:
 
 
 def test_a_snapshot(lake: Lake) -> None:
-    """Of ten keys, each always in one partition."""
+    """Ten keys, each always in one partition."""
     for _ in range(2):
         lake.produce(30)
         lake.run_json(*lake.load_arguments("snapshot"))

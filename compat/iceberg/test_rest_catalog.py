@@ -1,4 +1,4 @@
-"""Tables of Iceberg's own REST catalog: exactly once through races and kills, and upkeep."""
+"""Tables of Iceberg's own REST catalog: exactly once through races and kills, and maintenance."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ names = (f"lake.clicks{number}" for number in range(1000))
 
 @pytest.fixture
 def name(catalog: CatalogProcess) -> str:
-    """Of a table that is not there yet."""
+    """Name of a new table."""
     return next(names)
 
 
@@ -47,7 +47,7 @@ def cluster() -> MemoryCluster:
 
 
 def rows(catalog: CatalogProcess, name: str) -> list[tuple[int, int]]:
-    """Partition and offset of each row, by pyiceberg's own scan."""
+    """Partition and offset of each row, from pyiceberg's own scan."""
     from pyiceberg.catalog import load_catalog
 
     found = load_catalog("reader", type="rest", uri=catalog.url).load_table(name).scan().to_arrow()
@@ -55,7 +55,7 @@ def rows(catalog: CatalogProcess, name: str) -> list[tuple[int, int]]:
 
 
 def landed(catalog: CatalogProcess, name: str) -> set[str]:
-    """The data files that are there, named by the table or not."""
+    """All data files, whether the table names them or not."""
     return {path.name for path in catalog.warehouse.joinpath(*name.split(".")).rglob("part-*")}
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PRODUCER = Path(__file__).with_name("serializers.py")
 PRODUCE_S = 120
 Produce = Callable[..., None]
-"""A scenario of `serializers.py`, into the test's topic; `registry` for another than that of all tests."""
+"""Runs a scenario of `serializers.py` into the test's topic; `registry` overrides the shared one."""
 _numbers = itertools.count()
 
 
@@ -66,7 +66,7 @@ def produce(broker: Broker, topic: str, registry: RegistryProcess, confluent_ser
 
 @pytest.fixture
 def open_table(broker: Broker, topic: str, tmp_path: Path) -> Callable[[str], TopicTable]:
-    """Of a format and of the test's topic, not made yet."""
+    """A new table of that format for the test's topic."""
     open_cluster = partial(Cluster, broker.bootstrap_servers)
     return lambda table_format: TopicTable(open_cluster, topic, tmp_path / "table", table_format=table_format)
 

@@ -39,13 +39,13 @@ pytestmark = pytest.mark.timeout(600)  # a load starts a Spark, which takes long
 
 
 def fields(table: TopicTable) -> list[dict[str, Any]]:
-    """What values hold."""
+    """Fields of the values."""
     return [{name: value for name, value in row.items() if name != "offset"} for row in table.rows()]
 
 
 @pytest.fixture
 def mortal_registry(registry_jar: Path, registry: RegistryProcess, tmp_path: Path) -> Iterator[RegistryProcess]:
-    """One of the test's own; `registry` has looked for a fitting Java."""
+    """A registry for one test; `registry` has checked for a suitable Java."""
     process = RegistryProcess(registry_jar, tmp_path)
     yield process
     process.stop()
@@ -77,7 +77,7 @@ def test_avro_with_references_evolves(
 def test_protobuf_with_references_and_messages_inside_others(
     table: TopicTable, produce: Produce, registry: RegistryProcess
 ) -> None:
-    """By the file descriptors that the serializer registers, which this registry gives as it got them."""
+    """By the file descriptors that the serializer registers, which this registry returns unchanged."""
     produce("protobuf")
     table.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
     found = [(row["id"], row["at"], row["sku"], row["price"]) for row in table.rows()]
@@ -110,7 +110,7 @@ def test_json_schema(table: TopicTable, produce: Produce) -> None:
 
 
 def test_ids_in_headers(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
-    """This registry has no GUIDs: a record with one is a dead letter, and those around it arrive."""
+    """This registry has no GUIDs: a record with one is a dead letter, and its neighbours arrive."""
     produce("avro_headers")
     table.load(AvroFormat(registry=SchemaRegistry(registry.url)))
     assert [(row["offset"], row["id"]) for row in table.rows()] == [(0, 0), (2, 2)]

@@ -56,7 +56,7 @@ def write(records: list[list[Any]], options: dict[str, str]) -> None:
 
 
 def start(options: dict[str, str], checkpoint: str, sink: dict[str, str], trigger: dict[str, Any]) -> str:
-    """Begin a stream into Parquet files at `path` of `sink`, or into Kafka by other options. Returns its id."""
+    """Start a stream into Parquet files at `path` of `sink`, or into Kafka by other options. Returns its id."""
     frame = spark.readStream.format("kafka").options(**options).load()
     writer = frame.writeStream.option("checkpointLocation", checkpoint).trigger(**trigger).options(**sink)
     return writer.format("parquet" if "path" in sink else "kafka").start().id
@@ -70,7 +70,7 @@ def query(id: str) -> StreamingQuery:
 
 
 def process(id: str) -> None:
-    """Wait until a stream has taken in all that is there."""
+    """Wait until a stream has processed all available records."""
     query(id).processAllAvailable()
 
 
@@ -79,7 +79,7 @@ def stop(id: str) -> None:
 
 
 def run(options: dict[str, str], checkpoint: str, sink: dict[str, str]) -> list[int]:
-    """A stream with the trigger AvailableNow to its end; rows of each batch that had some."""
+    """Run a stream with the trigger AvailableNow to its end; rows of each batch that had some."""
     running = query(start(options, checkpoint, sink, {"availableNow": True}))
     if not running.awaitTermination(WAIT_S):
         running.stop()

@@ -75,7 +75,7 @@ class CatalogServer:
             do_GET = do_POST = do_HEAD = answer
 
             def log_message(self, *_: Any) -> None:
-                """Nothing."""
+                """Suppresses log output."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"

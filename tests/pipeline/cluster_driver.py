@@ -33,11 +33,11 @@ from ottla.pipeline.stream import rows as streaming
 
 
 def arm(graves: Path) -> None:
-    """Let a worker die when a task of a load has read its range, or one of a stream has written its files."""
+    """Let a worker die after a task of a load has read its range, or one of a stream has written its files."""
     loads, streams = Killer(graves / "load"), Killer(graves / "stream", machine=True)
 
     class TaskCluster(Cluster):
-        """A task's is closed when all is read."""
+        """The cluster of a task; it is closed after the read."""
 
         def __exit__(
             self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

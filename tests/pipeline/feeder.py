@@ -12,11 +12,11 @@ from confluent_kafka import KafkaException, Producer
 from ottla.client.librdkafka.producer import SILENT
 
 ABORTED = 0.2
-"""How many of the transactions are."""
+"""Share of aborted transactions."""
 DELETED = 0.1
-"""How many of the records are tombstones."""
+"""Share of tombstones."""
 MAX_RECORDS = 40
-"""Of a transaction."""
+"""Maximum per transaction."""
 KEYS = 17
 PAUSE_S = 0.15
 ANSWER_S = 5.0
@@ -99,7 +99,7 @@ class Feeder(threading.Thread):
         self._limit = self._number + self._most
 
     def finish(self) -> None:
-        """Let the last transaction end. Raises what ended the feeder before."""
+        """Wait for the end of the last transaction. Raises the error of the feeder, if any."""
         self._ended.set()
         self.join(WAIT_S)
         assert not self.is_alive(), "the feeder hangs"
@@ -108,7 +108,7 @@ class Feeder(threading.Thread):
 
 
 def _persist(call: Callable[[float], None]) -> None:
-    """Ask again as long as that may help. Raises KafkaException."""
+    """Retry a call as long as that may help. Raises KafkaException."""
     while True:
         try:
             call(ANSWER_S)

@@ -31,13 +31,13 @@ from .trial_jobs import JOBS, TOPIC, Job, Row
 
 DRIVER = Path(__file__).with_name("driver.py")
 WAIT_S = 600.0
-"""For the next step, on a machine that has much else to do."""
+"""Seconds until the next step, on a busy machine."""
 ROUND_RECORDS = 1000
 """Records that are written during a round, regardless of its duration: four batches of a stream."""
 ROUND_RUNS = 3
-"""At most: the one of the round, and two beside it."""
+"""Maximum number of runs: the one of the round, and two concurrent ones."""
 COMMIT_STEPS = {"delta": 1, "iceberg": 7, "parquet": 4}
-"""Of a commit of a table, in Python."""
+"""Number of Python steps in a commit of a table."""
 REFUSALS = (
     "in the meantime",
     "no Delta table",
@@ -50,11 +50,11 @@ REFUSALS = (
 UPKEEP = ("compact", "vacuum")
 UPKEEP_STEPS = 6
 RACE, BESIDE, UNHARMED, BURIED, AGED = 0.3, 0.6, 0.3, 0.5, 0.7
-"""How often a second loader runs, a compaction or vacuum does, either is left in peace, the workers of a dead driver
-are ended with it and not left to end by themselves, and the leases of the dead are taken to be old."""
+"""Probabilities: of a second loader, of a concurrent compaction or vacuum, that either is not killed, that the workers
+of a dead driver are killed with it, and that the leases of dead runs are aged."""
 LOSS, BROKER_LOSS = 0.25, 0.4
-"""How often a run loses a worker at one of the numbered steps of its tasks besides, and its broker on the way: neither
-costs a start of Spark."""
+"""Probabilities that a run also loses a worker at a numbered step, and its broker meanwhile: neither costs a start of
+Spark."""
 
 
 class Kill(NamedTuple):
@@ -65,7 +65,7 @@ class Kill(NamedTuple):
 
 
 def planned_kills(job: Job, kind: str) -> list[Kill]:
-    """At each step of a run."""
+    """One kill at each step of a run."""
     kills = [Kill("driver", step) for step in job.steps]
     kills += [Kill("worker", step) for step in job.worker_steps]
     if job.has_table:
@@ -87,7 +87,7 @@ class Run:
         self.folder = folder
         self.command = arguments[0]
         self.harmed = any(death.victim == "driver" for death in deaths)
-        """Whether it was killed, or was to be: a worker that dies at a step is replaced, and the run ends well."""
+        """True if it was or will be killed; a worker that dies at a step is replaced, and the run succeeds."""
         self._planned = deaths
         planned_deaths = [death._asdict() for death in deaths]
         settings = json.dumps({"folder": str(folder), "table": str(table), "deaths": planned_deaths})
@@ -135,7 +135,7 @@ class Run:
         return found
 
     def kill(self, pids: Sequence[int]) -> bool:
-        """True when there was one."""
+        """Kill a victim; True if there was one."""
         self.harmed |= bool(pids)
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -144,7 +144,7 @@ class Run:
 
 
 def living(runs: Sequence[Run]) -> bool:
-    """Whether any process of their sessions is left."""
+    """True if any process of their sessions is left."""
     sessions = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -179,7 +179,7 @@ class Trial:
         self.ends: Counter[str] = Counter()
 
     def run(self, kills: int, minutes: float, first: Sequence[str] = ()) -> None:
-        """So many kills, or as many as there is time for, then compare; those named `first` come in any case."""
+        """Run that many kills, or as many as the time allows, then compare; kills named `first` always happen."""
         self._feeder.start()
         for victim in first:
             self._round(Kill(victim))
@@ -190,7 +190,7 @@ class Trial:
                 deck = [*self._planned_kills(), *RANDOM_KILLS]
                 self._random.shuffle(deck)
             self._round(deck.pop())
-            self._require_single(self._job.rows())  # so that a violation is seen in the round that made it
+            self._require_single(self._job.rows())  # finds a violation in the round that caused it
         self._settle()
         self._check()
 
@@ -234,7 +234,7 @@ class Trial:
         self._bury(runs)
 
     def _deaths(self, kill: Kill) -> list[Kill]:
-        """Those of a run: the kill where it has a step, in any turn, and workers on the way to it."""
+        """Deaths of a run: the kill if it has a step, at any occurrence, and workers before it."""
         steps = (f"{step} {number}" for step in self._job.worker_steps for number in range(STEP_NUMBERS))
         lost = [Kill("worker", step) for step in steps if self._random.random() < LOSS]
         if kill.victim == "driver" and kill.step in self._job.steps:
@@ -288,7 +288,7 @@ class Trial:
             self._age_leases()
 
     def _age_leases(self) -> None:
-        """Those of the dead, as if their time had passed."""
+        """Age the leases of dead runs, so that they expire."""
         _age(self._table.glob(f"{LEASE_DIRECTORY}/*"))
 
     def _wait_for_news(self) -> None:
@@ -367,7 +367,7 @@ class Trial:
 
 
 def _age(paths: Iterable[Path]) -> None:
-    """As if they had been written before any lease that still holds."""
+    """Set file times before the oldest valid lease."""
     for path in paths:
         long_ago = path.stat().st_mtime - EXPIRY_S - 1
         os.utime(path, (long_ago, long_ago))

@@ -27,7 +27,7 @@ CACHE = Path(__file__).parents[2] / ".cache" / "spark-tests"
 
 ARCHIVE = "classes.jsa"
 MAKING = "OTTLA_TESTS_ARCHIVE"
-"""The variable that has Java's argument where an archive is made."""
+"""Variable with Java's argument while an archive is created."""
 
 _JAVA = """#!/bin/sh
 # Made by tests/pipeline/light_java.py.
@@ -67,7 +67,7 @@ def java_home() -> Path:
 
 @contextmanager
 def archive_in_the_making(home: Path) -> Iterator[None]:
-    """Make the archive unless it is there, or another process of the run makes it; one that is not ready is dropped."""
+    """Create the archive if it is missing and no other process of the run creates it; an unfinished one is removed."""
     archive, staged = home / ARCHIVE, home / "staged"
     with (home / "lock").open("w") as lock, ExitStack() as stack:
         with suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""A cluster in memory that answers as `ottla.client.Cluster` does, to test planning and landing without a broker."""
+"""A cluster in memory with the interface of `ottla.client.Cluster`, to test planning and landing without a broker."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class MemoryPartition:
         self.epochs.append((self.newest_epoch, self.end))
 
     def offset_at(self, timestamp: int) -> int:
-        """The first record that is not older, NO_OFFSET without one. Batches of one time only."""
+        """Offset of the first record at or after a time, NO_OFFSET without one. For batches of one time only."""
         views = map(BatchView, self.batches)
         return next((view.base_offset for view in views if view.max_timestamp >= timestamp), NO_OFFSET)
 
     def epoch_end(self, epoch: int) -> int:
-        """The answer of OffsetForLeaderEpoch (KIP-279)."""
+        """The response of OffsetForLeaderEpoch (KIP-279)."""
         newest, _ = self.epochs[-1]
         if epoch > newest:
             return NO_OFFSET
@@ -82,14 +82,14 @@ class MemoryCluster:
         self.fetches = 0
 
     def create(self, name: str, partitions: int) -> None:
-        """Make the topic, also in place of an older one."""
+        """Create the topic, replacing an older one."""
         self.topic_ids[name] = bytes([len(self.topic_ids) + self.fetches + 1] * 16)
         for index in range(partitions):
             self.partitions[name, index] = MemoryPartition()
 
     @contextmanager
     def open(self, *, recently_reachable: bool = False) -> Iterator[MemoryCluster]:
-        """As `Cluster` takes it: this one is always there."""
+        """Takes the arguments of `Cluster`; this cluster is always reachable."""
         yield self
 
     def describe(self) -> ClusterInfo:

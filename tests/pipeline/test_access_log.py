@@ -1,4 +1,4 @@
-"""What counts as an access log, in whole files and in single lines; nothing is lost on the way."""
+"""Recognition of access logs, in whole files and in single lines; every line is returned."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_few_odd_lines_are_handed_out_and_counted() -> None:
 
 def test_a_line_without_end_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     class Endless(io.RawIOBase):
-        """More than the limit, of which nothing beyond it may be asked for."""
+        """A file longer than the limit, beyond which no byte may be read."""
 
         def readable(self) -> bool:
             return True

@@ -91,7 +91,7 @@ def snapshot(spark: Any, table: Path, servers: str, topic: str, folder: Path, ti
 
 
 class Killing(Observer):
-    """Strikes between the plan of a load and its tasks."""
+    """Kills the broker between the plan of a load and its tasks."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -104,7 +104,8 @@ class Killing(Observer):
 def test_tasks_that_begin_while_it_is_away(
     spark: Any, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_back: bool
 ) -> None:
-    """More of them than run at once; those that did not begin when Spark gives up would only wait as well."""
+    """There are more tasks than run at once; those that Spark has not started when it gives up would only wait as
+    well."""
     servers, table, begun = broker.bootstrap_servers, tmp_path / "table", tmp_path / "begun"
     topic = new_topic(servers, 8)
     produce(servers, topic, ({"value": b"%d" % number, "partition": number % 8} for number in range(80)))
@@ -167,7 +168,7 @@ def test_a_snapshot(spark: Any, broker: Broker, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("commands_in_session")
 def test_a_query_over_a_topic(spark: Any, broker: Broker, tmp_path: Path) -> None:
-    """Its function gets a hundred rows at once, 6 MiB, and meets the kill behind the first; a fetch brings 2 MiB."""
+    """Its function gets a hundred rows at once, 6 MiB, and meets the kill after the first; a fetch returns 2 MiB."""
     servers, folder = broker.bootstrap_servers, tmp_path / "deaths"
     topic = new_topic(servers, 1)
     produce(servers, topic, ({"value": b"%05d" % number + bytes(1 << 16), "partition": 0} for number in range(512)))

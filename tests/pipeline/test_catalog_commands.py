@@ -1,4 +1,4 @@
-"""The commands with tables in a REST catalog of Iceberg: in, on into others, and back into topics."""
+"""The commands with tables in a REST catalog of Iceberg: into them, between them, and back into topics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.pipeline, pytest.mark.usefixtures("commands_in_session
 
 ROWS = 90
 RANGE = ("--from", "10", "--to", "20")
-"""Of each of three partitions."""
+"""For each of three partitions."""
 
 Run = Callable[..., Any]
 

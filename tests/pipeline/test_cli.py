@@ -1,4 +1,4 @@
-"""The commands' surface without Spark: options, words, values of results, the progress line."""
+"""The commands' interface without Spark: options, messages, values of results, the progress line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_help_has_examples(command: str) -> None:
 
 
 def test_a_shell_takes_examples_as_they_stand() -> None:
-    """Outside of single quotes and comments it would run what stands between backticks."""
+    """Outside of single quotes and comments a shell would run the text between backticks."""
     for command in cli.pipeline.commands.values():
         assert isinstance(command, Command)
         for example in command.examples:

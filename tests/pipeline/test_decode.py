@@ -1,4 +1,4 @@
-"""Batches to Arrow: every value as it was built, ranges cut exactly, control and aborted batches left out."""
+"""Batches to Arrow: every value unchanged, exact ranges, without control and aborted batches."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_record_without_timestamp_has_null() -> None:
 @pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP_MS + 1, 2**62, -2])
 @pytest.mark.parametrize("timestamp_type", [0, 1])
 def test_a_timestamp_that_no_column_holds_makes_a_dead_letter(timestamp: int, timestamp_type: int) -> None:
-    """The record is whole there, with the stored number, and nowhere else."""
+    """The dead letter has the whole record with its stored timestamp, and the table does not."""
     good, bad = RecordData(5, b"k", b"good"), RecordData(timestamp, b"k", b"bad", [("h", b"1"), ("h", None)])
     append_time = timestamp_type == 1 and timestamp > 0
     result = decoded(build_batch([good, bad, good], base_offset=7, timestamp_type=timestamp_type if append_time else 0))

@@ -44,7 +44,7 @@ def examined(
 
 @pytest.fixture
 def bare_python(tmp_path: Path) -> Path:
-    """A Python with Ottla and all that is installed here but the extra."""
+    """A Python with Ottla and all installed packages except the extra."""
     home, packages = tmp_path / "python", tmp_path / "packages"
     packages.mkdir()
     for entry in Path(sysconfig.get_path("purelib")).iterdir():

@@ -1,4 +1,4 @@
-"""The same SQL by DuckDB: rows as Spark gives them, nothing but reading, and bounded."""
+"""The same SQL by DuckDB: rows as from Spark, read-only, and bounded."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def value_of(number: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """A broker with one topic: ten records a partition, the second an hour later."""
+    """A broker with one topic: ten records a partition, the second partition an hour later."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.create_topic(TOPIC, 2)
@@ -73,7 +73,7 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def tables(spark: Any, bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The topic as a table of each format: two loads, the second of which brings a column; one is partitioned."""
+    """The topic as a table of each format: two loads, the second of which adds a column; one table is partitioned."""
     directory = tmp_path_factory.mktemp("lake")
     found = []
     for name, by in (("delta", ["partition"]), ("iceberg", []), ("parquet", ["partition"])):
@@ -88,7 +88,7 @@ def tables(spark: Any, bootstrap: str, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def sql(spark: Any, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`ottla pipeline sql`, Spark's in the session of all tests."""
+    """`ottla pipeline sql`; with Spark in the shared session."""
     monkeypatch.setattr("ottla.pipeline.cli.sql.open_session", lambda *_: nullcontext(spark))
 
     def run(statement: str, *arguments: str) -> Any:
@@ -154,7 +154,7 @@ def test_results_of_each_kind_are_alike(sql: Any, tmp_path: Path) -> None:
 
 
 def test_filter_limits_fetched_offsets(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a statement reads a topic in two places."""
+    """Also if a statement reads a topic in two places."""
     read: list[tuple[int, int, int]] = []
 
     def spy(cluster: Any, whole: Any, *rest: Any) -> Any:
@@ -256,7 +256,7 @@ def test_refused_statements_are_reported_in_one_sentence(
 
 
 def test_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
-    """Its files have other names of columns than its log: they would be read as nulls."""
+    """Its files have other column names than its log: they would be read as nulls."""
     deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
     path = tmp_path / "mapped"
     deltalake.write_deltalake(path, pa.table({"a": [1]}))
@@ -318,7 +318,7 @@ def test_it_needs_no_java_and_imports_no_spark(bootstrap: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_query_says_nothing(bootstrap: str, tmp_path: Path, number: signal.Signals) -> None:
-    """The result's file is begun before the query is."""
+    """The result's file is opened before the query starts."""
     statement = (
         f'select count(*) from topic."{TOPIC}" a, range(100000000) b, range(100000000) c where b.range < c.range'
     )

@@ -80,7 +80,7 @@ def test_directories_without_rights(tmp_path: Path, trouble: str) -> None:
 
 @pytest.mark.pipeline
 def test_full_disk_during_shuffle_is_reported(tmp_path: Path) -> None:
-    """One sentence, none of Spark's own, and nothing stays; with room the same command gives its rows."""
+    """One error sentence without Spark's own output, and no leftovers; with free space the same command succeeds."""
     pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
     table = tmp_path / "table"
     from ottla.pipeline.model.decode import SCHEMA

@@ -1,4 +1,4 @@
-"""Ctrl-C while Spark starts and while it works: no words, no process that stays, nothing in the table."""
+"""Ctrl-C while Spark starts and while it works: no output, no remaining process, nothing in the table."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def test_interrupted_load_is_silent_and_leaves_no_process(
 
 @pytest.mark.pipeline
 def test_ctrl_c_while_master_rejects_application(ottla_broker: Broker, tmp_path: Path) -> None:
-    """It answers the command's question as a Spark does, and hangs up on Spark itself, which would try it thrice."""
+    """The master answers the command's probe as Spark does, and disconnects Spark itself, which would retry three
+    times."""
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
         cluster.create_topic("untaken")
     environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
@@ -105,7 +106,7 @@ def test_ctrl_c_while_master_rejects_application(ottla_broker: Broker, tmp_path:
         master.settimeout(WAIT_S)
         options = ["--table", str(tmp_path / "table"), "--master", f"spark://127.0.0.1:{master.getsockname()[1]}"]
         load = subprocess.Popen([*ottla, "pipeline", "load", "-t", "untaken", *options], env=environment)
-        for answer in (DENIAL, DENIAL, b""):  # asked before a table is made and before Java starts, and by Spark
+        for answer in (DENIAL, DENIAL, b""):  # probes before the table is created and before Java starts, then Spark
             connection = master.accept()[0]
             connection.sendall(answer)
             connection.close()

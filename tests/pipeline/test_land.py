@@ -168,7 +168,7 @@ def test_unwritable_directory_is_reported_once(cluster: MemoryCluster, tmp_path:
 
 
 def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
-    """A file's name may have 255 bytes, the topic's alone has 249."""
+    """A file name has at most 255 bytes, the topic's name alone has 249."""
     cluster, name = MemoryCluster(), "t" * 249
     cluster.create(name, 1)
     cluster.partitions[name, 0].append_values([b"v"])
@@ -192,7 +192,7 @@ def test_retention_overtakes_the_load(cluster: MemoryCluster, tmp_path: Path) ->
 
 
 def test_topic_recreated_during_task(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """The name leads to other records then; the id of the plan does not."""
+    """The name now refers to other records; the id of the plan does not."""
     planned = OffsetRange("clicks", uuid_to_string(cluster.topic_ids["clicks"]), 0, 0, 50, 0, 0)
     cluster.create("clicks", 1)
     cluster.partitions["clicks", 0].append_values([b"other"] * 100)

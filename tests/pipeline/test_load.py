@@ -66,13 +66,13 @@ def values(start: int, end: int) -> list[bytes]:
 
 
 def keyed(start: int, end: int, prefix: bytes = b"") -> Iterator[dict[str, Any]]:
-    """Records with those values, by their keys in all partitions."""
+    """Records with those values, distributed over all partitions by their keys."""
     for number, value in enumerate(values(start, end)):
         yield {"value": prefix + value, "key": b"k%d" % (number % 17)}
 
 
 def loaded(table: Path) -> list[bytes]:
-    """All values in the table, by a reader that is not ours."""
+    """All values in the table, read by another library."""
     found: list[bytes] = deltalake.DeltaTable(str(table)).to_pyarrow_table().column("value").to_pylist()
     return sorted(found)
 
@@ -176,7 +176,7 @@ def test_a_query_that_fails_while_it_runs_says_why(
 def test_files_that_are_not_where_the_table_is_are_not_committed(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
-    """As when the table's directory is one of each machine of a cluster, instead of one that they share."""
+    """As with a table directory that is local to each machine of a cluster, instead of a shared one."""
     produce(bootstrap, topic, keyed(0, 1_000))
 
     class Elsewhere(Observer):
@@ -198,7 +198,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(
     produce(bootstrap, topic, keyed(0, 1_000))
     load_topic()
     produce(bootstrap, topic, keyed(1_000, 3_000))
-    # what Spark leaves behind when it is killed
+    # for the leftovers of a killed Spark
     death_folder, scratch = table.with_name("deaths"), table.with_name("scratch")
     scratch.mkdir()
     make_folder(death_folder)
@@ -214,7 +214,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(
     assert loaded(table) == values(0, 3_000 if committed else 1_000)
     files = {str(path) for path in table.glob("*.parquet")}
     orphans = files - set(deltalake.DeltaTable(str(table)).file_uris())
-    if step != "written":  # the other worker's file may be there by then, or not
+    if step != "written":  # the other worker's file may or may not exist by then
         assert bool(orphans) == (not committed)
     assert load_topic().rows == (0 if committed else 2_000)
     assert loaded(table) == values(0, 3_000)
@@ -225,7 +225,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(
 def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
     spark: Any, bootstrap: str, topic: str, table: Path, deaths: int
 ) -> None:
-    """It dies as the system kills it when memory runs out: in the middle of a task, by SIGKILL."""
+    """It is killed by SIGKILL in the middle of a task, as by the system when memory runs out."""
     produce(bootstrap, topic, keyed(0, 300))
     target, graves = DeltaTarget(table), table.with_name("graves")
     layout = target.ensure(SCHEMA)
@@ -270,7 +270,7 @@ def test_recreated_topic_is_loaded_from_its_start(
 def test_topic_recreated_during_load(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
-    """Between plan and landing: the same name, offsets that were planned, and other records."""
+    """Between plan and landing: the same name and the planned offsets, but other records."""
     produce(bootstrap, topic, keyed(0, 300))
 
     class Remade(Observer):
@@ -330,7 +330,7 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.usefixtures("commands_in_session")
 def test_the_commands(bootstrap: str, topic: str, table: Path) -> None:
-    """In this process and its session; `test_standalone.py` has them as processes with sessions of their own."""
+    """In this process and its session; `test_standalone.py` runs them as processes with sessions of their own."""
     produce(bootstrap, topic, keyed(0, 500))
     arguments = ("load", "--topics", topic, "--table", str(table), "-b", bootstrap)
     first = CliRunner().invoke(cli.pipeline, arguments)

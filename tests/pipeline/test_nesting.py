@@ -1,4 +1,4 @@
-"""Parentheses are counted as they are open at once."""
+"""The nesting limit counts parentheses that are open at once."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(bootstrap: str) -> Run:
-    """A command's answer."""
+    """Run a command; returns its JSON output."""
 
     def run(*arguments: str, asks: bool = True) -> Any:
         where = ("-b", bootstrap) if asks else ()
@@ -56,12 +56,12 @@ def run(bootstrap: str) -> Run:
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
-    """A prefix of its own."""
+    """A prefix for one test."""
     return f"s3://{BUCKET}/{tmp_path.name}"
 
 
 def send(bootstrap: str, topic: str, numbers: range) -> None:
-    """A JSON object for each number; ten keys, each in a partition of its own."""
+    """Send a JSON object for each number; ten keys, each in one partition."""
     produce(
         bootstrap,
         topic,
@@ -70,7 +70,7 @@ def send(bootstrap: str, topic: str, numbers: range) -> None:
 
 
 def ask(run: Run, statement: str, table: str) -> Any:
-    """What both engines answer."""
+    """Run a statement with both engines; returns their common result."""
     by_spark, by_duckdb = (
         run("sql", statement, "--table", table, "--engine", engine, asks=False) for engine in ("spark", "duckdb")
     )
@@ -134,7 +134,7 @@ def test_a_replay_of_a_topic_and_of_a_table(
 def test_stream_resumes_from_checkpoint(
     bootstrap: str, topic: str, run: Run, place: str, table_format: str, tmp_path: Path
 ) -> None:
-    """Rows of a second run take the place of those with their keys; the checkpoint is on this machine."""
+    """Rows of a second run replace those with their keys; the checkpoint is local."""
     table, file = f"{place}/counts", tmp_path / "counts.toml"
     file.write_text(STREAM.format(topic=topic, table=table, table_format=table_format))
     command = ("stream", str(file), "--once", "--checkpoint", str(tmp_path / "checkpoint"))
@@ -159,7 +159,7 @@ def test_stream_resumes_from_checkpoint(
 def test_store_refusal_is_reported_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], bucket: str, sentence: str
 ) -> None:
-    """Before a broker is asked, or Spark is."""
+    """Before any request to a broker, and before Spark starts."""
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", "127.0.0.1:1")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

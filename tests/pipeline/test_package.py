@@ -1,4 +1,4 @@
-"""The package as it travels: whole, before an installed one, with the compiled module where a worker can use it."""
+"""The package in a job: complete, before an installed one, with the compiled module where a worker can use it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRINT_FACTS = (
 
 @pytest.fixture
 def unpacked(tmp_path: Path) -> Path:
-    """The package's directory as an executor has it."""
+    """The package's directory as an executor unpacks it."""
     with zipfile.ZipFile(write_package(tmp_path / "ottla.zip")) as archive:
         archive.extractall(tmp_path / "files" / "ottla")
     return tmp_path / "files" / "ottla"
@@ -60,6 +60,6 @@ def test_a_worker_of_another_platform_takes_the_pure_twin(unpacked: Path) -> Non
 
 
 def test_unloadable_compiled_module_is_skipped(unpacked: Path) -> None:
-    """Built against a newer C library, for one: the name matches, and loading it fails."""
+    """For example built against a newer C library: the name matches, but loading fails."""
     compiled_module(unpacked).write_bytes(b"\x7fELF")
     assert worker_facts(unpacked)[2] == "pure"

@@ -94,7 +94,7 @@ def test_pipelines_do_not_share_offsets() -> None:
 
 
 LAST = 1_700_000_000_000
-"""The time of offset 0 in `cluster_with`; the others follow, one a millisecond."""
+"""The time of offset 0 in `cluster_with`; the others follow at one millisecond each."""
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_everything_deleted_moves_the_offset_once() -> None:
 
 @pytest.mark.parametrize("left", [0, 2])
 def test_records_deleted_from_never_loaded_partition(left: int) -> None:
-    """One was empty at the first load, one came since then."""
+    """One partition was empty at the first load, one was added later."""
     cluster, table = cluster_with(10, 0), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     cluster.partitions["clicks", 2] = MemoryPartition()

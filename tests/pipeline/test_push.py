@@ -126,7 +126,7 @@ def test_a_table_gives_its_records_back(bootstrap: str, topic: str, tmp_path: Pa
 def test_partition_columns_of_a_table_are_pushed(
     bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result], kind: str
 ) -> None:
-    """Which the files of Delta and Parquet do not hold; of a file that is older than a column it is null."""
+    """Files of Delta and Parquet do not contain them; in a file that is older than a column it is null."""
     table = open_table(tmp_path / "table", format=kind, partition_by=["day", "n"])
     load_rows(table, {"day": date(2026, 3, 2), "n": 7, "name": "a/b"})
     load_rows(table, {"day": None, "n": 8, "name": "c", "later": "x"})
@@ -248,7 +248,7 @@ def test_a_pipe_is_refused(bootstrap: str, topic: str, tmp_path: Path, run: Call
 def test_positions_that_another_program_set_are_refused(
     bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]
 ) -> None:
-    """Which say nothing of the rows: all of them would come a second time."""
+    """Such offsets say nothing about the rows: all of them would be sent a second time."""
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b"1\n2\n")
     assert run(path, "--push-id", f"reset-{topic}").exit_code == 0
@@ -357,7 +357,7 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pyt
 def test_a_killed_push_is_gone_on_with(
     bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result], step: str
 ) -> None:
-    """Killed in its second transaction, by a file each."""
+    """Killed in its second transaction; one file a transaction."""
     paths = [tmp_path / f"{number}.parquet" for number in range(3)]
     for number, path in enumerate(paths):
         values = [b"%d" % row for row in range(number * 800, (number + 1) * 800)]

@@ -1,4 +1,4 @@
-"""SQL over tables wherever they lie, and nothing but reading."""
+"""SQL over tables in any directory, read-only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The commands of the README as they are printed, in the order in which a reader meets them.
+"""The commands of the README as they are printed, in their order.
 
-They run in a network namespace of their own, since they take the ports of the README, and in an empty directory. They
-lie here because one of them starts Spark.
+They run in a network namespace of their own, since they use the README's ports, and in an empty directory. The test is
+in this package because one of them starts Spark.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ pytestmark = [
 
 
 def blocks(*headings: str) -> list[tuple[str, str]]:
-    """Language and text of the code under these headings."""
+    """Language and text of the code blocks under these headings."""
     found = []
     for heading in headings:
         _, mark, rest = README.partition(f"\n{heading}\n")
@@ -75,7 +75,7 @@ def is_elsewhere(text: str) -> bool:
 
 
 def commands(text: str) -> Iterator[str]:
-    """Those of a block, without comments; a loop is one."""
+    """Commands of a block, without comments; a loop is one command."""
     command = ""
     for line in text.splitlines():
         command = f"{command}\n{line.split('  #')[0].rstrip()}".strip()
@@ -109,7 +109,7 @@ class Reader:
         return ["nsenter", f"--net=/proc/{self.namespace.pid}/ns/net", *command]
 
     def read(self, language: str, text: str) -> None:
-        """One block."""
+        """Run one block."""
         if language == "python":
             self.run(text.partition("\n")[0], self.inside(sys.executable, "-c", text))
             return
@@ -143,7 +143,7 @@ class Reader:
         self.typed.append(name)
 
     def interrupt(self, command: str) -> None:
-        """Ctrl-C when the first run is through and the next one is waited for."""
+        """Send Ctrl-C after the first run, while the next one is pending."""
         process = subprocess.Popen(
             self.inside("bash", "-c", f"exec {command}"),
             cwd=self.folder,

@@ -101,7 +101,7 @@ def test_a_killed_replay_is_gone_on_with(
 
 
 def test_recreated_target_topic(bootstrap: str, topic: str, run: Callable[..., Result]) -> None:
-    """Empty it gets every record again, by the same command; with records of others it is refused."""
+    """An empty target gets every record again, by the same command; one with other records is refused."""
     target = f"{topic}-again"
     for _ in range(2):
         assert run("--topic", topic, "--to-topic", target).exit_code == 0

@@ -40,7 +40,8 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
-    """ROWS records `{"row": N}` in three partitions, in turn, one a second by their times; 100 to 199 came first."""
+    """ROWS records `{"row": N}` in three partitions, in turn, one a second by their times; 100 to 199 were sent
+    first."""
     name = new_topic(bootstrap, 3)
     produce_rows(bootstrap, name, range(ROWS))
     return name
@@ -57,7 +58,7 @@ def produce_rows(bootstrap: str, topic: str, rows: range) -> None:
 
 @pytest.fixture
 def run(bootstrap: str, commands_in_session: None) -> Run:
-    """The commands in this process and its session."""
+    """Run a command in this process and its session."""
 
     def run(*arguments: str | Path) -> Result:
         return CliRunner().invoke(pipeline, [*map(str, arguments), "-b", bootstrap])
@@ -66,7 +67,7 @@ def run(bootstrap: str, commands_in_session: None) -> Run:
 
 
 def rows(table: Path) -> list[int]:
-    """Read by a reader that is not ours."""
+    """Rows, read by another library."""
     files = open_table(table).files()
     return sorted(
         json.loads(value)["row"] for file in files for value in pq.ParquetFile(file).read(["value"])[0].to_pylist()
@@ -110,7 +111,7 @@ def test_replay_of_partition_with_open_and_fixed_end(run: Run, bootstrap: str, t
 
 
 def test_rows_of_a_table_with_all_their_columns(run: Run, topic: str, tmp_path: Path, kind: str) -> None:
-    """From a table that is partitioned, into one as it is; its format and columns are those of the first."""
+    """From a partitioned table into an unpartitioned one; format and columns are the defaults of the source."""
     source, table = tmp_path / "source", tmp_path / "table"
     load = run(
         "load", "-t", topic, "--table", source, "--decode", "json", "--partition-by", "partition", "--format", kind
@@ -159,7 +160,7 @@ def test_a_table_of_others_is_refused(run: Run, topic: str, tmp_path: Path) -> N
 
 
 def test_two_replays_at_once_do_not_mix(run: Run, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one commits after this one has looked whether the table is its own."""
+    """Another replay commits after this one has checked the owner of the table."""
     table = tmp_path / "table"
 
     def overtaken(*given: Any) -> Any:
@@ -185,7 +186,7 @@ def test_a_killed_replay_is_gone_on_with(
         chosen = ["--table", source]
     arguments = ["replay", *chosen, *LATE, "--to-table", table, "--master", "local[2]", "-b", bootstrap]
     command = [sys.executable, str(DRIVER), step, *map(str, arguments)]
-    environment = os.environ | {"TMPDIR": str(scratch)}  # what Spark leaves behind when it is killed
+    environment = os.environ | {"TMPDIR": str(scratch)}  # for the leftovers of a killed Spark
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert process.returncode == -signal.SIGKILL, process.stderr
     assert rows(table) == (list(range(10, 20)) if step == "after" else [])

@@ -54,7 +54,7 @@ def test_a_time_that_never_comes() -> None:
 
 
 def runs(*outcomes: BaseException | None) -> Callable[[], None]:
-    """Work that ends so, one outcome a run."""
+    """Work with these outcomes, one a run."""
     left: Iterator[BaseException | None] = iter(outcomes)
 
     def work() -> None:
@@ -92,7 +92,7 @@ class SetClock:
 
 
 def test_a_clock_that_is_set_back_holds_up_no_run() -> None:
-    """As that of a machine that starts with a wrong one, and learns the time only then."""
+    """As on a machine that starts with a wrong clock, and is corrected later."""
     clock = SetClock(START, timedelta(days=1500))
     begun: list[datetime] = []
     printed: list[str] = []
@@ -142,7 +142,7 @@ def test_scheduled_load_runs_until_stopped_and_commits_group(ottla_broker: Broke
             rows.append(json.loads(load.stdout.readline())["rows"])
         assert rows[0] == 2
         assert sum(rows) == 3
-        last = json.loads(load.stdout.readline())  # nothing new, and the group knows of all before
+        last = json.loads(load.stdout.readline())  # nothing new, and the group has all earlier offsets
         with Cluster(ottla_broker.bootstrap_servers) as cluster:
             assert last["group"] == "ottla-load.table.default"
             offsets = cluster.group_offsets(last["group"])

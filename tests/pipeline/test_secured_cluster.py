@@ -51,7 +51,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def properties(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Client properties with paths of files, as an operator has them."""
+    """Client properties with file paths, as an operator writes them."""
     path = tmp_path_factory.mktemp("ann") / "client.properties"
     login = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f'{LOGIN}username="ann" password="{PASSWORD}";'}
     held = load_properties(str(broker.client_properties), "")

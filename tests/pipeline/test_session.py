@@ -278,7 +278,7 @@ def test_a_user_without_a_name() -> None:
 
 
 def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container that runs as any user id."""
+    """As in a container with an arbitrary user id."""
 
     def unknown(cls: type[Path]) -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -376,7 +376,7 @@ def test_a_session_that_is_open_is_neither_shared_nor_stopped(spark: Any) -> Non
 
 
 def test_session_stop_is_silent_when_java_got_same_signal() -> None:
-    """PySpark warns of it, with its own place in the source, where SIGTERM went to the whole process group."""
+    """PySpark warns about it, with its own source position, when SIGTERM went to the whole process group."""
     pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
     class Session:
@@ -390,7 +390,7 @@ def test_session_stop_is_silent_when_java_got_same_signal() -> None:
 
 
 def test_invalid_driver_memory_is_reported_before_java() -> None:
-    """Which says it in three lines of its own, and names no setting."""
+    """Java itself reports it in three lines without the setting."""
     settings = {session.DRIVER_MEMORY_SETTING: "lots"}
     message = r"^spark\.driver\.memory is 'lots', which is not a size"
     with pytest.raises(OperatorError, match=message), session.open_session("local[1]", conf=settings):
@@ -426,7 +426,7 @@ with open_session("local[1]", "plans", {PYTHON_SETTING: ENVIRONMENT_PYTHON}) as 
 
 @pytest.mark.pipeline
 def test_driver_plans_with_python_name_of_archive(tmp_path: Path) -> None:
-    """Paths are the caller's still."""
+    """Relative paths still refer to the caller's directory."""
     run = subprocess.run(
         [sys.executable, "-c", PLANS], cwd=tmp_path, capture_output=True, text=True, timeout=RUN_S, check=False
     )

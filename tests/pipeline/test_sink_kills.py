@@ -39,17 +39,17 @@ IS_LONG = "OTTLA_SINK_KILLS" in os.environ
 KILLS = int(os.environ.get("OTTLA_SINK_KILLS", "1"))
 SEED = int(os.environ.get("OTTLA_SINK_SEED", "1"))
 ROWS = 100
-"""Of a file; three files are an epoch, each a task."""
+"""Rows of a file; three files are an epoch, each file a task."""
 WAIT_S = 600.0
-"""For the next step, on a machine that has much else to do."""
+"""Seconds until the next step, on a busy machine."""
 EPOCH_STEPS = 9
-"""Of the three tasks of an epoch; so many are at most between two kills."""
+"""Steps of the three tasks of an epoch: the maximum between two kills."""
 PAUSE_S = 0.2
 """Pause between two transactions of the source's producer: a rate that a constantly killed query can follow."""
 
 
 Read = Callable[[int], Sequence[Any]]
-"""Messages of the target, read until there are so many."""
+"""Reads at least that many messages of the target."""
 
 
 class Input(Protocol):
@@ -57,13 +57,13 @@ class Input(Protocol):
 
     settings: dict[str, str]
     grows: bool
-    """More comes while the query runs."""
+    """True if more input arrives while the query runs."""
 
     def finish(self) -> None:
-        """From now on nothing more comes."""
+        """Stop producing input."""
 
     def check(self, read: Read) -> None:
-        """The committed messages of the target are the input."""
+        """Check that the committed messages of the target equal the input."""
 
 
 class Files:
@@ -83,10 +83,10 @@ class Files:
             os.utime(path, (number + 1, number + 1))  # the order in which the stream takes them
 
     def finish(self) -> None:
-        """All were there before."""
+        """All files existed before."""
 
     def check(self, read: Read) -> None:
-        """Each row once."""
+        """Check that each row exists once."""
         found = Counter(int(message.value()) for message in read(self._rows))
         assert {row: times for row, times in found.items() if times > 1} == {}
         assert sorted(found) == list(range(self._rows))
@@ -110,7 +110,7 @@ class Topic:
         self.grows = False
 
     def check(self, read: Read) -> None:
-        """Each committed record once, those of a key in their order, and nothing that was aborted."""
+        """Check that each committed record exists once, those of a key in order, and no aborted one."""
         source = read_committed(self._servers, "source")
         values = {message.value() for message in source}
         assert self._feeder.committed <= values
@@ -126,7 +126,7 @@ def _by_key(messages: Sequence[Any]) -> dict[bytes, list[bytes]]:
 
 
 class Course:
-    """A query that is started again whenever it was killed, and its broker likewise."""
+    """A query that is restarted after each kill, and its broker likewise."""
 
     def __init__(self, broker: Broker, folder: Path, source: Input, deaths: list[dict[str, str]]) -> None:
         self.broker = broker
@@ -154,7 +154,7 @@ class Course:
 
     @property
     def deaths(self) -> int:
-        """Planned ones that happened."""
+        """Planned deaths that happened."""
         return len(graves(self._death_folder))
 
     def start(self) -> None:
@@ -169,7 +169,7 @@ class Course:
         self.starts += 1
 
     def run(self, kills: int) -> None:
-        """Until all of the input is written, with so many kills at random points on the way."""
+        """Run until all of the input is written, with that many kills at random points."""
         self.start()
         for _ in range(kills):
             self.progress(self._random.randrange(EPOCH_STEPS))
@@ -181,7 +181,7 @@ class Course:
         came = self._source.grows
         self._source.finish()
         self._until(lambda: self._ended() == 0, "the query ended")
-        if came:  # since the query looked how much there is
+        if came:  # after the query read the ends
             self.start()
             self._until(lambda: self._ended() == 0, "the query ended")
 
@@ -196,7 +196,7 @@ class Course:
             self.start()
         else:
             seen_steps = steps(self._death_folder)
-            with suppress(ProcessLookupError, IndexError):  # it may have gone with its driver
+            with suppress(ProcessLookupError, IndexError):  # it may have died with its driver
                 os.kill(int(seen_steps[-1].split()[0]), signal.SIGKILL)
         self.kills[victim] += 1
 
@@ -227,7 +227,7 @@ class Course:
             eventually(partial(progressed, len(steps(self._death_folder))), f"{what}, or a step", WAIT_S)
 
     def check(self) -> None:
-        """The target is the input."""
+        """Check that the target equals the input."""
         self._source.check(partial(read_committed, self.broker.bootstrap_servers, "target"))
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
-"""A standalone cluster of one master and two workers, as Spark is run on machines of one's own; the commands on it.
+"""A standalone cluster of one master and two workers, as operators run Spark on their own machines; the commands on it.
 
-Ottla comes with the job where the workers' Python has every package but it; where it has none, all of them do.
+If the workers' Python has every package except Ottla, only Ottla is sent with the job; if it has none, all packages
+are.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ CONF = {
     "spark.scheduler.minRegisteredResourcesRatio": 1,
     "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{START_TIMEOUT_S:.0f}s",
 }
-"""Tasks begin once both workers have an executor."""
+"""Tasks start after both workers have an executor."""
 ONE_CORE = {"spark.cores.max": 1}
-"""For jobs that one executor shows as well, which is one JVM less."""
+"""For jobs that need only one executor, which saves a JVM."""
 REGISTERED = "Successfully registered with master"
 COUNTS = '''
 name = "counts"
@@ -69,24 +70,24 @@ table = "counts"
 
 @dataclass
 class Standalone:
-    """A running cluster: the master's URL, the workers' directories, how its processes are started."""
+    """A running cluster: URL of the master, directories of the workers, start of its processes."""
 
     url: str
     work_dirs: list[Path]
     start: Callable[..., Path]
 
     def run(self, *arguments: str, conf: Mapping[str, object] = CONF) -> subprocess.CompletedProcess[str]:
-        """`ottla pipeline ...` on the cluster."""
+        """Run `ottla pipeline ...` on the cluster."""
         return pipeline(*arguments, "--master", self.url, *(part for item in conf.items() for part in as_conf(*item)))
 
     def add_worker(self) -> None:
-        """One more, or one in the place of a dead one."""
+        """Add one more worker, or replace a dead one."""
         directory = self.work_dirs[-1].with_name(f"work-{uuid.uuid4().hex}")
         wait_for(self.start(directory.name, "spark-class", *worker(directory, self.url)), REGISTERED)
         self.work_dirs.append(directory)
 
     def used_packages(self) -> list[set[str]]:
-        """For each worker, the modules of `ottla.record` that its executors got."""
+        """For each worker, the modules of `ottla.record` that its executors received."""
         return [modules(directory.glob("app-*/*/ottla/record/*")) for directory in self.work_dirs]
 
 
@@ -123,7 +124,7 @@ def python_without_ottla(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archive as the command makes it."""
+    """An archive created by the command."""
     path = tmp_path_factory.mktemp("it's an environment, or 2 ") / "environment.tar.gz"
     run = pipeline("package", "--output", str(path))
     assert run.returncode == 0, run.stderr
@@ -133,9 +134,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """Master and workers by the classes of the installed PySpark, on loopback, on ports that the system chooses.
+    """Master and workers by the classes of the installed PySpark, on loopback, on ports that the system assigns.
 
-    Their own Python has no package at all.
+    Their own Python has no packages.
     """
     folder = tmp_path_factory.mktemp("standalone")
     home = Path(pyspark.__file__).parent
@@ -176,7 +177,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
 
 
 def worker(directory: Path, master: str) -> list[str]:
-    """What starts one, of one core."""
+    """Starts a worker with one core."""
     resources = ("--cores", "1", "--memory", "600m", "--work-dir", str(directory))
     return ["org.apache.spark.deploy.worker.Worker", *address(), *resources, master]
 
@@ -186,7 +187,7 @@ def address() -> tuple[str, ...]:
 
 
 def modules(paths: Iterable[Path]) -> set[str]:
-    """Names of Python's modules, the compiled ones too."""
+    """Names of Python modules, including compiled ones."""
     return {path.name for path in paths if path.suffix in (".py", ".so")}
 
 
@@ -209,7 +210,7 @@ def produced(bootstrap: str, topic: str) -> None:
 
 
 def values(table: Path) -> list[int]:
-    """In order, by a reader that is not ours."""
+    """Values in order, read by another library."""
     files = open_table(table).files()
     return sorted(int(one) for file in files for one in pq.ParquetFile(file).read(["value"])[0].to_pylist())
 
@@ -265,7 +266,7 @@ def test_jobs_while_workers_are_killed(ottla_broker: Broker, standalone: Standal
     definition = tmp_path / "counts.toml"
     definition.write_text(COUNTS)
     at = ("-b", bootstrap)
-    standalone.add_worker()  # takes the place of the first that dies
+    standalone.add_worker()  # replaces the first that dies
     results = run_jobs(
         standalone.url,
         tmp_path,

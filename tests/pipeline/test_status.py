@@ -1,4 +1,4 @@
-"""How far tables are behind: lag in offsets and in time, topics that are gone, all tables of a directory."""
+"""Lag of tables: in offsets and in time, deleted topics, all tables of a directory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def status(table: Table, cluster: Any) -> list[tuple[object, ...]]:
-    """Partition, committed, end, lag, rows, note of each."""
+    """Partition, committed offset, end, lag, rows and note of each partition."""
     found = table_status(table, cluster, "read_committed").partitions
     return [(one.partition, one.committed, one.end, one.lag, one.rows, one.note) for one in found]
 
@@ -72,7 +72,7 @@ def test_partitions_that_were_added_count_from_their_start(cluster: MemoryCluste
 
 
 def test_added_partition_with_deleted_start_has_no_loss(cluster: MemoryCluster, table: Table) -> None:
-    """A first load begins where the log does."""
+    """A first load starts at the log start offset."""
     load(cluster, table)
     log = cluster.partitions[TOPIC, 2] = type(cluster.partitions[TOPIC, 0])()
     log.append_values([b"new"] * 7)
@@ -142,7 +142,7 @@ def test_tables_are_found_below_a_directory(cluster: MemoryCluster, tmp_path: Pa
 
 
 def test_topic_with_empty_first_partitions(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """Of which the table holds no offset."""
+    """The table has no offset for them."""
     cluster = MemoryCluster()
     cluster.create(TOPIC, 200)
     cluster.partitions[TOPIC, 150].append_values([b"v"])
@@ -177,7 +177,7 @@ def test_a_file_that_can_not_be_read(cluster: MemoryCluster, table: Table) -> No
 
 
 def test_the_command_against_a_broker(ottla_broker: Broker, tmp_path: Path) -> None:
-    """A table of another cluster: its topic is not there."""
+    """A table of another cluster: its topic does not exist here."""
     load(make_cluster(), open_table(tmp_path / "lake" / "clicks"))
     arguments = ["pipeline", "status", str(tmp_path / "lake"), "-b", ottla_broker.bootstrap_servers]
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
@@ -228,7 +228,7 @@ def test_unreadable_table_does_not_hide_others(ottla_broker: Broker, tmp_path: P
 
 
 def test_a_place_that_can_not_be_looked_at_may_be_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rights say nothing to root, so the system call itself refuses."""
+    """Permissions do not apply to root, so the system call itself is made to fail."""
     load(make_cluster(), open_table(tmp_path / "good"))
     locked = tmp_path / "locked"
     locked.mkdir()

@@ -139,7 +139,7 @@ def test_an_epoch_is_written_once(target: TopicTarget) -> None:
     assert write_epoch(target, EpochTask(first.query_id, 0, 1), [values(2_500, 2_600)]) == 100
     assert write_epoch(target, EpochTask(first.query_id, 1, 0), [values(2_600, 2_700)]) == 100
     assert write_epoch(target, EpochTask(first.query_id, 1, 1), []) == 0
-    assert write_epoch(target, first, [values(7, 8)]) == 0  # a zombie of long ago
+    assert write_epoch(target, first, [values(7, 8)]) == 0  # a zombie
     assert written(target, 2_700) == list(range(2_700))
 
 
@@ -167,7 +167,7 @@ def test_an_attempt_that_lives_on_is_fenced(target: TopicTarget) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids that producers were made for, in the order of the making."""
+    """The ids for which producers were created, in order."""
     ids: list[str] = []
     make = TopicTarget.transactional_producer
 
@@ -192,14 +192,14 @@ class Workers:
 
 @pytest.fixture(autouse=True)
 def workers(monkeypatch: pytest.MonkeyPatch) -> Workers:
-    """Of which the test is one that had no task before."""
+    """The test itself is a worker that had no task before."""
     found = Workers(monkeypatch)
     found.be("the first")
     return found
 
 
 def test_a_worker_keeps_the_producer_of_a_task(target: TopicTarget, made: list[str]) -> None:
-    """Of one query, into one target by one set of properties."""
+    """For one query, into one target with one set of properties."""
     query = f"query-{target.topic}"
     for epoch in range(4):
         rows = [values(epoch * 10, epoch * 10 + 5), values(epoch * 10 + 5, epoch * 10 + 10)]
@@ -239,7 +239,7 @@ def test_fenced_worker_initializes_id_again(target: TopicTarget, made: list[str]
 def test_a_kept_producer_is_fenced_by_a_later_attempt(
     target: TopicTarget, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which comes when it has begun its transaction."""
+    """The later attempt starts after this producer has started its transaction."""
     query = f"query-{target.topic}"
     write_epoch(target, EpochTask(query, 0, 0), [values(0, 10)])
     send_offsets = TransactionalProducer.send_offsets
@@ -259,7 +259,7 @@ def test_a_kept_producer_is_fenced_by_a_later_attempt(
 
 
 def test_many_rows_are_not_held(target: TopicTarget, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go as they come, by a producer that has taken the id before the first."""
+    """They are sent as they arrive, by a producer that initialized its id before the first."""
     query = f"query-{target.topic}"
     write_epoch(target, EpochTask(query, 0, 0), [values(0, 10)])
     monkeypatch.setattr(epochs, "FEW_BYTES", values(0, 10).nbytes)
@@ -282,7 +282,7 @@ def test_a_kept_producer_of_a_broker_that_was_away(ottla_broker_factory: Callabl
 
 
 def test_a_writer_that_is_fenced_says_so(target: TopicTarget) -> None:
-    """Also where it hears of it while it queues a row, and not by its commit."""
+    """Also if the error occurs while it queues a row, and not in its commit."""
     transactional_id = f"fenced-{target.topic}"
     old = RowWriter(target.transactional_producer(transactional_id), target.topic)
     old.write(values(0, 50))

@@ -42,7 +42,7 @@ FIRST_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """A broker with one topic: ten records a partition, the second an hour later."""
+    """A broker with one topic: ten records a partition, the second partition an hour later."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.create_topic(TOPIC, 2)
@@ -92,7 +92,7 @@ def test_filters_are_pushed_down_where_one_place_reads(
 
 
 class Command:
-    """`ottla pipeline sql` in the session of all tests."""
+    """`ottla pipeline sql` in the shared session."""
 
     def __init__(self, spark: Any, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bootstrap = bootstrap

@@ -20,7 +20,7 @@ TARGET = "target"
 TOPIC_KIND = "topic"
 """The kind of a stream with results in a topic."""
 TASK_BYTES = "32KiB"
-"""Makes some tasks of each partition."""
+"""Small enough for several tasks of each partition."""
 
 STREAM = """
     name = "trial"
@@ -35,7 +35,7 @@ STREAM = """
 
 
 class Row(NamedTuple):
-    """A record, as it was read or as it arrived."""
+    """A record, as produced or as stored."""
 
     partition: int
     offset: int
@@ -50,10 +50,10 @@ class Job:
     steps: tuple[str, ...] = ("planned", "landing", "reading", "written", "landed", "committed")
     """Steps of its driver and its workers, as `driver.py` records them."""
     under_way = "reading"
-    """The step from which on it has something to lose."""
+    """The first step at which a death can lose something."""
     worker_steps: tuple[str, ...] = ("reading", "written")
     turns = 1
-    """How often a run comes to each of its driver's steps, at least as a rule."""
+    """Minimum number of occurrences of each driver step in a run, as a rule."""
 
     def __init__(self, servers: str, folder: Path, kind: str, choice: random.Random) -> None:
         self._servers = servers
@@ -67,7 +67,7 @@ class Job:
         return self._kind != TOPIC_KIND
 
     def arguments(self) -> list[str]:
-        """Behind the command, but for `--json`."""
+        """Arguments after the command, without `--json`."""
         return [
             *("--table", str(self.table), "--format", self._kind, "--topics", TOPIC, "-b", self._servers),
             *("--master", "local[2]", "--max-bytes-per-task", TASK_BYTES),
@@ -75,11 +75,11 @@ class Job:
         ]
 
     def found_nothing(self, summary: dict[str, Any]) -> bool:
-        """Whether a run that said this had nothing to do."""
+        """True if a run with this summary had nothing to do."""
         return summary["version"] is None
 
     def rows(self) -> list[Row]:
-        """What arrived so far, in the order of the topic."""
+        """Stored rows so far, in the order of the topic."""
         table = open_table(self.table, format=self._kind)
         if not table.exists() or not table.files():
             return []
@@ -88,7 +88,7 @@ class Job:
         return sorted(Row(*row) for row in zip(*columns, strict=True))
 
     def expected(self, records: Sequence[Row]) -> list[Row]:
-        """What all records of the topic, in their order, have to bring."""
+        """Expected rows for all records of the topic, in their order."""
         return list(records)
 
     def identity(self, row: Row) -> tuple[Any, ...]:

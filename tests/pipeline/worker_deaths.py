@@ -33,7 +33,7 @@ class Killer:
                 grave.write(os.getcwd())
         except FileExistsError:
             return
-        executor = _parent(_parent(os.getpid()))  # the one between is the daemon that forks Python's workers
+        executor = _parent(_parent(os.getpid()))  # the process in between is the daemon that forks Python workers
         worker = _parent(executor)
         assert WORKER_CLASS in Path(f"/proc/{worker}/cmdline").read_bytes()
         os.kill(worker, signal.SIGKILL)
@@ -45,7 +45,7 @@ class Killer:
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """State and parent."""
+    """State and parent of a process."""
     state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return state, int(parent)
 

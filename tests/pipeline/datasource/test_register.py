@@ -1,4 +1,4 @@
-"""The format in a program that is run as any other, by the Python of a virtual environment."""
+"""The format in an ordinary program, run by the Python of a virtual environment."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(python3: Path, bootstrap: str, topic: str) -> subprocess.CompletedProces
 
 @pytest.fixture
 def python3(tmp_path: Path) -> Path:
-    """One that can't be a worker's."""
+    """A Python that can't run workers."""
     path = tmp_path / "python3"
     path.write_text("#!/bin/sh\necho not this one >&2\nexit 1\n")
     path.chmod(0o755)

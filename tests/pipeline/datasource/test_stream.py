@@ -48,7 +48,7 @@ def cluster(bootstrap: str) -> Iterator[Cluster]:
 
 @pytest.fixture
 def reader(bootstrap: str, topic: str) -> Iterator[MakeReader]:
-    """The driver's part of a query, as Spark holds it."""
+    """The driver's part of a query, as in Spark."""
     made: list[StreamReader] = []
 
     def make(now: Callable[[], float] | None = None, **options: object) -> StreamReader:
@@ -111,7 +111,7 @@ class TestOffsets:
                 reader().latestOffset(foreign, ALL)
 
     def test_a_batch_that_is_run_again_is_the_same(self, reader: MakeReader, produce: Produce) -> None:
-        """As after a crash: another process, the offsets of the checkpoint, and more records since."""
+        """As after a crash: another process, the checkpoint's offsets, and newer records."""
         produce(some("a", 5), 0)
         first = reader()
         start = first.initialOffset()
@@ -189,7 +189,7 @@ class TestTasks:
             assert batch(mine, start, end) == sorted([*numbered("a", 0, 3), *numbered("b", 0, 4)])
 
     def test_many_are_not(self) -> None:
-        """The next one begins a task where the task would have too many, in the order of the partitions."""
+        """A task never exceeds the limit; the next range starts a new one, in the order of the partitions."""
         ranges = [OffsetRange("t", "id", number, 0, size, 0) for number, size in enumerate((5, 90, 6, 1, 200, 3))]
         found = gathered(ranges, 100)
         assert [[one.offsets for one in task] for task in found] == [[5, 90], [6, 1], [200], [3]]
@@ -197,16 +197,16 @@ class TestTasks:
 
 
 class TestWorkers:
-    """A worker has connections from one task to the next."""
+    """A worker reuses connections across tasks."""
 
     @pytest.fixture
     def opened(self, bootstrap: str) -> list[Cluster]:
-        """Those that tasks opened."""
+        """Connections that tasks opened."""
         return []
 
     @pytest.fixture
     def worker(self, bootstrap: str, topic: str, opened: list[Cluster]) -> Iterator[Callable[..., Any]]:
-        """The reader of a worker that has a task of the query."""
+        """The reader in a worker that has a task of the query."""
 
         def open_cluster(*, recently_reachable: bool = False) -> Cluster:
             opened.append(Cluster(bootstrap, recently_reachable=recently_reachable))
@@ -260,7 +260,7 @@ class TestWorkers:
         topic: str,
         cluster: Cluster,
     ) -> None:
-        """Metadata of an earlier task would name the one that is gone."""
+        """Metadata of an earlier task would name the deleted topic."""
         produce(some("old", 3), 0)
         assert self.read(worker(topic), self.tasks(reader(), 0, 3, topic)) == some("old", 3)
         cluster.delete_topics([topic])
@@ -381,7 +381,7 @@ class TestGroup:
     def test_a_group_that_caught_up_has_no_lag(
         self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster, bootstrap: str
     ) -> None:
-        """Behind the marker of a transaction, where a consumer that counts records never gets."""
+        """The committed offset is after the transaction marker, where a consumer that counts records never arrives."""
         import confluent_kafka
 
         producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
@@ -389,7 +389,7 @@ class TestGroup:
         producer.begin_transaction()
         producer.produce(topic, b"a", partition=0)
         producer.commit_transaction()
-        stable = {(topic, 0): LATEST_TIMESTAMP}  # the marker may follow the answer to a commit by a moment
+        stable = {(topic, 0): LATEST_TIMESTAMP}  # the marker may follow the response to a commit with a delay
         eventually(lambda: cluster.list_offsets(stable, isolation="read_committed")[topic, 0].offset == 2, "the marker")
         group = f"{topic}-group"
         mine = reader(**{"kafka.group.id": group, "kafka.isolation.level": "read_committed"})

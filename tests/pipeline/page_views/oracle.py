@@ -39,7 +39,7 @@ class AccessLine(NamedTuple):
 
 @dataclass(slots=True)
 class Clock:
-    """Of one stream: `watermark` holds for the records of a run, and `newest` is the newest event of all."""
+    """Clock of one stream: `watermark` applies to the records of a run, `newest` is the newest event of all."""
 
     newest: int = 0
     watermark: int = 0
@@ -78,7 +78,7 @@ class Oracle:
         self.latest: dict[bytes, bytes] = {}
 
     def run(self, records: Records) -> None:
-        """What one run of all streams reads."""
+        """Process the records of one run of all streams."""
         for clock in (self.views, self.impressions, self.access):
             clock.next_run()
         takers: dict[str, Callable[[bytes, bytes], None]] = {
@@ -151,7 +151,7 @@ class Oracle:
         }
 
     def monitoring(self) -> set[Row]:
-        """(since, requests, failed, p50, p95, p99), the latencies in whole microseconds; windows that are open too."""
+        """(since, requests, failed, p50, p95, p99), the latencies in whole microseconds; including open windows."""
         return {
             (since, len(found), self.failed[since], *(round(each * 1e6) for each in np.percentile(found, (50, 95, 99))))
             for since, found in self.latency.items()
@@ -203,17 +203,17 @@ def access_line(value: bytes) -> AccessLine:
 
 
 def seconds(text: str) -> int:
-    """Since 1970."""
+    """Seconds since 1970."""
     return int(datetime.fromisoformat(text).timestamp())
 
 
 def sliding(at: int, length: int, step: int) -> Iterator[int]:
-    """The beginnings of the windows that hold a moment."""
+    """Starts of the windows that contain a moment."""
     return iter(range(at - at % step, at - length, -step))
 
 
 def sessions(views: Iterable[tuple[int, int]], gap: int) -> Iterator[Row]:
-    """(since, until, views, bytes) of visits; one ends a gap after its last view."""
+    """(since, until, views, bytes) of visits; a visit ends one gap after its last view."""
     since = until = count = total = 0
     for at, size in sorted(views):
         if count and at > until:

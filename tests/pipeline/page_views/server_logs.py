@@ -1,7 +1,7 @@
 """Generated server logs: lines of an access log and status documents of a proxy, equal for equal seeds.
 
-Addresses and host names are those reserved for documentation (RFC 5737, RFC 3849, RFC 2606). The lines have what real
-logs have: sizes that are missing, quotes that are escaped, requests that are not HTTP, times out of order.
+Addresses and host names are those reserved for documentation (RFC 5737, RFC 3849, RFC 2606). The lines contain
+typical irregularities: missing sizes, escaped quotes, requests that are not HTTP, times out of order.
 """
 
 from __future__ import annotations

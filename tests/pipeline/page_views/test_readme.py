@@ -1,4 +1,4 @@
-"""The README of examples/streams as it is printed, over a smaller day and with one of its streams."""
+"""The commands of examples/streams/README.md, over a smaller day and with one of its streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLE = ROOT / "examples" / "streams"
 README = (EXAMPLE / "README.md").read_text()
 OWN_LOGS = "## Your own logs"
 VIEWS = "60000"
-"""In place of 200000."""
+"""Replaces 200000."""
 USE = "security"
 OTHERS = ("--table top-pages", "--table last-views", "--topics activity", "--topics alerts", "plot.py")
 """Commands on results of the other streams. Starting Spark is most of the work here: `test_page_views.py` runs all the

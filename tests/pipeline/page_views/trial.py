@@ -47,7 +47,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Outcome:
-    """Of one use. `doubled`, `missing` and `wrong` are rows: there twice, not there, and there against expectation."""
+    """Result of one use. `doubled`, `missing` and `wrong` are rows: duplicate, missing, and unexpected ones."""
 
     name: str
     records: int = 0
@@ -72,7 +72,7 @@ class Outcome:
 
 @dataclass
 class Trial:
-    """Runs on a broker and in a session that are given; tables and checkpoints go into `lake`."""
+    """Runs on a given broker and session; tables and checkpoints are in `lake`."""
 
     spark: Any
     bootstrap_servers: str
@@ -118,7 +118,7 @@ class Trial:
         return nullcontext(self.spark)
 
     def results(self, definition: StreamDefinition) -> Iterator[Row]:
-        """The rows of a stream in the words of the oracle."""
+        """The rows of a stream in the form of the oracle."""
         if definition.result.topic:
             for message in read_committed(self.bootstrap_servers, definition.result.topic):
                 row = json.loads(message.value())
@@ -129,7 +129,7 @@ class Trial:
             yield from map(plain, self.rows(definition.result.table))
 
     def rows(self, table: str, *columns: str) -> Iterator[Row]:
-        """Of a table as it lies there, without Spark: these columns or all."""
+        """Rows of a table, read without Spark: these columns or all."""
         for path in open_table(self.lake / table).files():
             for batch in ParquetFile(path).iter_batches(columns=list(columns) or None):
                 names = columns or batch.schema.names
@@ -147,7 +147,7 @@ class Trial:
         outcome.seconds += time.monotonic() - started
 
     def _load(self, outcome: Outcome, oracle: Oracle) -> None:
-        """All that was decoded, as the sum of the hashes of its rows."""
+        """Load and decode all views; the sum of the hashes of their rows."""
         started = time.monotonic()
         target = open_table(self.lake / "views")
         summary = load(

@@ -76,7 +76,7 @@ def load(cluster: MemoryCluster, target: DeltaTarget, pipeline_id: str = "defaul
 
 
 def commits_meanwhile(monkeypatch: pytest.MonkeyPatch, another: Callable[[], object]) -> None:
-    """Once, between the check of a commit and its writing."""
+    """Commit once between the check of a commit and its write."""
     check = TableCommit.check_expected
 
     def check_then_lose_the_race(self: TableCommit, found: Mapping[str, int | None]) -> None:
@@ -162,7 +162,7 @@ def test_a_stale_second_committer_is_refused(cluster: MemoryCluster, tmp_path: P
 def test_a_commit_between_look_and_commit_is_seen(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other load commits after this one checked its snapshot: delta-rs refuses, the second look fences."""
+    """The other load commits after this one checked its snapshot: delta-rs refuses, the second check finds it."""
     target = DeltaTarget(tmp_path / "table")
     plan = make_plan(cluster, target, ["clicks"], PlanSettings())
     files = written(cluster, target, plan)
@@ -231,7 +231,7 @@ def test_tables_that_can_not_serve(cluster: MemoryCluster, tmp_path: Path) -> No
     ],
 )
 def test_tables_that_ask_more_of_writers(tmp_path: Path, settings: dict[str, str], message: str) -> None:
-    """A file that is added to one with column mapping reads as nulls, in Spark for one."""
+    """A file that is added to a table with column mapping reads as nulls, for example in Spark."""
     schema = SCHEMA if settings else SCHEMA.append(pa.field("extra", pa.int32(), nullable=False))
     constraints = {name.rpartition(".")[2]: text for name, text in settings.items() if "constraints" in name}
     table = deltalake.DeltaTable.create(tmp_path / "table", schema, configuration={} if constraints else settings)
@@ -242,7 +242,7 @@ def test_tables_that_ask_more_of_writers(tmp_path: Path, settings: dict[str, str
 
 
 def actions_of(table: DeltaTarget) -> list[dict[str, Any]]:
-    """Those of the newest commit."""
+    """Actions of the newest commit."""
     log = Path(table.location, "_delta_log", f"{table.version():020}.json")
     return [json.loads(line) for line in log.read_text().splitlines()]
 
@@ -286,7 +286,7 @@ def test_compaction_refuses_unsupported_writer_features(cluster: MemoryCluster, 
 def test_rows_deleted_beside_a_compaction_stay_deleted(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a deletion vector the file keeps its name; the compacted one has read the rows already."""
+    """With a deletion vector the file keeps its name; the compaction has already read the deleted rows."""
     settings = {"delta.enableDeletionVectors": "true"}
     deltalake.DeltaTable.create(tmp_path / "table", SCHEMA, configuration=settings)
     table = DeltaTarget(tmp_path / "table")
@@ -306,7 +306,8 @@ def test_rows_deleted_beside_a_compaction_stay_deleted(
 
 
 def delete_first_row(table: DeltaTarget) -> None:
-    """As another engine does: the file goes, and comes again with an inline deletion vector, a bitmap of one bit."""
+    """As another engine does: the file is removed and added again with an inline deletion vector, a bitmap of one
+    bit."""
     name, size = os.path.relpath(table.files()[0], table.location), os.path.getsize(table.files()[0])
     bitmap = struct.pack("<IqiIIHHIH", 1681511377, 1, 0, 12346, 1, 0, 0, 16, 0)
     letters = str.maketrans(
@@ -347,7 +348,7 @@ def full_disk(free: int = 6_000) -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_a_checkpoint_that_fails_does_not_undo_the_commit(cluster: MemoryCluster, tmp_path: Path, name: str) -> None:
-    """delta-rs raises the same error for it as for a commit that failed; the files must stay, and load once."""
+    """delta-rs raises the same error as for a failed commit; the files must stay, and load once."""
     target = DeltaTarget(tmp_path / name)
     target.ensure(SCHEMA)
     deltalake.DeltaTable(str(Path(target.location))).alter.set_table_properties({"delta.checkpointInterval": "3"})
@@ -384,7 +385,7 @@ def test_failed_commit_is_reported_and_leaves_nothing(cluster: MemoryCluster, tm
 def test_an_error_after_the_commit_is_looked_up(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Also when others committed behind it, and took its files in by a compaction, before the error was looked at."""
+    """Also if others committed after it and compacted its files before the error was checked."""
     target = DeltaTarget(tmp_path / "table")
     plan = make_plan(cluster, target, ["clicks"], PlanSettings())
     files = written(cluster, target, plan)
@@ -408,7 +409,8 @@ def test_an_error_after_the_commit_is_looked_up(
 def test_files_of_a_commit_that_can_not_be_looked_up_stay(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answer is lost, the store does not say either, and it comes when files of a failure have been discarded."""
+    """The response is lost, the store can't be read, and the commit appears after a failed load would have been
+    discarded."""
     target = DeltaTarget(tmp_path / "table")
     load(cluster, target)
     cluster.partitions["clicks", 0].append_values([b"more"])
@@ -478,7 +480,7 @@ def test_the_same_plan_of_another_load_is_not_taken_for_ours(
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_vacuum_with_deltas_retention_leaves_a_load_alone(cluster: MemoryCluster, tmp_path: Path, full: bool) -> None:
-    """Between landing and commit no version names the files; their age is what saves them."""
+    """Between landing and commit no version names the files; only their age protects them."""
     target = DeltaTarget(tmp_path / "a table", ("topic", "partition"))
     load(cluster, target)
     cluster.partitions["clicks", 0].append_values([b"more"])
@@ -521,7 +523,7 @@ def test_a_log_that_can_not_be_read_removes_nothing(cluster: MemoryCluster, tmp_
 
 
 def test_errors_of_the_library_are_one_line(tmp_path: Path) -> None:
-    """It adds causes on lines of their own, in colours, and a backtrace that names nothing."""
+    """The library prints causes on separate lines, in colours, and a backtrace without names."""
     log = tmp_path / "broken" / "_delta_log"
     log.mkdir(parents=True)
     (log / "00000000000000000000.json").write_text("garbage")

@@ -1,4 +1,4 @@
-"""What every table format promises, held for each: exactly once under races and kills, offsets that last."""
+"""Guarantees of every table format: exactly once under races and kills, offsets that survive."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def again(table: Table) -> Table:
 
 
 def content(table: Table) -> Any:
-    """All rows by a reader that is not ours, where the format has one for the place."""
+    """All rows, by another reader if the format has one for the store."""
     if is_url(table.location):
         return open_dataset(table.layout(), table.schema(), table.files()).to_table()
     kind = found_format(open_store(table.location))
@@ -228,7 +228,7 @@ def test_a_late_committer_is_refused(cluster: MemoryCluster, table: Table) -> No
 
 
 def test_a_commit_of_a_load_that_was_killed_and_began_again(cluster: MemoryCluster, table: Table) -> None:
-    """The same files under the same load id are refused as well: their offsets are there."""
+    """The same files under the same load id are refused as well: their offsets are committed."""
     plan = plan_load(cluster, table)
     files = write_files(cluster, table, plan, "one")
     commit(table, plan, files, "one")
@@ -258,7 +258,7 @@ def test_offsets_move_without_files(cluster: MemoryCluster, table: Table) -> Non
 
 
 def test_files_are_replaced_once(cluster: MemoryCluster, table: Table) -> None:
-    """As a compaction or an upsert does: in one commit, and not when another took them."""
+    """As a compaction or an upsert does: in one commit, and not if another writer removed them."""
     load(cluster, table)
     old = table.files()
     plan = plan_load(cluster, table, "copy")
@@ -301,7 +301,7 @@ def test_load_commits_after_concurrent_column_addition(
 
 
 def committer_of(kind: str) -> tuple[type, str]:
-    """What makes the next version of a table where that is the next one."""
+    """Commits the next version of a table at a given call."""
     if kind == "delta":
         return TableAlterer, "add_columns"
     if kind == "parquet":

@@ -1,4 +1,4 @@
-"""Iceberg's own: one snapshot on top of the checked one, errors looked up, offsets that outlive snapshots."""
+"""Iceberg specifics: one snapshot on top of the checked one, errors looked up, offsets that survive snapshots."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_offsets_outlive_the_expiry_of_snapshots(cluster: MemoryCluster, table: 
 
 
 def test_many_small_commits_leave_few_manifests(cluster: MemoryCluster, table: IcebergTarget) -> None:
-    """And not more metadata files than one needs to go back a little."""
+    """The number of metadata files is bounded, too."""
     table.ensure(SCHEMA)
     with table._open().transaction() as change:
         change.set_properties({"commit.manifest.min-count-to-merge": "3", "write.metadata.previous-versions-max": "2"})
@@ -87,7 +87,7 @@ def test_many_small_commits_leave_few_manifests(cluster: MemoryCluster, table: I
 def test_an_error_after_the_commit_is_looked_up(
     cluster: MemoryCluster, table: IcebergTarget, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Also when others committed behind it before the error was looked at."""
+    """Also if others committed after it before the error was checked."""
     plan = plan_load(cluster, table)
     files = write_files(cluster, table, plan, "one")
     write: Callable[..., Any] = iceberg._write
@@ -108,7 +108,7 @@ def test_an_error_after_the_commit_is_looked_up(
 def test_the_same_plan_of_another_load_is_not_taken_for_ours(
     cluster: MemoryCluster, table: IcebergTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It commits between our look at the offsets and our commit; pyiceberg must not put ours on top."""
+    """It commits between our check of the offsets and our commit; pyiceberg must not put ours on top."""
     plan = plan_load(cluster, table)
     ours, theirs = (write_files(cluster, table, plan, name) for name in ("ours", "theirs"))
     write: Callable[..., Any] = iceberg._write
@@ -163,7 +163,7 @@ def test_tables_that_can_not_serve(cluster: MemoryCluster, table: IcebergTarget,
 
 
 def test_a_table_that_was_rolled_back_is_refused(cluster: MemoryCluster, table: IcebergTarget) -> None:
-    """Its offsets are those of the newest load, the rows are not."""
+    """Its offsets are those of the newest load, but its rows are older."""
     load(cluster, table)
     first = table._open().current_snapshot().snapshot_id
     cluster.partitions["clicks", 0].append_values([b"more"])

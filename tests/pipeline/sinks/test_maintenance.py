@@ -1,4 +1,4 @@
-"""Vacuum and compaction of each format: safe beside loads, orphans gone, no offset moved."""
+"""Vacuum and compaction of each format: safe beside loads, orphans removed, no offset moved."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def let_expire(table: Table, load_id: str) -> None:
 
 
 def test_a_running_load_keeps_its_files(cluster: MemoryCluster, table: Table) -> None:
-    """Though no version names them yet, and nothing else is kept."""
+    """Even though no version names its files yet; all other files are removed."""
     load(cluster, table)
     cluster.partitions["clicks", 0].append_values([b"more"])
     plan = plan_load(cluster, table)
@@ -73,7 +73,7 @@ def test_a_running_load_keeps_its_files(cluster: MemoryCluster, table: Table) ->
 
 
 def test_files_of_a_killed_load_go_at_once(cluster: MemoryCluster, table: Table) -> None:
-    """And should it live after all, it commits nothing."""
+    """If it was only suspended, it commits nothing."""
     load(cluster, table)
     cluster.partitions["clicks", 0].append_values([b"more"])
     plan = plan_load(cluster, table)
@@ -93,7 +93,7 @@ def test_files_of_a_killed_load_go_at_once(cluster: MemoryCluster, table: Table)
 
 
 def test_vacuum_resumes_after_killed_one(cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had taken the lease of a killed load, and not yet the files."""
+    """The killed vacuum had revoked the lease of a killed load, but not yet removed the files."""
     load(cluster, table)
     cluster.partitions["clicks", 0].append_values([b"more"])
     with suppress(KeyboardInterrupt), held_lease(open_store(table.location), "killed"):
@@ -121,7 +121,7 @@ def test_committed_files_of_killed_load_stay(cluster: MemoryCluster, table: Tabl
 def test_files_of_a_load_that_begins_beside_a_vacuum_stay(
     cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The vacuum has read the leases when the load takes its own."""
+    """The load acquires its lease after the vacuum has read the leases."""
     load(cluster, table)
     cluster.partitions["clicks", 0].append_values([b"more"])
     plan = plan_load(cluster, table)
@@ -141,7 +141,7 @@ def test_files_of_a_load_that_begins_beside_a_vacuum_stay(
 
 
 def test_file_without_load_id_is_kept_for_lease_duration(cluster: MemoryCluster, table: Table) -> None:
-    """It may be of a commit that is under way, or of a compaction."""
+    """It may belong to a running commit or compaction."""
     load(cluster, table)
     odd = Path(table.location, table.layout().subdirectory, "part-00000-c000.parquet")
     odd.touch()
@@ -200,7 +200,7 @@ def test_partitions_are_compacted_by_themselves(cluster: MemoryCluster, kind: st
 
 
 def test_compaction_does_not_block_earlier_load(cluster: MemoryCluster, table: Table) -> None:
-    """One that planned and landed before a compaction commits after it."""
+    """A load that planned and landed before a compaction commits after it."""
     load_often(cluster, table)
     cluster.partitions["clicks", 1].append_values([b"more"])
     plan = plan_load(cluster, table)
@@ -213,7 +213,7 @@ def test_compaction_does_not_block_earlier_load(cluster: MemoryCluster, table: T
 def test_compaction_with_revoked_lease_commits_nothing(
     cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stood still for so long that a vacuum takes the files that it wrote."""
+    """It was suspended for so long that a vacuum removed its files."""
     load_often(cluster, table)
     named, write = table.files(), rewrite.rewrite_files
 
@@ -256,7 +256,7 @@ def test_compaction_refuses_unplaceable_partition_values(kind: str, tmp_path: Pa
 
 
 def append(table: Table, rows: Any) -> None:
-    """As another writer does it, by the library of the format."""
+    """Append as another writer does, by the library of the format."""
     if isinstance(table, DeltaTarget):
         deltalake.write_deltalake(table.location, rows, mode="append")
     else:
@@ -264,7 +264,7 @@ def append(table: Table, rows: Any) -> None:
         made._open().append(rows)
 
 
-@pytest.mark.parametrize("kind", ["iceberg", "parquet"])  # Delta's log forgets versions by itself
+@pytest.mark.parametrize("kind", ["iceberg", "parquet"])  # Delta's log expires versions on its own
 def test_load_commits_during_vacuum(
     cluster: MemoryCluster, kind: str, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""A table's directory is its own: it is made in no other's, among no other things, and no copy is taken for it."""
+"""A table is alone in its directory: none is created inside another or among other files, and copies are recognized."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_directory_with_other_things(kind: str, tmp_path: Path) -> None:
 
 
 def test_allowed_entries_in_table_directory(table: Table, cluster: MemoryCluster) -> None:
-    """What readers leave out, and what loads leave that were killed before the table was made."""
+    """Hidden entries, and leftovers of loads that were killed before they created the table."""
     directory = Path(table.location)
     (directory / ".cache").mkdir(parents=True)
     (directory / "part-clicks-0-00000000000000000000-0a1b2c3d4e5f6071-01234567.zstd.parquet").touch()

@@ -1,4 +1,4 @@
-"""Tables that are put back to an older version under their loads: by RESTORE, in their logs, in their catalogs."""
+"""Tables that are rolled back to an older version below their loads: by RESTORE, in their logs, in their catalogs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def open_delta(table: Table) -> Any:
 
 
 def load_twice(cluster: MemoryCluster, table: Table) -> int:
-    """Two loads with a row more in the second; the version of the first."""
+    """Two loads, the second with one more row; returns the version of the first."""
     first = load(cluster, table)
     assert first is not None
     add_row(cluster)
@@ -180,7 +180,7 @@ def test_delta_log_that_lost_its_end_loads_again(cluster: MemoryCluster, delta: 
 
 
 def test_files_of_loads_without_their_offsets_are_refused(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """As in a clone, and in a directory of Parquet files that became a Delta table."""
+    """As in a clone, and in a directory of Parquet files that was converted to a Delta table."""
     load(cluster, open_table(tmp_path / "table", format="parquet"))
     deltalake.convert_to_deltalake(str(tmp_path / "table"))
     table = open_table(tmp_path / "table")
@@ -300,7 +300,7 @@ class TestIceberg:
         assert rows(table) == topic_rows(cluster)
 
     def test_older_metadata_registered_again_load_again(self, cluster: MemoryCluster, table: Any) -> None:
-        """Properties go back with the snapshots."""
+        """Properties are reverted with the snapshots."""
         load(cluster, table)
         older = table._open().metadata_location
         add_row(cluster)

@@ -22,9 +22,9 @@ CONFIG = b'{"defaults": {}, "overrides": {}}'
 
 @contextmanager
 def answering(*answers: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
-    """The URL of a server that gives these answers in turn, the last again and again, and the heads it got.
+    """The URL of a server that sends these responses in turn, repeating the last, and the request heads it received.
 
-    None: it accepts and never answers.
+    None: it accepts connections and never answers.
     """
     heads: list[bytes] = []
     held: list[socket.socket] = []

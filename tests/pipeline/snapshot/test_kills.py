@@ -1,4 +1,4 @@
-"""Runs that are killed, or meet another: the table is that of before or of after, and the next run makes up for it."""
+"""Runs that are killed or race: the table is in the old or the new state, and the next run makes up for it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ STEPS = ("landing", "landed", "merging", "merged", "committed")
 RACE_STEPS = ("planned", "landing", "landed", "merging", "merged")
 PLACED_STEPS = [(kind, "disk", step) for kind in ("delta", "iceberg", "parquet") for step in STEPS]
 PLACED_STEPS += [("delta", "s3", "landed"), ("delta", "s3", "committed"), ("parquet", "s3", "merged")]
-"""In a bucket, what one of the two stages leaves, and a commit that is found again."""
+"""In a bucket: leftovers of one stage, and a commit that is found again."""
 RACES = [("delta", step, history) for step in RACE_STEPS for history in (False, True)]
 RACES += [(kind, step, step.startswith("merg")) for kind in ("iceberg", "parquet") for step in RACE_STEPS]
 """A history changes the merge, for every format alike."""
 
 
 def files_there(world: World) -> set[str]:
-    """Names of data files, each of which is there once only."""
+    """Names of data files, each of which exists only once."""
     found = open_store(world.path).files()
     return {file.name for file in found if file.name.endswith(".parquet") and "_delta_log" not in file.path.split("/")}
 
@@ -96,7 +96,7 @@ def test_killed_before_an_operation_on_files(
 
 @pytest.mark.parametrize(("kind", "step", "history"), RACES, indirect=["kind"])
 def test_of_two_runs_one_is_refused(make_world: Callable[..., World], kind: str, step: str, history: bool) -> None:
-    """The other one comes in between, and has read more."""
+    """The other one commits first, and has read more."""
     from ottla.pipeline.sinks.table import StaleCommitError
 
     from .world import Steps, first_records, second_records

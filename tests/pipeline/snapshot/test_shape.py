@@ -65,7 +65,7 @@ def test_no_rows_are_copied_into_an_empty_snapshot(kind: str, tmp_path: Path) ->
 
 
 def test_rows_of_a_snapshot_make_no_snapshot(make_world: Callable[..., World], kind: str, tmp_path: Path) -> None:
-    """As one the copy would take no other rows, and forget some by the next snapshot."""
+    """As a snapshot the copy would refuse other rows, and the next snapshot run would remove some."""
     world = make_world(kind)
     world.produce((b"a", b"1"))
     world.snapshot()

@@ -1,4 +1,4 @@
-"""A snapshot is what plain Python makes of the same records, however they are cut into runs."""
+"""A snapshot equals the result of plain Python on the same records, regardless of how they are split into runs."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ TOPIC = "users"
 
 
 def test_records_that_change_nothing(world: World) -> None:
-    """One without a key, one that the columns can't hold, one that can't be decoded: the value before them stays."""
+    """One without a key, one that does not fit the columns, one that can't be decoded: the value before them stays."""
     world.produce((b"a", b'{"id": 1}'), (b"b", b'{"id": 2}'))
     world.snapshot(value_format=JsonFormat())
     before = world.latest()
@@ -107,7 +107,7 @@ def test_history_of_recreated_topic(past: World) -> None:
 
 
 def test_partitions_and_topics_are_added(world: World) -> None:
-    """A key that goes to another partition from then on is there twice, as in a compacted log."""
+    """A key that moves to another partition then has two rows, as in a compacted log."""
     world.produce((b"a", b"1"))
     world.snapshot()
     world.cluster.partitions[TOPIC, 2] = type(world.cluster.partitions[TOPIC, 0])()
@@ -120,7 +120,7 @@ def test_partitions_and_topics_are_added(world: World) -> None:
 
 
 def cut(world: World) -> None:
-    """The log loses its second batch, and other records take those offsets."""
+    """The log loses its second batch, and other records get those offsets."""
     world.produce((b"a", b"1"), (b"b", b"1"))
     world.produce((b"a", b"lost"), (b"c", b"lost"), (b"d", b"lost"))
     world.snapshot()
@@ -168,7 +168,7 @@ def test_up_to_an_offset_and_on_from_there(world: World) -> None:
 
 
 def test_more_than_a_task_holds(world: World, past: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each batch is put down by itself, so that a key is in several files."""
+    """Each batch is staged separately, so that a key is in several files."""
     monkeypatch.setattr(staging, "SPILL_BYTES", 1)
     for each in (world, past):
         for number in range(5):

@@ -80,7 +80,7 @@ def fill(bootstrap: str, topic: str, count: int, codec: str = "none", size: int 
 
 
 def transactions(bootstrap: str, topic: str, rounds: int) -> None:
-    """Committed and aborted ones of two producers, one within the other."""
+    """Nested committed and aborted transactions of two producers."""
     outer, inner = (
         confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{name}"})
         for name in ("outer", "inner")
@@ -143,7 +143,7 @@ def test_aborted_transactions(
     monkeypatch: pytest.MonkeyPatch,
     isolation: str,
 ) -> None:
-    """Over several segments, and from every offset on, so that ranges begin and end inside of transactions."""
+    """Over several segments, and from every offset on, so that ranges start and end inside of transactions."""
     transactions(bootstrap, topic, 12)
     monkeypatch.setattr(segments, "READ_BYTES", 100_000)
     end = whole(cluster, topic).end_offset

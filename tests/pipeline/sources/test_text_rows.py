@@ -21,7 +21,7 @@ from ottla.pipeline.transform.csv_decoder import CsvDecoder  # noqa: E402
 
 
 def read(path: Path, key_column: str | None = None) -> list[dict[str, Any]]:
-    """The rows as they go to a topic."""
+    """The rows as they are sent to a topic."""
     source = FileRows(LocalStore(path.parent), [path.name], str(format_of(path)), Shape(key_column), ("t", 0))
     return [row for batch, _ in source.batches({}) for row in batch.to_pylist()]
 
@@ -89,7 +89,7 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path, harm: str) -> None:
 
 
 def test_cells_over_several_lines_and_lines_of_any_end(tmp_path: Path) -> None:
-    """A large file too, in which blocks of a reader would cut such cells."""
+    """Also in a large file, in which block boundaries of a reader would cut such cells."""
     path = tmp_path / "a.csv"
     path.write_bytes('\ufeffa,b\r\n1,"x\n""y"""\r2,\n\n'.encode() + b'3,"' + b"z\n" * 1_000_000 + b'"\n')
     assert [json.loads(row["value"]) for row in read(path)] == [

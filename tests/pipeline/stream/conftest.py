@@ -57,7 +57,7 @@ class Streams:
         self.batches: list[BatchProgress] = []
 
     def run(self, text: str, before: Callable[[], object] = lambda: None, **options: Any) -> StreamSummary:
-        """`DIR` in the text is a directory of the test; `before` is called when all is checked, before Spark begins."""
+        """`DIR` in the text is a directory of the test; `before` is called after all checks, before Spark starts."""
 
         def open_session() -> AbstractContextManager[Any]:
             before()
@@ -71,7 +71,7 @@ class Streams:
         return run_stream(job, open_session, self.batches.append)
 
     def rows(self, name: str = "table") -> list[dict[str, Any]]:
-        """Those of a table of the test's directory."""
+        """Rows of a table in the test's directory."""
         return [row.asDict() for row in read_table(self.spark, open_table(self.directory / name)).collect()]
 
 

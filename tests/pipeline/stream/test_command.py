@@ -1,4 +1,4 @@
-"""`ottla pipeline stream` as one types it: lines of batches, and the ends of a run."""
+"""`ottla pipeline stream` as a user runs it: lines of batches, and the ends of a run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_ctrl_c_stops_stream_and_next_run_resumes(
     commands_in_session: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a terminal sends it: to the command, its JVM and its workers."""
+    """As from a terminal: sent to the command, its JVM and its workers."""
     (tmp_path / "words.toml").write_text(TEXT.format(topic=topic))
     send([b"one"])
     running = begin(tmp_path, bootstrap, "--json")
@@ -77,7 +77,7 @@ def test_ctrl_c_stops_stream_and_next_run_resumes(
 
 
 def test_a_reader_of_batches_that_leaves_ends_it(send: Send, topic: str, bootstrap: str, tmp_path: Path) -> None:
-    """As `| head -1` does."""
+    """As with `| head -1`."""
     (tmp_path / "words.toml").write_text(TEXT.format(topic=topic))
     send([b"one"])
     running = begin(tmp_path, bootstrap, "--json")

@@ -1,4 +1,4 @@
-"""Spark gives the process of a Python source ten seconds to answer, and on a busy machine it takes longer."""
+"""Spark's limit of ten seconds for the start of a Python source's process, which a busy machine exceeds."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Broken(DeltaTarget):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
 def test_bad_records_are_dead_letters_once(streams: Streams, send: Send, topic: str, after: bool) -> None:
-    """Also where the batch fails and is run again."""
+    """Also if the batch fails and is run again."""
     send([{"page": "a"}, b"no JSON", {"page": "b"}, b"[", b'{"page"'])
     text = TEXT.format(topic=topic, output="complete", result='table = "DIR/table"')
     broken = Broken(streams.directory / "table")

@@ -1,4 +1,5 @@
-"""Tables of streams are partitioned as those of loads: by columns of the result, and by the day of its `timestamp`."""
+"""Tables of streams are partitioned like those of loads: by columns of the result, and by the day of its
+`timestamp`."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ WORDS = """
 
 
 def directories(table: Path) -> set[str]:
-    """Of the data files, relative to the table."""
+    """Directories of the data files, relative to the table."""
     return {str(Path(path).parent.relative_to(table)) for path in open_table(table).files()}
 
 
@@ -62,7 +63,7 @@ def test_the_day_of_a_timestamp(streams: Streams, topic: str, bootstrap: str, tm
 def test_rows_are_replaced_within_their_partitions(
     streams: Streams, send: Send, topic: str, tmp_path: Path, format_name: str
 ) -> None:
-    """Null has a partition of its own, and a date that the result has is its own."""
+    """Null has a partition of its own, and a column `date` of the result is kept."""
     if format_name == "iceberg":
         pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     text = f"""

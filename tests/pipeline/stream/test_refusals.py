@@ -84,7 +84,7 @@ def test_a_state_that_is_older_than_the_topic(
 
 
 def test_rolled_back_results_are_refused(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
-    """From an older copy of the table, which batches without rows look like as well, and by RESTORE."""
+    """From an older copy of the table, also if only batches without rows followed, and by RESTORE."""
     send([b"one", b"two"])
     text = TEXT.format(topic=topic, result='table = "DIR/table"')
     streams.run(text)
@@ -121,7 +121,7 @@ def test_recreated_result_topic_is_refused(
 
 
 def test_a_snapshot_takes_no_results(streams: Streams, topic: str) -> None:
-    """It holds one row a key, and a stream would add more."""
+    """It has one row a key, and a stream would add more."""
     columns = Shape().partition_columns
     schema = pa.schema([("word", pa.string()), (columns[0], pa.int32())])
     open_table(streams.directory / "table", partition_by=columns).ensure(schema)
@@ -185,7 +185,7 @@ def test_a_driver_without_the_python_of_the_workers(
 
 
 def test_a_pattern_that_matches_the_topic_of_the_results(streams: Streams, topic: str) -> None:
-    """Each row would come back as a record, and so for ever."""
+    """Each row would come back as a record, endlessly."""
     text = TEXT.format(topic=topic, result=f'topic = "{topic}"')
     named = f'topic = "{topic}"'
     assert named in text

@@ -40,7 +40,7 @@ def definition(topic: str, result: str, *, where: str = "", source: str = "", co
 
 
 def test_of_two_that_begin_at_once_a_table_has_one(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
-    """The second reads more in its first batch, which the first one's would stand for."""
+    """The second one reads more in its first batch, which the first one's batch would replace."""
     text = definition(topic, 'table = "DIR/table"')
     send([b"one", b"two"])
 
@@ -100,7 +100,7 @@ def test_a_topic_is_that_of_a_stream_that_has_sent_nothing_yet(
 def test_one_that_was_killed_while_it_took_the_topic(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str
 ) -> None:
-    """Its transaction is open for minutes; the next one ends it."""
+    """Its transaction is open for minutes; the next one aborts it."""
     target, group = make_topic(), f"ottla-sink-stream-words-{topic}-owner"
     send([b"one"])
     killed = TransactionalProducer(bootstrap, group)

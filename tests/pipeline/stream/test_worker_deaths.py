@@ -31,7 +31,7 @@ from ..deaths import Deaths, graves, make_folder, steps  # noqa: E402
 pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(900)]
 
 ROWS = 12
-"""Of a batch."""
+"""Rows of a batch."""
 DEATHS = ("0 sent", "1 stored", "2 committed")
 
 
@@ -111,4 +111,4 @@ def test_workers_that_die_while_they_send(
     committed = numbers(read_committed(bootstrap, topic, ROWS * len(DEATHS)))
     assert committed == Counter(range(ROWS * len(DEATHS)))
     appended = numbers(read_appended(bootstrap, topic))
-    assert appended - committed == Counter(range(2 * ROWS))  # aborted, of the two that died before they committed
+    assert appended - committed == Counter(range(2 * ROWS))  # aborted rows of the two that died before their commit

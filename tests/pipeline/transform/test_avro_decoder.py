@@ -146,7 +146,7 @@ def test_decoded_records_equal_written_ones(values: list[dict[str, Any]]) -> Non
 
 
 def grown(width: int, levels: int, leaf: str) -> dict[str, Any]:
-    """A record of so many levels of records, each `width` times in the one above it, by its name."""
+    """A record of that many levels of records, each `width` times in the one above it, by its name."""
     fields = [("r0", record(("x", leaf), name="R0"))]
     for level in range(1, levels):
         parts = [(f"f{number}", f"R{level - 1}") for number in range(width)]
@@ -263,7 +263,7 @@ def test_null_joined_with_a_record(lake: Lake, registry: RegistryServer) -> None
 
 
 def test_a_union_of_records_of_other_subjects(lake: Lake, registry: RegistryServer) -> None:
-    """As several types of events in one topic are registered; the second refers to the first."""
+    """As registered for several types of events in one topic; the second refers to the first."""
     made = {**record(("id", "int"), ("at", "long")), "name": "shop.Made"}
     paid = {**record(("id", "long"), ("first", "shop.Made"), ("at", "string")), "name": "shop.Paid"}
     registry.register("made", json.dumps(made))
@@ -293,7 +293,7 @@ def test_a_registry_that_is_down_leaves_everything_as_it_was(lake: Lake, no_paus
 
 
 def test_registry_failure_in_task_creates_no_dead_letter(lake: Lake, registry: RegistryServer, no_pause: None) -> None:
-    """The driver's sample has one id, the task meets another when the registry is gone."""
+    """The driver's sample has one id, the task reads another one when the registry is gone."""
     schema = record(("id", "int"))
     one, two = (registry.register("clicks-value", json.dumps(schema)) for _ in range(2))
     for number in range(2_500):

@@ -1,4 +1,4 @@
-"""Values that are small and would be large as columns: bounded, and bad where a single one is too large."""
+"""Small values that would become large columns: memory is bounded, and a single value that is too large is bad."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_avro_of_items_without_bytes() -> None:
 
 
 def test_a_batch_is_decoded_in_pieces() -> None:
-    """Each with room for its rows, or of one row."""
+    """Each piece within the cell limit, or of one row."""
     wide = pa.schema([(f"c{number}", pa.int64()) for number in range(30)])
     for schema, values, expected in [
         (wide, [b"{}"] * 8, [2, 2, 2, 2]),
@@ -114,7 +114,7 @@ def test_a_batch_is_decoded_in_pieces() -> None:
 
 
 def test_letters_of_a_stream_from_a_topic_with_a_long_name(tmp_path: Path) -> None:
-    """In pieces as well, and the attempts at a task leave one file."""
+    """In pieces as well, and all attempts at a task leave one file."""
     decoder = RecordDecoder(JsonDecoder(NESTED), pa.schema([*SCHEMA, *NESTED]))
     batch = records(with_items(1), with_items(1_000), b"no JSON", *[with_items(2)] * 9)
     source = batch.rename_columns(["timestampType" if n == "timestamp_type" else n for n in batch.schema.names])

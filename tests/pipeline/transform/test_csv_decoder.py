@@ -62,7 +62,7 @@ def test_a_bad_row_has_its_reason_alone_and_among_others(value: bytes, reason: s
 
 
 def test_a_row_never_runs_on_into_the_next() -> None:
-    """Each of these would take its neighbour in, or be taken for more rows, if it were joined with it as it is."""
+    """Joined naively, each of these would absorb its neighbour, or count as several rows."""
     rows, bad = decode(TEXT, b'1,"', b'2,"', b'a"b,"c', b'x,y",z"', b"p,q\nr,s", b"\xef\xbb\xbfu,v", b"w,\xef\xbb\xbf")
     assert list(bad) == [0, 1, 2, 3, 4]
     assert rows[5:] == [{"x": "u", "y": "v"}, {"x": "w", "y": "\ufeff"}]

@@ -1,4 +1,4 @@
-"""Loads of decoded values: columns beside Kafka's, schemas that grow, dead letters for the rest."""
+"""Loads of decoded values: columns beside Kafka's, growing schemas, dead letters for the rest."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_names_that_no_table_has(tmp_path: Path, names: tuple[str, ...]) -> None
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 def test_names_that_no_table_has_side_by_side_stop_no_load(make_lake: Callable[..., Lake], table_format: str) -> None:
-    """One record with such a name would end this load and all that follow."""
+    """One record with such a name would otherwise fail this load and all later ones."""
     pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     lake = make_lake(table_format=table_format)
     rounds: tuple[tuple[bytes, dict[str, Any]], ...] = (
@@ -224,7 +224,7 @@ def test_names_that_no_table_has_side_by_side_stop_no_load(make_lake: Callable[.
 def test_a_time_of_no_year_is_a_dead_letter(
     make_lake: Callable[..., Lake], table_format: str, partition_by: tuple[str, ...]
 ) -> None:
-    """Databases have such dates for none at all; tables and readers of them fail on the year 0."""
+    """Databases use such dates for missing ones; tables and their readers fail on the year 0."""
     pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     lake = make_lake(*partition_by, table_format=table_format)
     utc = pa.timestamp("us", tz="UTC")
@@ -260,7 +260,7 @@ def test_nested_time_of_no_year_is_a_dead_letter(lake: Lake) -> None:
 def test_small_integers_of_a_schema_have_columns_in_every_format(
     make_lake: Callable[..., Lake], table_format: str
 ) -> None:
-    """Iceberg has none of less than 32 bits."""
+    """Iceberg has no integers of less than 32 bits."""
     pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     small = pa.struct({"s": pa.int16(), "l": pa.list_(pa.int8())})
     lake = make_lake(table_format=table_format)

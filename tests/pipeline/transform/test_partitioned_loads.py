@@ -110,7 +110,7 @@ def test_dates_of_raw_records(make_lake: Callable[..., Lake]) -> None:
 
 
 def test_many_values_with_few_open_files(make_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value that comes back after its file was finished has another one; rows of a value stay in order."""
+    """A value that returns after its file was finished gets another file; rows of a value stay in order."""
     monkeypatch.setattr(partitioned_writer, "MAX_OPEN_FILES", 3)
     monkeypatch.setattr("ottla.pipeline.sources.fetch.FETCH_BYTES", 1)
     lake = make_lake("n")

@@ -52,7 +52,7 @@ def add_field(message: Any, name: str, kind: int, type_name: str | None = None, 
 
 
 def described() -> Any:
-    """A file of the messages `Other` and `View`, with every kind of field."""
+    """A file with the messages `Other` and `View`, with every kind of field."""
     file = descriptor_pb2.FileDescriptorProto(name="view.proto", package="shop", syntax="proto3")
     file.dependency.extend([timestamp_pb2.DESCRIPTOR.name, wrappers_pb2.DESCRIPTOR.name])
     other = file.message_type.add(name="Other")
@@ -174,7 +174,7 @@ def test_schemas_in_files(tmp_path: Path) -> None:
 
 
 def grown(width: int, levels: int) -> bytes:
-    """A descriptor set of so many levels of messages, each `width` times in the one above it."""
+    """A descriptor set of that many levels of messages, each `width` times in the one above it."""
     file = descriptor_pb2.FileDescriptorProto(name="grown.proto", syntax="proto3")
     add_field(file.message_type.add(name="M0"), "x", F.TYPE_INT64)
     for level in range(1, levels):
@@ -200,7 +200,7 @@ def test_messages_that_are_nested_deeper_than_they_are_read() -> None:
 
 
 def recursive(*names: str) -> bytes:
-    """A descriptor set of messages that each contain the next one, once, in a list and in a map, and the last the
+    """A descriptor set of messages that each contain the next one, once, in a list and in a map; the last contains the
     first."""
     file = descriptor_pb2.FileDescriptorProto(name="cycle.proto", syntax="proto3")
     for name, following in zip(names, (*names[1:], names[0]), strict=True):
@@ -288,7 +288,7 @@ def test_message_indexes() -> None:
 
 
 def test_schemas_of_a_registry_make_the_columns(lake: Lake, registry: RegistryServer) -> None:
-    """A file that imports another one; values of its second message and of a message inside its first."""
+    """A file that imports another one; values of its second message type and of one inside its first."""
     imported = descriptor_pb2.FileDescriptorProto(name="any name", package="common", syntax="proto3")
     add_field(imported.message_type.add(name="Money"), "cents", F.TYPE_INT64)
     file = described()

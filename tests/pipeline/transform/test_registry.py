@@ -35,7 +35,7 @@ def answering(answer: Answer) -> Iterator[str]:
                     head = b""
                     while b"\r\n\r\n" not in head and (piece := connection.recv(1 << 16)):
                         head += piece
-                    with suppress(OSError):  # the client had enough
+                    with suppress(OSError):  # the client closed the connection
                         answer(connection, head)
 
         thread = threading.Thread(target=serve)
@@ -107,7 +107,7 @@ def test_answers_that_are_none(answer: bytes) -> None:
 
 
 def test_an_answer_that_comes_in_drops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each within the time that a read may take."""
+    """Each byte arrives within the timeout of a read."""
     monkeypatch.setattr(registries, "TIMEOUT_S", 0.2)
     monkeypatch.setattr(registries, "ATTEMPTS", 1)
     done = threading.Event()
@@ -169,7 +169,7 @@ def test_registry_unknown_codes_make_value_bad(code: int) -> None:
 
 
 def test_a_registry_without_guids_knows_none() -> None:
-    """It has no such path; it is asked once whether it is a registry at all."""
+    """It has no such path; one more request checks that it is a registry."""
     asked = []
 
     def answer(connection: socket.socket, head: bytes) -> None:
@@ -186,7 +186,7 @@ def test_a_registry_without_guids_knows_none() -> None:
 
 
 def test_an_id_beyond_all_is_not_asked_for() -> None:
-    """A registry may call it a bad request, by which one record would end every load."""
+    """A registry may answer it with a bad request, so that one record would fail every load."""
     with answering(saying(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")) as url:
         with pytest.raises(UnknownSchemaError):
             SchemaRegistry(url).schema(1 << 31)

@@ -1,4 +1,4 @@
-"""Ids of schemas in front of values and in headers: all of the wire format's forms make the same rows."""
+"""Ids of schemas in front of values and in headers: all forms of the wire format give the same rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .test_avro_decoder import record, written  # noqa: E402
 from .test_protobuf_decoder import View, described  # noqa: E402
 
 GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
-"""Of Confluent's documentation of the form."""
+"""From Confluent's documentation of the format."""
 IN_HEADER = b"\1" + GUID.bytes
 ID_SCHEMA = record(("id", "int"))
 
@@ -83,7 +83,7 @@ def test_ids_of_both_kinds() -> None:
 
 
 def test_avro(lake: Lake, registry: RegistryServer) -> None:
-    """The same schema by id and by GUID, and a GUID that the registry does not know."""
+    """The same schema by id and by GUID, and an unknown GUID."""
     number = registry.register("clicks-value", json.dumps(ID_SCHEMA))
     header = [(VALUE_HEADER, b"\1" + guid(number).bytes)]
     lake.produce_with(

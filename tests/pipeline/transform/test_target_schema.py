@@ -33,7 +33,7 @@ class Failing(MemoryCluster):
 
 
 def fields_with(failure: KafkaError | None) -> list[str]:
-    """Of JSON values, where each fetch fails with that."""
+    """Fields of JSON values if each fetch fails with that error."""
     cluster = Failing(failure)
     cluster.create("clicks", 1)
     cluster.partitions["clicks", 0].append_values([b'{"page": "a"}'])
@@ -53,6 +53,6 @@ def test_records_that_are_gone_give_no_sample() -> None:
 
 
 def test_a_broker_that_does_not_answer_settles_no_fields() -> None:
-    """A stream would keep to having none, and a load leave the columns out."""
+    """A stream would otherwise never have fields, and a load would omit the columns."""
     with pytest.raises(KafkaError, match="no answer to Fetch"):
         fields_with(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer to Fetch"))
