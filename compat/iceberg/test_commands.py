@@ -114,7 +114,7 @@ def lake(broker: Broker, catalog: CatalogProcess) -> Lake:
     return Lake(broker, catalog)
 
 
-def test_a_table_is_loaded_asked_and_kept(lake: Lake, tmp_path: Path) -> None:
+def test_table_is_loaded_queried_and_maintained(lake: Lake, tmp_path: Path) -> None:
     lake.produce(30)
     assert lake.run_json(*lake.load_arguments())["rows"] == 30
     first = lake.landed()

@@ -144,7 +144,7 @@ def test_a_table_gets_new_columns(catalog: CatalogProcess, name: str, table: Tab
     assert rows(catalog, name) == topic_rows(cluster)
 
 
-def test_a_catalog_that_went_down_between_files_and_commit(
+def test_catalog_down_between_files_and_commit(
     catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster
 ) -> None:
     plan = plan_load(cluster, table)

@@ -292,7 +292,7 @@ class TestStream:
         assert {record.partition for record in topic.records} == set(range(PARTITIONS + 2))
         assert run() == []
 
-    def test_topics_that_come_to_be(self, spark: SparkProcess, broker: Broker, tmp_path: Path) -> None:
+    def test_new_topics_are_discovered(self, spark: SparkProcess, broker: Broker, tmp_path: Path) -> None:
         name = named("growing")
         options = {
             "kafka.bootstrap.servers": broker.bootstrap_servers,

@@ -73,7 +73,7 @@ def test_an_empty_file_is_refused() -> None:
         opened()
 
 
-def test_a_few_odd_lines_are_handed_out_and_counted() -> None:
+def test_few_odd_lines_are_returned_and_counted() -> None:
     lines = [b"cut off", *[GOOD] * 9, *[GOOD] * access_log.SAMPLE_LINES, *[b""] * 500]
     log = opened(*lines)
     assert list(log) == lines

@@ -101,7 +101,7 @@ class Killing(Observer):
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
-def test_tasks_that_begin_while_it_is_away(
+def test_tasks_started_while_broker_is_down(
     spark: Any, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_back: bool
 ) -> None:
     """There are more tasks than run at once; those that Spark has not started when it gives up would only wait as

@@ -87,7 +87,7 @@ def in_topic(bootstrap: str, topic: str) -> list[tuple[int, int, bytes]]:
     return [(each.partition(), each.offset(), each.value()) for each in read_committed(bootstrap, topic)]
 
 
-def test_partitions_that_are_added_are_taken_up(bootstrap: str, table: Path, load_topic: Load) -> None:
+def test_added_partitions_are_loaded(bootstrap: str, table: Path, load_topic: Load) -> None:
     topic = new_topic(bootstrap, 1)
     produce(bootstrap, topic, numbered(range(10), 1))
     assert load_topic(bootstrap, topic).rows == 10

@@ -37,7 +37,7 @@ def test_help_has_examples(command: str) -> None:
     assert f"ottla pipeline {command} " in result.output.split("Examples:")[1]
 
 
-def test_a_shell_takes_examples_as_they_stand() -> None:
+def test_help_examples_are_safe_in_a_shell() -> None:
     """Outside of single quotes and comments a shell would run the text between backticks."""
     for command in cli.pipeline.commands.values():
         assert isinstance(command, Command)
@@ -48,7 +48,7 @@ def test_a_shell_takes_examples_as_they_stand() -> None:
 @pytest.mark.parametrize(
     "size", ["0", "-1", "x", "1tb", "", "b1", "1.5m", "8589934592g", "9" * 19 + "g", "9" * 5_000, "\u0663m", "nan"]
 )
-def test_sizes_that_are_none(size: str) -> None:
+def test_invalid_sizes_are_refused(size: str) -> None:
     arguments = ["load", "-t", "a", "--table", "t", "--max-bytes-per-task", size]
     result = CliRunner().invoke(cli.pipeline, arguments)
     assert result.exit_code == 2
@@ -126,7 +126,7 @@ def test_a_load_without_java_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     "schedule",
     ["", "weekly", "61 * * * *", "* * * *", "*/" + "9" * 5_000 + " * * * *", "* * * * 5L/2", "\u0663 * * * *"],
 )
-def test_schedules_that_are_none(tmp_path: Path, schedule: str) -> None:
+def test_invalid_schedules_are_refused(tmp_path: Path, schedule: str) -> None:
     arguments = ["load", "-t", "a", "--table", str(tmp_path / "t"), "--schedule", schedule, "-b", "127.0.0.1:1"]
     result = CliRunner().invoke(main.cli, ["pipeline", *arguments])
     assert result.exit_code == 2
@@ -143,7 +143,7 @@ def test_summary_text() -> None:
     assert some.to_json()["rows_per_s"] == 2_000
 
 
-def test_numbers_that_json_has_not() -> None:
+def test_non_json_numbers_are_text() -> None:
     assert printable([float("nan"), float("inf"), {"a": float("-inf")}]) == ["NaN", "Infinity", {"a": "-Infinity"}]
 
 

@@ -47,7 +47,7 @@ def load(broker: Broker, target: DeltaTarget, settings: PlanSettings) -> list[st
     return plan.notes
 
 
-def test_a_log_that_lost_its_end_with_the_power(ottla_broker_factory: Callable[..., Broker], tmp_path: Path) -> None:
+def test_log_truncated_by_power_failure(ottla_broker_factory: Callable[..., Broker], tmp_path: Path) -> None:
     broker, target = ottla_broker_factory(), DeltaTarget(tmp_path / "table")
     with Cluster(broker.bootstrap_servers) as cluster:
         cluster.create_topic("clicks", 1)

@@ -101,7 +101,7 @@ def test_no_table_of_dead_letters_without_one(cluster: MemoryCluster, target: De
     assert not Path(target.dead_letters().location).exists()
 
 
-def test_nothing_but_bad_records(cluster: MemoryCluster, target: DeltaTarget) -> None:
+def test_load_of_bad_records_only(cluster: MemoryCluster, target: DeltaTarget) -> None:
     cluster.create("clicks", 1)
     cluster.partitions["clicks", 0].append_times(BAD, BAD)
     Load(cluster, target).run()

@@ -153,7 +153,7 @@ def test_a_record_without_timestamp_has_null() -> None:
 
 @pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP_MS + 1, 2**62, -2])
 @pytest.mark.parametrize("timestamp_type", [0, 1])
-def test_a_timestamp_that_no_column_holds_makes_a_dead_letter(timestamp: int, timestamp_type: int) -> None:
+def test_unrepresentable_timestamp_is_dead_letter(timestamp: int, timestamp_type: int) -> None:
     """The dead letter has the whole record with its stored timestamp, and the table does not."""
     good, bad = RecordData(5, b"k", b"good"), RecordData(timestamp, b"k", b"bad", [("h", b"1"), ("h", None)])
     append_time = timestamp_type == 1 and timestamp > 0
@@ -201,7 +201,7 @@ def in_transaction(offset: int, producer_id: int, count: int = 1) -> bytearray:
     return simple(count, offset, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
 
 
-def test_control_batches_give_no_rows_but_move_on() -> None:
+def test_control_batches_advance_without_rows() -> None:
     result = decoded(in_transaction(0, 7, count=2) + marker(2, 7, commit=True))
     assert offsets(result) == [0, 1]
     assert result.next_offset == 3
@@ -239,7 +239,7 @@ def test_a_bad_batch_beyond_the_range_is_not_looked_at() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_that_lie_about_their_length(codec: str) -> None:
+def test_wrong_record_length_is_reported(codec: str) -> None:
     data = simple(3, compression=codec)
     view = BatchView(data)
     body = bytearray(view.body())

@@ -54,7 +54,7 @@ def test_non_access_log_is_refused_before_start(tmp_path: Path, content: bytes) 
     assert not home.exists()
 
 
-def test_the_table_of_pages_steers_no_terminal() -> None:
+def test_page_table_escapes_control_characters() -> None:
     shown = io.StringIO()
     page = "/\x1b]0;owned\x07\x1b[2J"
     _print_pages(Console(file=shown, force_terminal=True, width=120), [{"page": page, "views": 1}])

@@ -57,7 +57,7 @@ def bare_python(tmp_path: Path) -> Path:
 
 
 @pytest.mark.pipeline
-def test_a_machine_on_which_all_is_well(ottla_broker: Broker, tmp_path: Path) -> None:
+def test_all_checks_pass(ottla_broker: Broker, tmp_path: Path) -> None:
     for name in EXTRA_MODULES:
         pytest.importorskip(name, reason="needs the extra `pipeline`")
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
@@ -120,7 +120,7 @@ def test_invalid_address_does_not_stop_other_checks() -> None:
     assert "was not started" in found["spark"]
 
 
-def test_a_master_that_is_not_there_is_not_waited_for() -> None:
+def test_unreachable_master_is_reported_at_once() -> None:
     checks = {each.check: each for each in doctor.examine(doctor.Subject("127.0.0.1:1", "spark://127.0.0.1:1", {}))}
     assert "no Spark answers at 127.0.0.1:1" in checks["master"].detail
     assert "master" in checks["spark"].detail
@@ -146,7 +146,7 @@ def test_topics_that_are_read_missing_or_forbidden(ottla_broker: Broker) -> None
         doctor.topic(forbidding, "clicks")
 
 
-def test_rights_that_acls_leave_out(tmp_path: Path) -> None:
+def test_missing_acls_are_reported(tmp_path: Path) -> None:
     """Permissions of an anonymous user; the checks leave nothing behind."""
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     configs = {
@@ -183,7 +183,7 @@ def test_rights_that_acls_leave_out(tmp_path: Path) -> None:
     assert first[1].detail.endswith(f"{way} Write --transactional-id i`")
 
 
-def test_a_catalog_and_where_its_tables_are(tmp_path: Path) -> None:
+def test_catalog_and_table_location(tmp_path: Path) -> None:
     pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     from ottla.pipeline.sinks.open_table import open_table
 
@@ -231,7 +231,7 @@ def test_a_registry(monkeypatch: pytest.MonkeyPatch) -> None:
         doctor.registry("registry:8081", None)
 
 
-def test_where_a_table_can_not_be(tmp_path: Path) -> None:
+def test_unusable_table_directories_are_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OperatorError, match=r"file is a file, .*--table"):
         doctor.table(tmp_path / "file" / "table")
@@ -244,7 +244,7 @@ def test_where_a_table_can_not_be(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"file"}
 
 
-def test_memory_that_is_not_there() -> None:
+def test_insufficient_memory_is_reported() -> None:
     with pytest.raises(OperatorError, match=r"lower it with --conf spark.driver.memory=512m"):
         doctor.memory("local[2]", {"spark.driver.memory": "900t"})
     assert "2 Python workers" in doctor.memory("local[2]", {"spark.driver.memory": "1m"})
@@ -257,6 +257,6 @@ def test_sizes_as_the_jvm_has_them(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "g", "1.5g", "-1g", "1gg"])
-def test_sizes_that_are_none(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(OperatorError, match="is not a size"):
         memory_bytes(text)

@@ -99,7 +99,7 @@ def test_non_archive_file_is_refused(tmp_path: Path) -> None:
         environment.read_environment(tmp_path)
 
 
-def test_local_workers_need_none(tmp_path: Path) -> None:
+def test_environment_is_refused_for_local_master(tmp_path: Path) -> None:
     path = archive_of(tmp_path / "e.tar.gz", asdict(this()))
     arguments = ["pipeline", "load", "-t", "a", "--table", str(tmp_path / "t"), "--environment", str(path)]
     result = CliRunner().invoke(main.cli, arguments)
@@ -113,7 +113,7 @@ def test_a_file_that_can_not_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["environment.zip", "my environment.tar.gz", "a#b.tar.gz", "a,b.tar.gz", ".tar.gz"])
-def test_names_that_spark_would_not_take(tmp_path: Path, name: str) -> None:
+def test_archive_names_refused_by_spark(tmp_path: Path, name: str) -> None:
     with pytest.raises(OperatorError, match="can't be the name of an archive"):
         environment.write_environment(tmp_path / name)
     with pytest.raises(OperatorError, match="can't be the name of an archive"):

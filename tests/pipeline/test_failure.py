@@ -110,7 +110,7 @@ def test_the_cause_in_a_sentence(text: str, reason: str) -> None:
     assert spark_reason(RuntimeError(text)) == reason
 
 
-def test_a_connection_that_is_gone_was_that_to_java() -> None:
+def test_lost_connection_is_reported_as_dead_java() -> None:
     assert spark_reason(ConnectionRefusedError(111, "Connection refused")) == JAVA_DIED
 
 
@@ -123,7 +123,7 @@ def test_a_connection_that_is_gone_was_that_to_java() -> None:
         (ValueError(), "ValueError"),
     ],
 )
-def test_words_of_the_system_without_their_numbers(error: Exception, reason: str) -> None:
+def test_system_errors_without_numbers(error: Exception, reason: str) -> None:
     assert os_reason(error) == reason
 
 
@@ -175,7 +175,7 @@ def test_task_failure_has_error_class_of_its_cause(error: Exception, kind: type[
     assert str(found).startswith(sentence)
 
 
-def test_a_statement_on_which_spark_itself_fails() -> None:
+def test_internal_spark_error_is_reported() -> None:
     text = "An error occurred while calling o1.sql.\n: {}\n\tat org.apache.spark.X.y(X:1)"
     assert refusal(RuntimeError(text.format("java.lang.AssertionError"))) == "java.lang.AssertionError"
     assert refusal(RuntimeError(text.format("java.lang.StackOverflowError"))) == TOO_DEEP

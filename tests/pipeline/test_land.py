@@ -109,7 +109,7 @@ def test_columns_that_name_no_directory_are_refused(name: str) -> None:
         require_partition_columns(pa.schema([(name, pa.string())]), [name])
 
 
-def test_nothing_but_aborted_records_makes_no_file(tmp_path: Path) -> None:
+def test_aborted_records_only_create_no_file(tmp_path: Path) -> None:
     cluster = MemoryCluster()
     cluster.create("clicks", 1)
     log = cluster.partitions["clicks", 0]
@@ -241,7 +241,7 @@ def test_a_log_cut_back_under_a_task(cluster: MemoryCluster, tmp_path: Path, mon
     assert land(cluster, tmp_path, 0, 150).rows == 150
 
 
-def test_a_partition_that_brings_nothing_ends_in_an_error(
+def test_stalled_partition_ends_in_error(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "STALL_TIMEOUT_S", 0.0)

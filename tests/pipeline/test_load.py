@@ -192,7 +192,7 @@ def test_files_that_are_not_where_the_table_is_are_not_committed(
 
 
 @pytest.mark.parametrize("step", ["written", "landed", "committed"])
-def test_a_killed_driver_loses_and_doubles_nothing(
+def test_killed_driver_loses_and_duplicates_nothing(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary], step: str
 ) -> None:
     produce(bootstrap, topic, keyed(0, 1_000))

@@ -79,7 +79,9 @@ def ask(run: Run, statement: str, table: str) -> Any:
 
 
 @FORMATS
-def test_a_table_is_loaded_asked_and_kept(bootstrap: str, topic: str, run: Run, place: str, table_format: str) -> None:
+def test_table_is_loaded_queried_and_maintained(
+    bootstrap: str, topic: str, run: Run, place: str, table_format: str
+) -> None:
     table = f"{place}/clicks"
     for part in range(2):
         send(bootstrap, topic, range(part * 30, part * 30 + 30))

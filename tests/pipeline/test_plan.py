@@ -112,7 +112,7 @@ def test_an_end_before_the_start_is_refused(start: Boundary, end: Boundary) -> N
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\nb", "\udcff", "x" * 201])
-def test_names_that_no_pipeline_has(name: str) -> None:
+def test_invalid_pipeline_ids_are_refused(name: str) -> None:
     with pytest.raises(OperatorError, match=r"pipeline id .* must have 1 to 200 characters"):
         PlanSettings(pipeline_id=name)
 
@@ -147,7 +147,7 @@ def test_the_first_start_and_an_end(
             assert sum(last - first for first, last in loaded + rest) == count - begun[partition]
 
 
-def test_a_start_that_has_nothing_to_load_yet_is_kept() -> None:
+def test_start_at_latest_is_stored_without_records() -> None:
     cluster, table = cluster_with(10, 0), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings(start=Boundary(timestamp=LATEST_TIMESTAMP))))
     for index in range(2):
@@ -206,7 +206,7 @@ def test_records_deleted_before_they_were_loaded() -> None:
     assert "50 to 59" in plan.notes[0]
 
 
-def test_everything_deleted_moves_the_offset_once() -> None:
+def test_fully_deleted_partition_moves_offset_once() -> None:
     cluster, table = cluster_with(50), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     log = cluster.partitions["clicks", 0]
@@ -325,7 +325,7 @@ def test_a_table_of_an_older_release_knows_no_epochs() -> None:
         make_plan(cluster, table, ["clicks"], PlanSettings())
 
 
-def test_epochs_that_go_back_are_refused_in_any_case() -> None:
+def test_decreasing_leader_epochs_are_refused() -> None:
     """The brokers were reverted to an old copy: the offset at which table and topic diverge is unknown."""
     cluster, table = loaded_and_cut(40)
     cluster.partitions["clicks", 0].append_values([b"new"] * 30)
@@ -369,7 +369,7 @@ def test_tasks_follow_the_bytes_not_the_offsets() -> None:
     assert 8_000_000 <= plan.size_bytes <= 14_000_000
 
 
-def test_idle_cores_get_a_part_of_one_big_partition() -> None:
+def test_big_partition_is_split_for_idle_cores() -> None:
     cluster = cluster_with(2_000, size=10_000)
     assert len(make_plan(cluster, Table(), ["clicks"], PlanSettings(parallelism=1)).tasks) == 1
     assert len(make_plan(cluster, Table(), ["clicks"], PlanSettings(parallelism=4)).tasks) == 3

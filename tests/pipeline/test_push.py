@@ -295,7 +295,7 @@ def test_a_producer_that_the_library_loses(
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_topic_that_goes_while_rows_go_into_it(
+def test_topic_deleted_during_push(
     bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result], again: bool
 ) -> None:
     """The recreated topic gets all rows or none: no run resumes in it after rows of the old one."""
@@ -354,9 +354,7 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("step", ["sent", "offsets", "committed"])
-def test_a_killed_push_is_gone_on_with(
-    bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result], step: str
-) -> None:
+def test_killed_push_resumes(bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result], step: str) -> None:
     """Killed in its second transaction; one file a transaction."""
     paths = [tmp_path / f"{number}.parquet" for number in range(3)]
     for number, path in enumerate(paths):

@@ -77,7 +77,7 @@ def test_a_range_of_time_goes_to_a_new_topic(bootstrap: str, topic: str, run: Ca
     assert again.stdout == f"Nothing to add to {target}, after the rows of earlier runs.\n"
 
 
-def test_a_target_of_others_is_refused(bootstrap: str, topic: str, run: Callable[..., Result]) -> None:
+def test_target_with_other_records_is_refused(bootstrap: str, topic: str, run: Callable[..., Result]) -> None:
     other = f"{topic}-other"
     assert run("--topic", topic, "--to", "300", "--to-topic", other).exit_code == 0
     result = run("--topic", topic, "--to", "301", "--to-topic", other)
@@ -87,7 +87,7 @@ def test_a_target_of_others_is_refused(bootstrap: str, topic: str, run: Callable
 
 @pytest.mark.parametrize("step", ["sent", "offsets", "committed"])
 @pytest.mark.parametrize("transaction", ["1", "2"])
-def test_a_killed_replay_is_gone_on_with(
+def test_killed_replay_resumes(
     bootstrap: str, topic: str, run: Callable[..., Result], transaction: str, step: str
 ) -> None:
     target = f"{topic}-{transaction}-{step}"

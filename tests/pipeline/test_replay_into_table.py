@@ -131,7 +131,7 @@ def test_rows_of_a_table_with_all_their_columns(run: Run, topic: str, tmp_path: 
     assert len(rows(tmp_path / "offsets")) == 6
 
 
-def test_columns_of_any_name_and_small_integers_go_along(run: Run, bootstrap: str, tmp_path: Path) -> None:
+def test_odd_column_names_and_small_integers_are_copied(run: Run, bootstrap: str, tmp_path: Path) -> None:
     """Spark takes a dot in a name for a path, and Iceberg has no small integers."""
     topic, source, schema = new_topic(bootstrap, 1), tmp_path / "source", tmp_path / "schema.json"
     produce(bootstrap, topic, [{"value": b'{"a.b": 7, "a": 1, "`": "x"}'}])
@@ -147,7 +147,7 @@ def test_columns_of_any_name_and_small_integers_go_along(run: Run, bootstrap: st
     assert pq.ParquetFile(file).read([name for name, _ in fields]).to_pylist() == [{"a.b": 7, "a": 1, "`": "x"}]
 
 
-def test_a_table_of_others_is_refused(run: Run, topic: str, tmp_path: Path) -> None:
+def test_target_table_with_other_rows_is_refused(run: Run, topic: str, tmp_path: Path) -> None:
     table = tmp_path / "table"
     assert run("load", "-t", topic, "--table", table).exit_code == 0
     sentence = "has rows that are not of the replay"
@@ -175,9 +175,7 @@ def test_two_replays_at_once_do_not_mix(run: Run, topic: str, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(("what", "step"), [("topic", "after"), ("table", "before")])
-def test_a_killed_replay_is_gone_on_with(
-    run: Run, bootstrap: str, topic: str, tmp_path: Path, what: str, step: str
-) -> None:
+def test_killed_replay_resumes(run: Run, bootstrap: str, topic: str, tmp_path: Path, what: str, step: str) -> None:
     source, table, scratch = tmp_path / "source", tmp_path / "table", tmp_path / "scratch"
     scratch.mkdir()
     chosen: list[str | Path] = ["--topic", topic]

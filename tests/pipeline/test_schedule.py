@@ -48,7 +48,7 @@ def test_times_are_in_utc_wherever_the_clock_is() -> None:
     assert parse_schedule("daily").next_after(tokyo) == datetime(2026, 3, 3, tzinfo=UTC)
 
 
-def test_a_time_that_never_comes() -> None:
+def test_schedule_without_any_time_is_refused() -> None:
     with pytest.raises(OperatorError, match=r"'0 0 31 2,4 \*' is neither one of hourly, daily nor a cron expression"):
         parse_schedule("0 0 31 2,4 *")
 
@@ -91,7 +91,7 @@ class SetClock:
         self.back = timedelta(0)
 
 
-def test_a_clock_that_is_set_back_holds_up_no_run() -> None:
+def test_clock_set_back_does_not_delay_runs() -> None:
     """As on a machine that starts with a wrong clock, and is corrected later."""
     clock = SetClock(START, timedelta(days=1500))
     begun: list[datetime] = []

@@ -293,14 +293,14 @@ def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not (tmp_path / "relative").exists()
 
 
-def test_java_that_says_no_text(tmp_path: Path) -> None:
+def test_java_version_output_is_not_text(tmp_path: Path) -> None:
     java = fake_java(tmp_path, "17")
     java.write_bytes(b"#!/bin/sh\nprintf '\\377 version \"21.0.1\"' >&2\n")
     assert java_version(java) == 21
 
 
 @pytest.mark.parametrize(("encoding", "message"), [("UTF-8", None), ("ANSI_X3.4-1968", "C.UTF-8")])
-def test_java_reads_names_as_they_are(monkeypatch: pytest.MonkeyPatch, encoding: str, message: str | None) -> None:
+def test_java_reads_utf8_file_names(monkeypatch: pytest.MonkeyPatch, encoding: str, message: str | None) -> None:
     monkeypatch.setattr(locale, "getencoding", lambda: encoding)
     assert session._launch_environment("local[1]", Path("/java")).get("LC_ALL") == message
 
@@ -366,7 +366,7 @@ for deadly in (True, False):
 
 
 @pytest.mark.pipeline
-def test_a_session_that_is_open_is_neither_shared_nor_stopped(spark: Any) -> None:
+def test_open_session_is_neither_shared_nor_stopped(spark: Any) -> None:
     with (
         pytest.raises(OperatorError, match="this process already has a Spark session"),
         session.open_session("local[1]local[1]"),

@@ -251,7 +251,7 @@ def begin(tmp_path: Path, ottla_broker_factory: Callable[..., Broker]) -> Iterat
 
 
 @pytest.mark.timeout(700)
-def test_each_step_of_a_task_may_be_the_last(begin: Callable[..., Course]) -> None:
+def test_kill_at_each_step_of_a_task(begin: Callable[..., Course]) -> None:
     """Of driver and worker; if a task was committed but its epoch was not, the next attempt skips it.
 
     Before a commit, a killed driver leaves the same state as a killed worker, and costs another start of Spark.
@@ -268,7 +268,7 @@ def test_each_step_of_a_task_may_be_the_last(begin: Callable[..., Course]) -> No
 
 
 @pytest.mark.timeout(700)
-def test_the_broker_may_go_at_any_step(begin: Callable[..., Course]) -> None:
+def test_broker_killed_at_any_step(begin: Callable[..., Course]) -> None:
     course = begin(4, [])
     course.start()
     for _ in range(2):

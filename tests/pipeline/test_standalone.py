@@ -226,7 +226,7 @@ def run_jobs(master: str, folder: Path, conf: Mapping[str, object], graves: Path
     return found
 
 
-def test_the_package_travels_with_a_job(
+def test_package_is_sent_with_job(
     ottla_broker: Broker, standalone: Standalone, python_without_ottla: Path, tmp_path: Path
 ) -> None:
     bootstrap, table = ottla_broker.bootstrap_servers, str(tmp_path / "clicks")
@@ -241,7 +241,7 @@ def test_the_package_travels_with_a_job(
     assert standalone.used_packages() == [here] * WORKERS  # each worker ran a task
 
 
-def test_workers_need_no_package_where_the_environment_travels(
+def test_environment_is_sent_to_bare_workers(
     ottla_broker: Broker, standalone: Standalone, environment: Path, tmp_path: Path
 ) -> None:
     bootstrap, table = ottla_broker.bootstrap_servers, str(tmp_path / "clicks")
@@ -301,7 +301,7 @@ def test_jobs_while_workers_are_killed(ottla_broker: Broker, standalone: Standal
     assert sorted(results[8], key=lambda row: row["latest"]) == wanted
 
 
-def test_the_environment_travels_by_spark_connect(
+def test_environment_is_sent_by_spark_connect(
     ottla_broker: Broker, standalone: Standalone, environment: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("grpc", reason="needs the extra `connect`")

@@ -46,7 +46,7 @@ def status(table: Table, cluster: Any) -> list[tuple[object, ...]]:
     return [(one.partition, one.committed, one.end, one.lag, one.rows, one.note) for one in found]
 
 
-def test_a_table_that_has_everything(cluster: MemoryCluster, table: Table) -> None:
+def test_complete_table_has_no_lag(cluster: MemoryCluster, table: Table) -> None:
     load(cluster, table)
     assert status(table, cluster) == [(0, 50, 50, 0, 50, ""), (1, 50, 50, 0, 50, "")]
     found = table_status(table, cluster, "read_committed")  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ def test_each_pipeline_of_a_table(cluster: MemoryCluster, table: Table) -> None:
 
 @pytest.mark.parametrize("columns", [(), ("topic",), ("topic", "partition"), ("date",), ("date", "partition")])
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
-def test_rows_are_counted_wherever_their_partition_stands(
+def test_rows_are_counted_by_partition(
     cluster: MemoryCluster, tmp_path: Path, kind: str, columns: tuple[str, ...]
 ) -> None:
     if kind == "iceberg":
@@ -227,7 +227,7 @@ def test_unreadable_table_does_not_hide_others(ottla_broker: Broker, tmp_path: P
     assert alone.stderr == f"ottla: {first['error']}\n"
 
 
-def test_a_place_that_can_not_be_looked_at_may_be_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_directory_may_be_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Permissions do not apply to root, so the system call itself is made to fail."""
     load(make_cluster(), open_table(tmp_path / "good"))
     locked = tmp_path / "locked"
@@ -246,7 +246,7 @@ def test_a_place_that_can_not_be_looked_at_may_be_a_table(tmp_path: Path, monkey
     }
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_status_without_tables_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, sentence in (
         (tmp_path, "no table found in"),

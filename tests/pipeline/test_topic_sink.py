@@ -108,7 +108,7 @@ def test_columns_become_fields_of_records(target: TopicTarget) -> None:
         ),
     ],
 )
-def test_columns_that_cannot_be(columns: dict[str, list[Any]], sentence: str) -> None:
+def test_invalid_columns_are_refused(columns: dict[str, list[Any]], sentence: str) -> None:
     with pytest.raises(OperatorError, match=sentence):
         TopicTarget("127.0.0.1:1", "topic").check(pa.record_batch(columns).schema)
 
@@ -151,7 +151,7 @@ def test_a_replay_with_other_rows_is_refused(target: TopicTarget) -> None:
     assert written(target, 10) == list(range(10))
 
 
-def test_an_attempt_that_lives_on_is_fenced(target: TopicTarget) -> None:
+def test_surviving_attempt_is_fenced(target: TopicTarget) -> None:
     """The old attempt pauses before its last row; the new one writes the epoch; then the old one continues."""
     task = EpochTask(f"query-{target.topic}", 0, 0)
 
@@ -198,7 +198,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> Workers:
     return found
 
 
-def test_a_worker_keeps_the_producer_of_a_task(target: TopicTarget, made: list[str]) -> None:
+def test_worker_reuses_producer_of_task(target: TopicTarget, made: list[str]) -> None:
     """For one query, into one target with one set of properties."""
     query = f"query-{target.topic}"
     for epoch in range(4):
@@ -236,7 +236,7 @@ def test_fenced_worker_initializes_id_again(target: TopicTarget, made: list[str]
     assert written(target, 30) == list(range(30))
 
 
-def test_a_kept_producer_is_fenced_by_a_later_attempt(
+def test_pooled_producer_is_fenced_by_later_attempt(
     target: TopicTarget, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The later attempt starts after this producer has started its transaction."""
@@ -258,7 +258,7 @@ def test_a_kept_producer_is_fenced_by_a_later_attempt(
     assert written(target, 20) == list(range(20))
 
 
-def test_many_rows_are_not_held(target: TopicTarget, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_not_buffered(target: TopicTarget, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """They are sent as they arrive, by a producer that initialized its id before the first."""
     query = f"query-{target.topic}"
     write_epoch(target, EpochTask(query, 0, 0), [values(0, 10)])
@@ -269,7 +269,7 @@ def test_many_rows_are_not_held(target: TopicTarget, made: list[str], monkeypatc
     assert written(target, 100) == list(range(100))
 
 
-def test_a_kept_producer_of_a_broker_that_was_away(ottla_broker_factory: Callable[..., Broker]) -> None:
+def test_pooled_producer_after_broker_outage(ottla_broker_factory: Callable[..., Broker]) -> None:
     broker = ottla_broker_factory()
     with Cluster(broker.bootstrap_servers) as cluster:
         cluster.create_topic("rows", 1)
@@ -281,7 +281,7 @@ def test_a_kept_producer_of_a_broker_that_was_away(ottla_broker_factory: Callabl
     assert written(target, 30) == list(range(30))
 
 
-def test_a_writer_that_is_fenced_says_so(target: TopicTarget) -> None:
+def test_fenced_writer_raises_producer_fenced(target: TopicTarget) -> None:
     """Also if the error occurs while it queues a row, and not in its commit."""
     transactional_id = f"fenced-{target.topic}"
     old = RowWriter(target.transactional_producer(transactional_id), target.topic)
@@ -309,7 +309,7 @@ def test_a_task_that_fails_leaves_nothing(target: TopicTarget) -> None:
     assert written(target, 50) == list(range(50))
 
 
-def test_an_abort_that_the_coordinator_never_heard_of(ottla_broker_factory: Callable[..., Broker]) -> None:
+def test_abort_unknown_to_coordinator(ottla_broker_factory: Callable[..., Broker]) -> None:
     """The broker dies with the request that would have begun the transaction. librdkafka reports a fatal error
     (INVALID_TXN_STATE, as with Apache Kafka); the failed task ignores it, and its next attempt continues."""
     broker = ottla_broker_factory()
@@ -335,7 +335,7 @@ def test_an_abort_that_the_coordinator_never_heard_of(ottla_broker_factory: Call
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_string()])
-def test_a_fingerprint_is_of_rows_and_not_of_batches(kind: Any) -> None:
+def test_fingerprint_does_not_depend_on_batches(kind: Any) -> None:
     keys = pa.array([None, "ab", "", "c"] * 5).cast(kind)
     batch = pa.record_batch(
         {"key": keys, "value": pa.array([f"x{n}" if n % 3 else None for n in range(20)]).cast(kind)}

@@ -122,9 +122,7 @@ def test_aborted_records_and_markers(read: Read, produce: Produce, bootstrap: st
     assert values(read()) == ["aborted", "committed"]  # the default of Kafka's consumer and of the connector
 
 
-def test_a_record_that_a_table_would_not_take_is_in_its_place(
-    read: Read, produce: Produce, topic: str, bootstrap: str
-) -> None:
+def test_dead_letter_records_keep_their_position(read: Read, produce: Produce, topic: str, bootstrap: str) -> None:
     late = f"{topic}-late"
     with Cluster(bootstrap) as cluster:
         cluster.create_topic(late, 1, configs={"message.timestamp.after.max.ms": str((1 << 63) - 1)})
@@ -181,7 +179,7 @@ def test_filters_limit_reads_of_single_use_frame(
     assert read(filterPushdown="true").where(condition).rdd.getNumPartitions() == tasks
 
 
-def test_timestamps_out_of_order_are_filtered_right(read: Read, produce: Produce, pushdown: None) -> None:
+def test_unordered_timestamps_are_filtered_correctly(read: Read, produce: Produce, pushdown: None) -> None:
     for number, time in enumerate([3_000, 1_000, 4_000, 2_000, 1_500]):
         produce([b"%d" % number], 0, start_ms=time)
     assert values(read(filterPushdown="true").where("timestamp < timestamp_millis(2001)")) == ["1", "3", "4"]

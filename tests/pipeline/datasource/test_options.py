@@ -32,7 +32,7 @@ def test_option_names_are_case_insensitive() -> None:
     assert options.on_data_loss == "skip"
 
 
-def test_one_time_goes_before_times_before_offsets() -> None:
+def test_precedence_of_time_times_and_offsets() -> None:
     given = {
         "startingOffsets": "latest",
         "startingOffsetsByTimestamp": '{"a":{"0":7}}',

@@ -66,7 +66,7 @@ def test_workers_have_the_programs_python_unless_one_is_named(
     assert "not this one" in done.stderr
 
 
-def test_asking_for_columns_needs_no_arrow() -> None:
+def test_schema_request_needs_no_arrow() -> None:
     """Some Spark processes only need the columns; Arrow would be half of their memory."""
     program = (
         "import sys; from ottla.pipeline.datasource.provider import OttlaDataSource as Source; "

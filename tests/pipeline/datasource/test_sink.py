@@ -44,7 +44,9 @@ def test_a_dataframe_is_written(ottla_spark: Any, bootstrap: str, topic: str) ->
         ({"topic": "t", "kafka.key.serializer": "x"}, "`kafka.key.serializer` can't be set"),
     ],
 )
-def test_options_that_cannot_be(ottla_spark: Any, bootstrap: str, options: dict[str, str], sentence: str) -> None:
+def test_invalid_sink_options_are_refused(
+    ottla_spark: Any, bootstrap: str, options: dict[str, str], sentence: str
+) -> None:
     frame = ottla_spark.sql("select 'v' as value")
     writer = frame.write.format("ottla").mode("append").options(**{"kafka.bootstrap.servers": bootstrap, **options})
     with pytest.raises(Exception) as raised:  # noqa: PT011  # Spark's own wrapping

@@ -84,7 +84,7 @@ def some(prefix: str, count: int) -> list[bytes]:
 
 
 class TestOffsets:
-    def test_they_are_the_connectors_and_the_ids_of_the_topics(
+    def test_offsets_have_connector_format_and_topic_ids(
         self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster
     ) -> None:
         produce(some("a", 3), 0)
@@ -144,7 +144,7 @@ class TestLimits:
         big, small = ("t", 0), ("t", 1)
         assert limited({big: 0, small: 7}, {big: 1_000_000, small: 9}, 10) == {big: 9, small: 8}
 
-    def test_at_least_or_after_a_while(self, reader: MakeReader, produce: Produce, topic: str) -> None:
+    def test_minimum_offsets_or_maximum_delay(self, reader: MakeReader, produce: Produce, topic: str) -> None:
         time = [0.0]
         mine = reader(lambda: time[0], minOffsetsPerTrigger=10, maxTriggerDelay="60s")
         assert mine.getDefaultReadLimit() == ReadMinRows(10)
@@ -188,7 +188,7 @@ class TestTasks:
             assert [[one.offsets for one in task.ranges] for task in mine.partitions(start, end)] == shape
             assert batch(mine, start, end) == sorted([*numbered("a", 0, 3), *numbered("b", 0, 4)])
 
-    def test_many_are_not(self) -> None:
+    def test_many_records_of_partitions_are_several_tasks(self) -> None:
         """A task never exceeds the limit; the next range starts a new one, in the order of the partitions."""
         ranges = [OffsetRange("t", "id", number, 0, size, 0) for number, size in enumerate((5, 90, 6, 1, 200, 3))]
         found = gathered(ranges, 100)
@@ -233,7 +233,7 @@ class TestWorkers:
     def read(self, reader: StreamReader, tasks: list[Any]) -> list[bytes]:
         return [value for task in tasks for rows in reader.read(task) for value in rows.column("value").to_pylist()]
 
-    def test_of_one_query_with_the_same_settings(
+    def test_connections_are_shared_within_query_and_settings(
         self, reader: MakeReader, worker: Callable[..., Any], opened: list[Cluster], produce: Produce, topic: str
     ) -> None:
         produce(some("a", 9), 0)
@@ -400,7 +400,7 @@ class TestGroup:
         mine.latestOffset(end, ALL)  # Spark asks again when the batch is done
         assert held(cluster, group) == {(topic, 0): 2, (topic, 1): 0}
 
-    def test_a_group_that_can_not_be_committed_to_stops_nothing(
+    def test_failed_group_commit_does_not_stop_query(
         self, reader: MakeReader, produce: Produce, topic: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         mine = reader(**{"kafka.group.id": "x" * 40_000})

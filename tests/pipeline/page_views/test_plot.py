@@ -43,6 +43,6 @@ def test_a_picture_of_each_table(tmp_path: Path) -> None:
         assert len({tuple(pixel) for row in image.imread(path)[::4] for pixel in row[::4].round(1)}) > 2, path
 
 
-def test_tables_that_are_not_there_have_none(tmp_path: Path) -> None:
+def test_missing_tables_have_no_plot(tmp_path: Path) -> None:
     main(tmp_path, tmp_path / "pictures")
     assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["windows.png"]

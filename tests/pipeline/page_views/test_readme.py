@@ -52,7 +52,7 @@ def test_a_day_through_a_stream(reader: Reader) -> None:
     assert "ottla consume alerts --from-beginning --stop-at-end" in reader.typed
 
 
-def test_logs_of_ones_own(reader: Reader) -> None:
+def test_own_access_logs(reader: Reader) -> None:
     (reader.folder / "access.log").write_text("".join(LINE.format(host=host) for host in range(1, 31)))
     typed(reader, README.partition(OWN_LOGS)[2])
     assert [command.split()[1] for command in reader.typed] == ["start", "topic", "produce"]

@@ -119,7 +119,7 @@ def test_statistics_let_readers_skip_files(cluster: MemoryCluster, tmp_path: Pat
     assert {str(time) for time in actions.column("max.timestamp").to_pylist()} == {"2023-11-14 22:13:20.049000+00:00"}
 
 
-def test_times_that_json_has_no_text_for_have_no_bounds(tmp_path: Path) -> None:
+def test_times_outside_json_years_have_no_bounds(tmp_path: Path) -> None:
     """Results of Spark can have years far outside 1 to 9999."""
     days = {"before": (-719_163, 0), "after": (0, 2_932_897), "within": (-719_162, 2_932_896)}
     table = DeltaTarget(tmp_path / "table")
@@ -131,7 +131,7 @@ def test_times_that_json_has_no_text_for_have_no_bounds(tmp_path: Path) -> None:
     assert {name for name in days if action.get(f"min.{name}") is not None} == {"within"}
 
 
-def test_the_commit_can_be_read_by_people(cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_commit_metadata_is_readable(cluster: MemoryCluster, tmp_path: Path) -> None:
     target = DeltaTarget(tmp_path / "table")
     load(cluster, target)
     newest = deltalake.DeltaTable(str(Path(target.location))).history(1)[0]
@@ -159,7 +159,7 @@ def test_a_stale_second_committer_is_refused(cluster: MemoryCluster, tmp_path: P
     assert len(rows(Path(target.location))) == 100
 
 
-def test_a_commit_between_look_and_commit_is_seen(
+def test_commit_between_check_and_write_is_detected(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other load commits after this one checked its snapshot: delta-rs refuses, the second check finds it."""
@@ -172,7 +172,7 @@ def test_a_commit_between_look_and_commit_is_seen(
     assert len(rows(Path(target.location))) == 100
 
 
-def test_commits_of_others_in_between_do_no_harm(
+def test_unrelated_commits_in_between_are_tolerated(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = DeltaTarget(tmp_path / "table")
@@ -206,7 +206,7 @@ def test_a_commit_without_files_moves_the_offsets(cluster: MemoryCluster, tmp_pa
     assert make_plan(cluster, target, ["clicks"], PlanSettings()).is_empty
 
 
-def test_tables_that_can_not_serve(cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_unusable_tables_are_refused(cluster: MemoryCluster, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign"
     deltalake.write_deltalake(str(foreign), pa.table({"a": [1]}))
     with pytest.raises(OperatorError, match="lacks the column 'topic'"):
@@ -230,7 +230,7 @@ def test_tables_that_can_not_serve(cluster: MemoryCluster, tmp_path: Path) -> No
         ({}, "the column 'extra' that takes no null"),
     ],
 )
-def test_tables_that_ask_more_of_writers(tmp_path: Path, settings: dict[str, str], message: str) -> None:
+def test_tables_with_writer_requirements_are_refused(tmp_path: Path, settings: dict[str, str], message: str) -> None:
     """A file that is added to a table with column mapping reads as nulls, for example in Spark."""
     schema = SCHEMA if settings else SCHEMA.append(pa.field("extra", pa.int32(), nullable=False))
     constraints = {name.rpartition(".")[2]: text for name, text in settings.items() if "constraints" in name}
@@ -322,7 +322,7 @@ def delete_first_row(table: DeltaTarget) -> None:
     log.write_text(json.dumps({"remove": {**file, "deletionTimestamp": 0}}) + "\n" + json.dumps(added) + "\n")
 
 
-def test_tables_of_others_that_serve(cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_usable_tables_of_other_writers(cluster: MemoryCluster, tmp_path: Path) -> None:
     settings = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
     deltalake.DeltaTable.create(tmp_path / "table", SCHEMA, configuration=settings)
     table = DeltaTarget(tmp_path / "table")
@@ -406,7 +406,7 @@ def test_an_error_after_the_commit_is_looked_up(
     assert len(rows(Path(target.location))) == 100
 
 
-def test_files_of_a_commit_that_can_not_be_looked_up_stay(
+def test_files_of_commit_with_unknown_outcome_stay(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The response is lost, the store can't be read, and the commit appears after a failed load would have been
@@ -439,7 +439,7 @@ def test_files_of_a_commit_that_can_not_be_looked_up_stay(
     assert len(rows(Path(target.location))) == 101
 
 
-def test_a_store_that_can_not_be_asked_is_not_said_to_lack_files(
+def test_unreadable_store_is_not_reported_as_missing_files(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = DeltaTarget(tmp_path / "table")
@@ -457,7 +457,7 @@ def test_a_store_that_can_not_be_asked_is_not_said_to_lack_files(
         commit(target, plan, files)
 
 
-def test_the_same_plan_of_another_load_is_not_taken_for_ours(
+def test_commit_of_other_load_with_same_plan_is_not_ours(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both move the same offsets to the same end, so only the load id shows which files the table names."""
@@ -479,7 +479,7 @@ def test_the_same_plan_of_another_load_is_not_taken_for_ours(
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_vacuum_with_deltas_retention_leaves_a_load_alone(cluster: MemoryCluster, tmp_path: Path, full: bool) -> None:
+def test_delta_vacuum_retention_keeps_files_of_running_load(cluster: MemoryCluster, tmp_path: Path, full: bool) -> None:
     """Between landing and commit no version names the files; only their age protects them."""
     target = DeltaTarget(tmp_path / "a table", ("topic", "partition"))
     load(cluster, target)

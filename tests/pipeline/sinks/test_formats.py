@@ -100,7 +100,7 @@ def test_a_topic_of_another_cluster_is_refused(cluster: MemoryCluster, table: Ta
     assert again(table).known_topics().clusters == {"clicks": "memory", "orders": "other"}
 
 
-def test_a_table_that_was_written_before_clusters_were_kept(cluster: MemoryCluster, table: Table) -> None:
+def test_table_without_cluster_ids_is_loaded(cluster: MemoryCluster, table: Table) -> None:
     cluster.cluster_id = ""
     load(cluster, table)
     assert again(table).known_topics().clusters == {}
@@ -227,7 +227,7 @@ def test_a_late_committer_is_refused(cluster: MemoryCluster, table: Table) -> No
     assert {Path(path) for path in table.files()} == set(Path(table.location).rglob("part-*"))
 
 
-def test_a_commit_of_a_load_that_was_killed_and_began_again(cluster: MemoryCluster, table: Table) -> None:
+def test_repeated_commit_of_killed_load_is_refused(cluster: MemoryCluster, table: Table) -> None:
     """The same files under the same load id are refused as well: their offsets are committed."""
     plan = plan_load(cluster, table)
     files = write_files(cluster, table, plan, "one")
@@ -321,7 +321,7 @@ def test_existing_table_decides_format(table: Table, kind: str, cluster: MemoryC
         open_table(table.location, format=other)
 
 
-def test_a_table_that_is_not_there(table: Table) -> None:
+def test_missing_table_is_reported(table: Table) -> None:
     assert not table.exists()
     assert table.committed_offsets(["a"]) == {"a": None}
     assert table.known_topics() == KnownTopics()

@@ -51,7 +51,7 @@ def test_statistics_let_readers_skip_files(cluster: MemoryCluster, table: Iceber
     assert not list(made.scan(row_filter="timestamp > '2024-01-01T00:00:00+00:00'").plan_files())
 
 
-def test_the_commit_can_be_read_by_people(cluster: MemoryCluster, table: IcebergTarget) -> None:
+def test_commit_metadata_is_readable(cluster: MemoryCluster, table: IcebergTarget) -> None:
     load(cluster, table)
     newest = table._open().current_snapshot()
     assert newest.summary["ottla.ranges"] == '{"clicks/0": [0, 50], "clicks/1": [0, 50]}'
@@ -105,7 +105,7 @@ def test_an_error_after_the_commit_is_looked_up(
     assert rows(table) == sorted(topic_rows(cluster) * 2)
 
 
-def test_the_same_plan_of_another_load_is_not_taken_for_ours(
+def test_commit_of_other_load_with_same_plan_is_not_ours(
     cluster: MemoryCluster, table: IcebergTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It commits between our check of the offsets and our commit; pyiceberg must not put ours on top."""
@@ -146,7 +146,7 @@ def test_a_catalog_that_is_gone_after_the_commit(
     assert rows(table) == topic_rows(cluster)
 
 
-def test_tables_that_can_not_serve(cluster: MemoryCluster, table: IcebergTarget, tmp_path: Path) -> None:
+def test_unusable_tables_are_refused(cluster: MemoryCluster, table: IcebergTarget, tmp_path: Path) -> None:
     (tmp_path / "foreign" / "metadata").mkdir(parents=True)
     with pytest.raises(OperatorError, match="of another catalog"):
         IcebergTarget(tmp_path / "foreign").ensure(SCHEMA)
@@ -183,6 +183,6 @@ def test_a_renamed_column_is_not_read_by_its_old_name(cluster: MemoryCluster, ta
 
 
 @pytest.mark.parametrize("name", ["clicks", "a/b", "lake.", ""])
-def test_names_that_no_catalog_has(name: str) -> None:
+def test_invalid_catalog_names_are_refused(name: str) -> None:
     with pytest.raises(OperatorError, match=r"use NAMESPACE\.TABLE"):
         IcebergTarget(name, catalog_url="http://127.0.0.1:1")

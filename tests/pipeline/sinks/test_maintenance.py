@@ -190,7 +190,7 @@ def test_small_files_become_large_ones(cluster: MemoryCluster, table: Table) -> 
     assert rows(table) == topic_rows(cluster)
 
 
-def test_partitions_are_compacted_by_themselves(cluster: MemoryCluster, kind: str, tmp_path: Path) -> None:
+def test_each_partition_is_compacted_separately(cluster: MemoryCluster, kind: str, tmp_path: Path) -> None:
     table = open_table(tmp_path / "table", format=kind, partition_by=("topic", "partition"))
     load_often(cluster, table)
     assert compact(again(table)).files_after == 2
@@ -296,7 +296,7 @@ def test_a_lease_is_renewed_while_it_is_held(tmp_path: Path, monkeypatch: pytest
     assert not path.exists()
 
 
-def test_a_lease_that_can_not_be_renewed_is_not_said_to_be_gone(tmp_path: Path) -> None:
+def test_unrenewable_lease_is_not_reported_as_revoked(tmp_path: Path) -> None:
     with held_lease(LocalStore(tmp_path), "one") as lease:
         leases_directory = tmp_path / LEASE_DIRECTORY
         leases_directory.rename(tmp_path / "aside")
@@ -318,7 +318,7 @@ def test_unexpected_exception_leaves_lease(tmp_path: Path) -> None:
     assert leases.read_leases(LocalStore(tmp_path)).running == {"one"}
 
 
-def test_a_table_that_is_not_there(table: Table) -> None:
+def test_missing_table_is_reported(table: Table) -> None:
     with pytest.raises(OperatorError, match=r"no .*table.* found in"):
         vacuum(table)
     with pytest.raises(OperatorError, match=r"no .*table.* found in"):

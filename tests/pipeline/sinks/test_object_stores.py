@@ -74,7 +74,7 @@ def test_upkeep_beside_a_load(cluster: MemoryCluster, table: Table) -> None:
     assert rows(table) == topic_rows(cluster)
 
 
-def test_a_lease_that_was_taken_is_not_renewed(s3_server: S3Server) -> None:
+def test_revoked_lease_is_not_renewed(s3_server: S3Server) -> None:
     store = open_store(f"s3://{BUCKET}/{next(numbers)}")
     with held_lease(store, "one") as lease:
         store.remove(lease.path)

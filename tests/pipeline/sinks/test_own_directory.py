@@ -53,7 +53,9 @@ def test_a_directory_within_a_table(table: Table, kind: str, tmp_path: Path) -> 
     assert not table.files()
 
 
-def test_a_copied_table_is_another_one(table: Table, kind: str, cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_copied_table_is_independent_or_refused(
+    table: Table, kind: str, cluster: MemoryCluster, tmp_path: Path
+) -> None:
     """A copy is independent, or refused if its metadata contain absolute paths: writes would go to the original."""
     load(cluster, table)
     copied = open_table(shutil.copytree(table.location, tmp_path / "copy"))

@@ -105,7 +105,7 @@ def test_table_restored_forward_again_loads(cluster: MemoryCluster, delta: Table
     assert rows(delta) == topic_rows(cluster)
 
 
-def test_restore_that_takes_no_load_back_is_none(cluster: MemoryCluster, delta: Table) -> None:
+def test_restore_without_lost_load_is_not_rollback(cluster: MemoryCluster, delta: Table) -> None:
     load_twice(cluster, delta)
     open_delta(delta).delete("offset < 10")
     open_delta_restored(delta, 2)
@@ -151,7 +151,7 @@ def test_table_overwritten_by_an_old_version_is_refused(cluster: MemoryCluster, 
         read(cluster, delta)
 
 
-def test_restore_that_was_accepted_is_so_once(cluster: MemoryCluster, delta: Table) -> None:
+def test_accepted_restore_is_accepted_once(cluster: MemoryCluster, delta: Table) -> None:
     open_delta_restored(delta, load_twice(cluster, delta))
     for _ in range(2):  # with nothing new, and with a row
         plan = read(cluster, delta, "skip").plan
@@ -288,7 +288,7 @@ class TestIceberg:
         with pytest.raises(RolledBackError, match="rolled back below its newest load"):
             read(cluster, table)
 
-    def test_rollback_behind_a_compaction_is_none(self, cluster: MemoryCluster, table: Any) -> None:
+    def test_rollback_of_compaction_only_is_accepted(self, cluster: MemoryCluster, table: Any) -> None:
         load_twice(cluster, table)
         loaded = table._open().current_snapshot().snapshot_id
         table.compact(1 << 30, "compaction", lambda: None)
@@ -299,7 +299,7 @@ class TestIceberg:
         load(cluster, table)
         assert rows(table) == topic_rows(cluster)
 
-    def test_older_metadata_registered_again_load_again(self, cluster: MemoryCluster, table: Any) -> None:
+    def test_older_registered_metadata_loads_again(self, cluster: MemoryCluster, table: Any) -> None:
         """Properties are reverted with the snapshots."""
         load(cluster, table)
         older = table._open().metadata_location

@@ -71,7 +71,7 @@ def test_closed_port_is_reported() -> None:
 
 
 @pytest.mark.parametrize("answers", [(None,), (status(200, CONFIG), None)], ids=["at first", "later"])
-def test_one_that_accepts_and_never_answers(monkeypatch: pytest.MonkeyPatch, answers: tuple[bytes | None, ...]) -> None:
+def test_silent_catalog_times_out(monkeypatch: pytest.MonkeyPatch, answers: tuple[bytes | None, ...]) -> None:
     monkeypatch.setattr(rest_catalog, "READ_TIMEOUT_S", 0.2)
     with answering(*answers) as (url, _):
         assert "did not answer in time" in failure(url)
@@ -91,7 +91,7 @@ def test_one_that_accepts_and_never_answers(monkeypatch: pytest.MonkeyPatch, ans
     ],
     ids=lambda value: repr(value[:30]),
 )
-def test_answers_of_no_catalog(answer: bytes, expected: str) -> None:
+def test_non_catalog_responses_are_reported(answer: bytes, expected: str) -> None:
     with answering(answer) as (url, _):
         failure_text = failure(url)
     assert expected in failure_text

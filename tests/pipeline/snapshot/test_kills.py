@@ -164,7 +164,7 @@ def test_run_commits_after_concurrent_compaction(make_world: Callable[..., World
     assert world.snapshot().version is None
 
 
-def test_a_compaction_that_comes_too_late_is_refused(world: World) -> None:
+def test_late_compaction_is_refused(world: World) -> None:
     """It would restore rows that a run has replaced."""
     from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError

@@ -64,7 +64,7 @@ def test_no_rows_are_copied_into_an_empty_snapshot(kind: str, tmp_path: Path) ->
     assert target.files() == []
 
 
-def test_rows_of_a_snapshot_make_no_snapshot(make_world: Callable[..., World], kind: str, tmp_path: Path) -> None:
+def test_copied_snapshot_rows_are_not_a_snapshot(make_world: Callable[..., World], kind: str, tmp_path: Path) -> None:
     """As a snapshot the copy would refuse other rows, and the next snapshot run would remove some."""
     world = make_world(kind)
     world.produce((b"a", b"1"))
@@ -83,7 +83,7 @@ def test_rows_of_a_snapshot_make_no_snapshot(make_world: Callable[..., World], k
         ("/lake/part-key_bucket_4=3.parquet", None),
     ],
 )
-def test_where_a_file_lies(path: str, place: tuple[int, bool] | None) -> None:
+def test_bucket_from_file_path(path: str, place: tuple[int, bool] | None) -> None:
     shape = Shape(4, history=True)
     if place is not None:
         assert shape.place_of(path) == place

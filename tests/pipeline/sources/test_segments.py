@@ -155,7 +155,7 @@ def test_aborted_transactions(
     assert not caplog.records
 
 
-def test_a_segment_that_goes_while_it_is_read(
+def test_segment_deleted_while_read(
     ottla_broker: Broker,
     bootstrap: str,
     cluster: Cluster,
@@ -180,7 +180,7 @@ def test_a_segment_that_goes_while_it_is_read(
     assert "fetching from offset" in caplog.text
 
 
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
+def test_pipe_in_place_of_segment_does_not_block(
     ottla_broker: Broker,
     bootstrap: str,
     cluster: Cluster,
@@ -224,7 +224,7 @@ def test_files_of_other_topic_or_broker_are_not_read(
         assert "are not on this machine" in caplog.text
 
 
-def test_which_source_is_opened(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_kind_selects_source(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_source("fetch", cluster) is fetch.read_range
     assert isinstance(open_source("auto", cluster), SegmentSource)
     monkeypatch.setattr(cluster, "log_directories", list)

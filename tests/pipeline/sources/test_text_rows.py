@@ -68,7 +68,7 @@ def test_malformed_row_is_reported_with_line(tmp_path: Path, name: str, content:
         ("[1]", "has no field 'a' for the key"),
     ],
 )
-def test_a_key_that_can_not_be_one(tmp_path: Path, line: str, what: str) -> None:
+def test_invalid_keys_are_reported(tmp_path: Path, line: str, what: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"a": 1}}\n{line}\n')
     with pytest.raises(UnreadableRows) as caught:

@@ -138,7 +138,7 @@ def test_update_into_a_table_needs_keys() -> None:
     ],
     ids=["not valid TOML", "no UTF-8", "large"],
 )
-def test_a_file_that_is_none(tmp_path: Path, data: bytes, words: str) -> None:
+def test_invalid_definition_files_are_refused(tmp_path: Path, data: bytes, words: str) -> None:
     path = tmp_path / "s.toml"
     path.write_bytes(data)
     with pytest.raises(OperatorError, match=f"the definition {path} {words}"):

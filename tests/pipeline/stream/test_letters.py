@@ -63,7 +63,7 @@ def test_bad_records_are_dead_letters_once(streams: Streams, send: Send, topic: 
     assert {row["page"]: row["views"] for row in streams.rows()} == {"a": 2, "b": 1}
 
 
-def test_those_of_a_stream_into_a_topic(streams: Streams, send: Send, topic: str, make_topic) -> None:
+def test_dead_letters_of_stream_into_topic(streams: Streams, send: Send, topic: str, make_topic) -> None:
     send([{"page": "a"}, b"no JSON"])
     summary = streams.run(TEXT.format(topic=topic, output="update", result=f'topic = "{make_topic()}"'))
     assert (summary.rows_out, summary.dead_letters) == (1, 1)

@@ -176,9 +176,7 @@ def test_two_topics_are_joined(streams: Streams, send: Send, topic: str, make_to
 
 
 @pytest.mark.parametrize("format_name", ["delta", "iceberg", "parquet"])
-def test_rows_that_change_take_the_place_of_earlier_ones(
-    streams: Streams, send: Send, topic: str, format_name: str
-) -> None:
+def test_changed_rows_replace_earlier_ones(streams: Streams, send: Send, topic: str, format_name: str) -> None:
     if format_name == "iceberg":
         pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     text = f"""
@@ -203,7 +201,7 @@ def test_rows_that_change_take_the_place_of_earlier_ones(
         assert {row["page"]: row["views"] for row in streams.rows()} == dict(counts)
 
 
-def test_the_whole_result_takes_the_place_of_the_last(streams: Streams, send: Send, topic: str) -> None:
+def test_complete_result_replaces_previous_one(streams: Streams, send: Send, topic: str) -> None:
     text = f"""
         name = "best"
         [sources.views]

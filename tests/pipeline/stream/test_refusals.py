@@ -35,7 +35,7 @@ TEXT = """
 """
 
 
-def test_a_state_that_does_not_fit_its_results(
+def test_mismatched_state_and_results_are_refused(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str, tmp_path: Path
 ) -> None:
     send([b"one", b"two"])
@@ -73,7 +73,7 @@ def test_a_state_that_does_not_fit_its_results(
     assert not (tmp_path / "table").exists()
 
 
-def test_a_state_that_is_older_than_the_topic(
+def test_state_older_than_result_topic_is_refused(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], tmp_path: Path
 ) -> None:
     send([b"one", b"two"])
@@ -120,7 +120,7 @@ def test_recreated_result_topic_is_refused(
         streams.run(text)
 
 
-def test_a_snapshot_takes_no_results(streams: Streams, topic: str) -> None:
+def test_snapshot_table_refuses_stream_results(streams: Streams, topic: str) -> None:
     """It has one row a key, and a stream would add more."""
     columns = Shape().partition_columns
     schema = pa.schema([("word", pa.string()), (columns[0], pa.int32())])
@@ -129,7 +129,7 @@ def test_a_snapshot_takes_no_results(streams: Streams, topic: str) -> None:
         streams.run(TEXT.format(topic=topic, result='table = "DIR/table"'))
 
 
-def test_a_table_that_is_replaced_whole_is_its_streams_alone(streams: Streams, send: Send, topic: str) -> None:
+def test_complete_output_requires_exclusive_table(streams: Streams, send: Send, topic: str) -> None:
     """In either order: rows of another stream, or of a load, would be removed by the next batch."""
     send([b"a", b"a"])
     whole = TEXT.format(topic=topic, result='table = "DIR/table"').replace(

@@ -39,7 +39,7 @@ def definition(topic: str, result: str, *, where: str = "", source: str = "", co
     return TEXT.format(topic=topic, result=result, where=where, source=source, column=column)
 
 
-def test_of_two_that_begin_at_once_a_table_has_one(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
+def test_concurrent_starts_one_owns_table(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
     """The second one reads more in its first batch, which the first one's batch would replace."""
     text = definition(topic, 'table = "DIR/table"')
     send([b"one", b"two"])
@@ -57,9 +57,7 @@ def test_of_two_that_begin_at_once_a_table_has_one(streams: Streams, send: Send,
     assert sorted(row["word"] for row in streams.rows()) == ["one", "three", "two"]
 
 
-def test_of_two_that_begin_at_once_dead_letters_have_one(
-    streams: Streams, send: Send, topic: str, tmp_path: Path
-) -> None:
+def test_concurrent_starts_one_owns_dead_letters(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
     """A batch with bad records only commits no results, which would identify its state."""
     text = definition(topic, 'table = "DIR/table"', source='decode = "json"\n    schema = "fields.json"', column="word")
     (tmp_path / "fields.json").write_text(EXAMPLE.replace('"id"', '"word"'))
@@ -70,7 +68,7 @@ def test_of_two_that_begin_at_once_dead_letters_have_one(
     assert len(streams.rows("table/_dead_letters")) == 2
 
 
-def test_of_two_that_begin_at_once_a_topic_has_one(
+def test_concurrent_starts_one_owns_topic(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str, tmp_path: Path
 ) -> None:
     target = make_topic()
@@ -85,7 +83,7 @@ def test_of_two_that_begin_at_once_a_topic_has_one(
     assert len(read_committed(bootstrap, target, 1)) == 2
 
 
-def test_a_topic_is_that_of_a_stream_that_has_sent_nothing_yet(
+def test_topic_is_owned_before_first_record(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], tmp_path: Path
 ) -> None:
     """Such as alerts, started in another working directory: no results show the owner yet."""
@@ -97,7 +95,7 @@ def test_a_topic_is_that_of_a_stream_that_has_sent_nothing_yet(
     assert streams.run(text).rows_out == 0
 
 
-def test_one_that_was_killed_while_it_took_the_topic(
+def test_start_after_kill_during_topic_claim(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str
 ) -> None:
     """Its transaction is open for minutes; the next one aborts it."""

@@ -203,7 +203,7 @@ MALFORMED = (
     ],
     ids=lambda text: text[:60],
 )
-def test_schemas_that_no_value_is_read_by(tmp_path: Path, schema: str, message: str) -> None:
+def test_unusable_avro_schemas_are_refused(tmp_path: Path, schema: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_avro(schema)
     path = tmp_path / "schema.avsc"
@@ -285,7 +285,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registries, "PAUSE_S", 0.0)
 
 
-def test_a_registry_that_is_down_leaves_everything_as_it_was(lake: Lake, no_pause: None) -> None:
+def test_unreachable_registry_changes_nothing(lake: Lake, no_pause: None) -> None:
     lake.produce(GOOD)
     with pytest.raises(OperatorError, match=r"registry at http://127.0.0.1:1 can't be reached: .*refused"):
         lake.load(AvroFormat(registry=SchemaRegistry("http://reader:secret@127.0.0.1:1")))

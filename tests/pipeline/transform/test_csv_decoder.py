@@ -61,7 +61,7 @@ def test_a_bad_row_has_its_reason_alone_and_among_others(value: bytes, reason: s
     assert [row["n"] for row in rows] == [5, None, 6, None, None]
 
 
-def test_a_row_never_runs_on_into_the_next() -> None:
+def test_row_never_extends_into_next() -> None:
     """Joined naively, each of these would absorb its neighbour, or count as several rows."""
     rows, bad = decode(TEXT, b'1,"', b'2,"', b'a"b,"c', b'x,y",z"', b"p,q\nr,s", b"\xef\xbb\xbfu,v", b"w,\xef\xbb\xbf")
     assert list(bad) == [0, 1, 2, 3, 4]
@@ -138,7 +138,7 @@ def test_inferred_columns_refuse_later_codes() -> None:
     assert rows[0] == {"n": 7, "d": 1.5e-07, "b": True, "s": "007"}
 
 
-def test_schemas_that_csv_does_not_give() -> None:
+def test_unsupported_csv_schemas_are_refused() -> None:
     with pytest.raises(OperatorError, match="at least one column"):
         CsvDecoder(pa.schema([]))
     with pytest.raises(OperatorError, match="'l' of type list"):

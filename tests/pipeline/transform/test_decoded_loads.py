@@ -181,7 +181,7 @@ def test_options_mean_formats(tmp_path: Path) -> None:
         (DecodeOptions("json", Path("/nowhere/schema.json")), "can't be read: No such file"),
     ],
 )
-def test_options_that_don_t_go_together(options: DecodeOptions, message: str) -> None:
+def test_conflicting_options_are_refused(options: DecodeOptions, message: str) -> None:
     with pytest.raises(OperatorError, match=message):
         open_format(options)
 
@@ -189,21 +189,21 @@ def test_options_that_don_t_go_together(options: DecodeOptions, message: str) ->
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"type":"struct"}', "\0", '{"type":"struct","fields":[{"name":"a"}]}']
 )
-def test_files_that_hold_no_schema(tmp_path: Path, text: str) -> None:
+def test_invalid_schema_files_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "schema.json").write_text(text)
     with pytest.raises(OperatorError, match="is not a StructType in JSON"):
         open_format(DecodeOptions("json", tmp_path / "schema.json"))
 
 
 @pytest.mark.parametrize("names", [("a b",), ("",)])
-def test_names_that_no_table_has(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_unusable_column_names_are_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
     schema = write_schema(tmp_path / "schema.json", *((name, "long") for name in names))
     with pytest.raises(OperatorError, match="can't be a column"):
         open_format(DecodeOptions("json", schema))
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
-def test_names_that_no_table_has_side_by_side_stop_no_load(make_lake: Callable[..., Lake], table_format: str) -> None:
+def test_conflicting_names_do_not_stop_load(make_lake: Callable[..., Lake], table_format: str) -> None:
     """One record with such a name would otherwise fail this load and all later ones."""
     pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     lake = make_lake(table_format=table_format)
@@ -221,7 +221,7 @@ def test_names_that_no_table_has_side_by_side_stop_no_load(make_lake: Callable[.
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 @pytest.mark.parametrize("partition_by", [(), ("day",)])
-def test_a_time_of_no_year_is_a_dead_letter(
+def test_time_outside_years_is_dead_letter(
     make_lake: Callable[..., Lake], table_format: str, partition_by: tuple[str, ...]
 ) -> None:
     """Databases use such dates for missing ones; tables and their readers fail on the year 0."""
@@ -243,7 +243,7 @@ def test_a_time_of_no_year_is_a_dead_letter(
     assert len(lake.letters()) == 4
 
 
-def test_nested_time_of_no_year_is_a_dead_letter(lake: Lake) -> None:
+def test_nested_time_outside_years_is_dead_letter(lake: Lake) -> None:
     nested = pa.struct([("day", pa.date32()), ("l", pa.list_(pa.struct([("at", pa.timestamp("us", tz="UTC"))])))])
     lake.produce(
         b'{"n":{"day":"0000-12-31"}}',

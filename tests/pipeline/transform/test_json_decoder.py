@@ -183,14 +183,14 @@ def test_a_large_input_is_parsed_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(bad) == list(range(0, 300, 7))
 
 
-def test_it_travels() -> None:
+def test_decoder_is_picklable() -> None:
     again = pickle.loads(pickle.dumps(DECODER))
     assert again == DECODER
     assert again.decode(pa.array([b'{"a":1}'])).columns.column("a").to_pylist() == [1]
 
 
 @pytest.mark.parametrize("type_", [pa.map_(pa.string(), pa.int64()), pa.list_(pa.map_(pa.string(), pa.int64()))])
-def test_a_type_that_json_does_not_give(type_: Any) -> None:
+def test_unsupported_json_types_are_refused(type_: Any) -> None:
     with pytest.raises(OperatorError, match="of type map"):
         JsonDecoder(pa.schema([("m", type_)]))
 
@@ -287,7 +287,7 @@ def test_inferred_double_refuses_ids_that_it_would_round() -> None:
     assert decode(*values, decoder=given)[1] == {}
 
 
-def test_names_made_of_data_don_t_become_columns_without_end() -> None:
+def test_data_as_field_names_is_bounded() -> None:
     found = infer_json_schema(b'{"k%d":1}' % number for number in range(3 * MAX_FIELDS))
     assert len(found) == MAX_FIELDS
     deep = infer_json_schema([b'{"a":' * 500 + b"1" + b"}" * 500, b'{"b":1}'])

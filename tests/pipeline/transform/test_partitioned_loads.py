@@ -91,7 +91,7 @@ def test_compacted_partitions_keep_their_values(make_lake: Callable[..., Lake], 
 
 
 @pytest.mark.parametrize("table_format", FORMATS)
-def test_a_partition_is_taken_out_of_a_table(make_lake: Callable[..., Lake], table_format: str) -> None:
+def test_partition_is_deleted_from_table(make_lake: Callable[..., Lake], table_format: str) -> None:
     lake = make_lake("date", "kind", "ok", table_format=table_format)
     lake.produce(*VALUES[:3])
     lake.load(JsonFormat())
@@ -144,7 +144,7 @@ def test_too_many_values_leave_nothing(make_lake: Callable[..., Lake], monkeypat
         (("topic", "date", "topic"), "by 'topic' twice"),
     ],
 )
-def test_columns_that_no_table_is_partitioned_by(
+def test_invalid_partition_columns_are_refused(
     make_lake: Callable[..., Lake], columns: tuple[str, ...], message: str
 ) -> None:
     lake = make_lake(*columns)

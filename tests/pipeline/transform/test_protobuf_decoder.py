@@ -143,7 +143,7 @@ def test_a_bad_value_has_its_reason_and_spoils_no_other(value: bytes) -> None:
     assert [row["i64"] for row in rows] == [5, None, 5]
 
 
-def test_a_time_that_no_column_holds() -> None:
+def test_unrepresentable_time_is_bad() -> None:
     view = View()
     view.time.seconds = 2**62
     assert list(decode(view.SerializeToString())[1]) == [0]
@@ -184,14 +184,14 @@ def grown(width: int, levels: int) -> bytes:
     return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
 
 
-def test_messages_of_more_fields_than_their_text(tmp_path: Path) -> None:
+def test_messages_with_too_many_fields_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "grown.desc"
     path.write_bytes(grown(2, 40))
     with pytest.raises(OperatorError, match=r"can't be used: it has more than 10,000 fields of all levels"):
         open_format(DecodeOptions("protobuf", path, message="M39"))
 
 
-def test_messages_that_are_nested_deeper_than_they_are_read() -> None:
+def test_too_deeply_nested_messages_are_bad() -> None:
     """As in a hostile schema of a registry: its values are bad, the load continues."""
     set_ = grown(1, 2_000)
     decoder = ProtobufDecoder(message_fields(message_of_file(set_, "M1999")), set_, "M1999")
@@ -217,7 +217,7 @@ def recursive(*names: str) -> bytes:
 
 
 @pytest.mark.parametrize("names", ["A", "AB", "ABC", "ABCD"])
-def test_messages_that_contain_themselves_over_others(names: str) -> None:
+def test_indirectly_recursive_messages(names: str) -> None:
     set_ = recursive(*names)
     message = message_of_file(set_, "A")
     value: Any = {"x": 0}

@@ -57,7 +57,7 @@ def test_empty_group_is_null_in_non_text_column() -> None:
         ("(?=x)", "RE2"),
     ],
 )
-def test_patterns_that_give_no_columns(pattern: str, message: str) -> None:
+def test_patterns_without_columns_are_refused(pattern: str, message: str) -> None:
     with pytest.raises(OperatorError, match=message):
         group_names(pattern)
 

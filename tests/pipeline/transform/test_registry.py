@@ -101,12 +101,12 @@ def test_password_is_not_in_error() -> None:
     ],
     ids=lambda answer: repr(answer[:60]),
 )
-def test_answers_that_are_none(answer: bytes) -> None:
+def test_invalid_registry_responses_are_reported(answer: bytes) -> None:
     with answering(saying(answer)) as url, pytest.raises(OperatorError, match=url):
         SchemaRegistry(url).schema(1)
 
 
-def test_an_answer_that_comes_in_drops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_registry_response_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte arrives within the timeout of a read."""
     monkeypatch.setattr(registries, "TIMEOUT_S", 0.2)
     monkeypatch.setattr(registries, "ATTEMPTS", 1)
@@ -153,7 +153,7 @@ def missing(text: bytes) -> bytes:
     [b"", b"<html>no such page</html>", b'{"error_code": 404, "message": "HTTP 404 Not Found"}', b"[" * 100_000, b"[]"],
     ids=lambda text: repr(text[:20]),
 )
-def test_under_a_wrong_path_nothing_is_unknown(text: bytes) -> None:
+def test_bare_404_under_wrong_path_is_not_unknown(text: bytes) -> None:
     with (
         answering(saying(missing(text))) as url,
         pytest.raises(OperatorError, match=r"not a schema registry.*ccompat"),
@@ -168,7 +168,7 @@ def test_registry_unknown_codes_make_value_bad(code: int) -> None:
         SchemaRegistry(url).schema(1)
 
 
-def test_a_registry_without_guids_knows_none() -> None:
+def test_registry_without_guids_makes_guid_values_bad() -> None:
     """It has no such path; one more request checks that it is a registry."""
     asked = []
 
@@ -185,7 +185,7 @@ def test_a_registry_without_guids_knows_none() -> None:
                      b"/schemas/guids/%b" % str(UUID(int=2)).encode()]  # fmt: skip
 
 
-def test_an_id_beyond_all_is_not_asked_for() -> None:
+def test_id_above_maximum_is_not_requested() -> None:
     """A registry may answer it with a bad request, so that one record would fail every load."""
     with answering(saying(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")) as url:
         with pytest.raises(UnknownSchemaError):

@@ -103,7 +103,7 @@ def test_avro(lake: Lake, registry: RegistryServer) -> None:
     assert registry.requests.count(f"/schemas/guids/{guid(number)}") == 1
 
 
-def test_columns_are_those_of_a_guid_alone(lake: Lake, registry: RegistryServer) -> None:
+def test_columns_from_guid_only(lake: Lake, registry: RegistryServer) -> None:
     """The schema of another subject, so that only the sample contains its id."""
     number = registry.register("elsewhere", json.dumps(ID_SCHEMA))
     lake.produce_with((written(ID_SCHEMA, {"id": 2}), [(VALUE_HEADER, b"\1" + guid(number).bytes)]))
@@ -150,7 +150,7 @@ def secure_registry(certificate: Path) -> Iterator[RegistryServer]:
         yield server
 
 
-def test_a_registry_of_an_own_authority(secure_registry: RegistryServer, certificate: Path, tmp_path: Path) -> None:
+def test_registry_with_private_authority(secure_registry: RegistryServer, certificate: Path, tmp_path: Path) -> None:
     number = secure_registry.register("s", json.dumps(ID_SCHEMA))
     with pytest.raises(OperatorError, match=r"CERTIFICATE_VERIFY_FAILED.*; --schema-registry-ca FILE"):
         SchemaRegistry(secure_registry.url).schema(number)

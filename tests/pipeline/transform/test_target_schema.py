@@ -47,12 +47,12 @@ def test_fields_are_inferred_from_sample() -> None:
     assert fields_with(None) == ["page"]
 
 
-def test_records_that_are_gone_give_no_sample() -> None:
+def test_deleted_records_give_no_sample() -> None:
     """The task that reads those offsets reports the loss."""
     assert fields_with(KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)) == []
 
 
-def test_a_broker_that_does_not_answer_settles_no_fields() -> None:
+def test_unreachable_broker_infers_no_fields() -> None:
     """A stream would otherwise never have fields, and a load would omit the columns."""
     with pytest.raises(KafkaError, match="no answer to Fetch"):
         fields_with(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer to Fetch"))
