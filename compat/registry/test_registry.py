@@ -92,7 +92,7 @@ def test_protobuf_with_references_and_messages_inside_others(
 def test_protobuf_schemas_that_are_text(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
     """This registry returns the schema text as registered, regardless of `format`."""
     produce("protobuf_text")
-    with pytest.raises(OperatorError, match=r"as text only.*give a descriptor set of protoc by --schema"):
+    with pytest.raises(OperatorError, match=r"as text only.*add a descriptor set of protoc with --schema"):
         table.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
     assert not table.table.exists()
     file = descriptor_pb2.FileDescriptorProto(name="line.proto", package="shop", syntax="proto3")

@@ -63,10 +63,10 @@ def test_log_truncated_by_power_failure(ottla_broker_factory: Callable[..., Brok
     os.truncate(segment, sum(batch.size_bytes for batch in kept))
     broker.start()
     produce(broker, 100, 120)
-    with pytest.raises(DataLossError, match=r"cut back to offset 6, but the table holds it up to 12"):
+    with pytest.raises(DataLossError, match=r"truncated to offset 6, but the table has offsets up to 12"):
         load(broker, target, PlanSettings())
     (note,) = load(broker, target, PlanSettings(on_data_loss="skip"))
-    assert "cut back to offset 6" in note
+    assert "truncated to offset 6" in note
     values = [value for _, _, value in rows(Path(target.location))]
     assert sorted(values) == sorted(b"%d" % number for number in [*range(12), *range(100, 120)])
     assert load(broker, target, PlanSettings()) == []

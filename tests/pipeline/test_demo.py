@@ -92,7 +92,7 @@ def test_counts_equal_those_of_the_shell(tmp_path: Path) -> None:
     hours = shell(f"cut -d' ' -f4 '{log}' | cut -c2-15 | sort | uniq -c")
     printed = re.findall(r"^ +(\d\d) +(\d+) *$", run.stdout, re.MULTILINE)
     assert printed == [(line.split()[1][-2:], line.split()[0]) for line in hours.splitlines()]
-    assert f"the table holds {LINES:,} rows, {LINES:,} were produced" in run.stdout
+    assert f"the table has {LINES:,} rows, {LINES:,} were produced" in run.stdout
     table = deltalake.DeltaTable(str(home / "page_views")).to_pyarrow_table()
     found = sorted(table.column("value").to_pylist())
     assert found == sorted(log.read_bytes().splitlines())

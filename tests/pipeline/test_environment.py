@@ -122,7 +122,7 @@ def test_archive_names_refused_by_spark(tmp_path: Path, name: str) -> None:
 
 def test_a_directory_that_spark_would_not_take(tmp_path: Path) -> None:
     (tmp_path / "a#b").mkdir()
-    with pytest.raises(OperatorError, match="has a '#' in it"):
+    with pytest.raises(OperatorError, match="contains '#'"):
         environment.write_environment(tmp_path / "a#b" / "e.tar.gz")
 
 

@@ -58,8 +58,8 @@ NO_MODULE = (
         (aborted("x\nTraceback (most recent call last):\n  File\n    call()\nMemoryError"), "MemoryError"),
         (
             aborted(CRASH, stack=JAVA_STACK + "Caused by: java.io.EOFException"),
-            "a Python worker on 192.0.2.2 ended unexpectedly in each of 4 attempts at a task, as it does when memory "
-            "runs out and the system kills it; give a task less with --max-bytes-per-task or run fewer at once",
+            "a Python worker on 192.0.2.2 ended unexpectedly in each of 4 attempts at a task, such as when memory "
+            "runs out and the system kills it; lower --max-bytes-per-task or run fewer tasks at once",
         ),
         (
             aborted(NO_MODULE),
@@ -85,8 +85,8 @@ NO_MODULE = (
         ),
         (
             aborted("org.apache.spark.SparkException: Python worker failed to connect back."),
-            "Python worker failed to connect back in time, as on a machine that is too busy for it: leave it less to "
-            "do, and run it again",
+            "Python worker failed to connect back in time: the machine may be overloaded; reduce its load "
+            "and run the command again",
         ),
         (
             "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"

@@ -236,7 +236,7 @@ def test_a_log_cut_back_under_a_task(cluster: MemoryCluster, tmp_path: Path, mon
     monkeypatch.setattr(cluster, "fetch", lose_the_end)
     row = land(cluster, tmp_path, 0, 200)
     assert row.error_kind == "data loss"
-    assert "cut back to offset 150 while it was read" in row.error
+    assert "truncated to offset 150 during the read" in row.error
     assert not list(tmp_path.iterdir())
     assert land(cluster, tmp_path, 0, 150).rows == 150
 

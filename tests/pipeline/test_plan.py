@@ -107,7 +107,7 @@ LAST = 1_700_000_000_000
     ],
 )
 def test_an_end_before_the_start_is_refused(start: Boundary, end: Boundary) -> None:
-    with pytest.raises(OperatorError, match="--to lies before --from"):
+    with pytest.raises(OperatorError, match="--to is before --from"):
         PlanSettings(start=start, end=end)
 
 
@@ -268,12 +268,12 @@ def test_log_truncated_below_table_offset(written: int) -> None:
     log = cluster.partitions["clicks", 0]
     if written:
         log.append_values([b"new"] * written)
-    with pytest.raises(DataLossError, match=r"cut back to offset 40, .* up to 50: .*40 to 49 .*load from offset 40 on"):
+    with pytest.raises(DataLossError, match=r"truncated to offset 40, .* up to 50: .*40 to 49 .*from offset 40 on"):
         make_plan(cluster, table, ["clicks"], PlanSettings())
     plan = make_plan(cluster, table, ["clicks"], SKIP)
     assert bounds(plan) == ([(0, 40, 40 + written)] if written else [])
     assert not plan.is_empty
-    assert "cut back to offset 40" in plan.notes[0]
+    assert "truncated to offset 40" in plan.notes[0]
     table.apply(plan)
     assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
     log.append_values([b"later"] * 3)
@@ -316,12 +316,12 @@ def test_a_table_of_an_older_release_knows_no_epochs() -> None:
     """Only a shorter log can be recognized then; the next load stores the epoch."""
     cluster, table = loaded_and_cut(40)
     table.offsets = {name: offset for name, offset in table.offsets.items() if "leader-epoch" not in name}
-    with pytest.raises(DataLossError, match="cut back to offset 40"):
+    with pytest.raises(DataLossError, match="truncated to offset 40"):
         make_plan(cluster, table, ["clicks"], PlanSettings())
     cluster.partitions["clicks", 0].append_values([b"new"] * 20)
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     cluster.partitions["clicks", 0].elect_leader(40)
-    with pytest.raises(DataLossError, match=r"cut back to offset 40, .* up to 60"):
+    with pytest.raises(DataLossError, match=r"truncated to offset 40, .* up to 60"):
         make_plan(cluster, table, ["clicks"], PlanSettings())
 
 

@@ -198,9 +198,12 @@ def test_killed_replay_resumes(run: Run, bootstrap: str, topic: str, tmp_path: P
     ("arguments", "sentence"),
     [
         (("--topic", "a", "--to-topic", "b", "--to-table", "c"), "name the target"),
-        (("--topic", "a", "--to-table", "c", "--keep-timestamps"), "--keep-timestamps says nothing without --to-topic"),
-        (("--topic", "a", "--to-topic", "c", "--format", "delta"), "--format says nothing without --to-table"),
-        (("--table", ".", "--to-table", "c", "--decode", "json"), "--decode says nothing without --topic"),
+        (
+            ("--topic", "a", "--to-table", "c", "--keep-timestamps"),
+            "--keep-timestamps has no effect without --to-topic",
+        ),
+        (("--topic", "a", "--to-topic", "c", "--format", "delta"), "--format has no effect without --to-table"),
+        (("--table", ".", "--to-table", "c", "--decode", "json"), "--decode has no effect without --topic"),
         (("--topic", "a", "--to-table", "c", "--from", "x"), "is not a time: give an ISO 8601 time"),
     ],
 )

@@ -262,7 +262,7 @@ def test_non_utf8_path_is_reported_as_bytes(tmp_path: Path) -> None:
     """Not as Python's surrogates, which do not identify the file."""
     path = f"{tmp_path}/x\udcff"
     assert refusal("status", path) == f"ottla: the directory {tmp_path}/x\\xff does not exist\n"
-    sentence = f"no table can be kept in b'{tmp_path}/x\\xff', which is not valid UTF-8; choose another directory"
+    sentence = f"the path b'{tmp_path}/x\\xff' of the table is not valid UTF-8; choose another directory"
     assert refusal("compact", "--table", path) == f"ottla: {sentence}\n"
 
 

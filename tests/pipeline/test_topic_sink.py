@@ -99,7 +99,7 @@ def test_columns_become_fields_of_records(target: TopicTarget) -> None:
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ({"key": [b"k"]}, "a topic needs a column `value`, and there are only: key"),
+        ({"key": [b"k"]}, "a topic needs a column `value`, but the rows only have: key"),
         ({"value": [1]}, "the column `value` must be binary or string, not int64; cast it"),
         ({"value": [b""], "partition": ["1"]}, "the column `partition` must be integer, not string; cast it"),
         (

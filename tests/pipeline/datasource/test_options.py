@@ -91,7 +91,7 @@ def test_harmless_consumer_settings_are_accepted() -> None:
         ({"kafka.key.deserializer": "X"}, "the column `key` has the bytes"),
         ({"kafka.security.protocol": "TLS"}, r"security\.protocol in the options kafka\.\* is TLS, which is none of"),
         ({"kafka.security.protocol": "SASL_SSL"}, r"sasl\.mechanism in the options kafka\.\* is GSSAPI: set it to"),
-        ({"kafka.sasl.jaas.config": "x"}, r"kafka\.sasl\.jaas\.config says nothing without kafka\.security\.protocol"),
+        ({"kafka.sasl.jaas.config": "x"}, r"kafka\.sasl\.jaas\.config has no effect without kafka\.security\.protocol"),
         ({"kafka.ssl.truststore.loction": "x"}, r"did you mean kafka\.ssl\.truststore\.location\?"),
         ({"kafka.isolation.levle": "x"}, r"did you mean kafka\.isolation\.level\?"),
         ({"includeheader": "true"}, r"unknown option 'includeheader'; did you mean includeHeaders\?"),

@@ -317,7 +317,7 @@ def test_existing_table_decides_format(table: Table, kind: str, cluster: MemoryC
     assert found_format(open_store(table.location)) == kind
     assert type(again(table)) is type(table)
     other = "parquet" if kind == "delta" else "delta"
-    with pytest.raises(OperatorError, match=f"holds a table of {kind}, not of {other}"):
+    with pytest.raises(OperatorError, match=f"is a table of {kind}, not of {other}"):
         open_table(table.location, format=other)
 
 

@@ -104,7 +104,7 @@ def test_a_store_without_conditional_puts_is_refused(s3_server: S3Server, monkey
 def test_invalid_requests_are_refused_in_one_sentence(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OperatorError, match=r"can't contain an Iceberg table .* --catalog"):
         open_table(f"s3://{BUCKET}/iceberg", format="iceberg")
-    with pytest.raises(OperatorError, match="names no place in an object store"):
+    with pytest.raises(OperatorError, match="is not a location in an object store"):
         open_table("s3://")
     with pytest.raises(OperatorError, match=r"The specified bucket does not exist \(NoSuchBucket\)"):
         open_table("s3://none/table")

@@ -110,7 +110,7 @@ def test_a_python_function() -> None:
         ('topic = "out"', 'table = "t"\npartition_by = "page"', "partition_by: must be a list of texts"),
         ('topic = "out"', 'table = "t"\nformat = "csv"', "format: is one of delta, iceberg, parquet"),
         ('topic = "out"', 'table = "t"\nkeys = ["page"]', 'applies to output = "update" only'),
-        ('topic = "out"', 'table = "a.t"\ncatalog = "http://c"\nformat = "delta"', "a catalog holds Iceberg tables"),
+        ('topic = "out"', 'table = "a.t"\ncatalog = "http://c"\nformat = "delta"', "a catalog contains Iceberg tables"),
     ],
 )
 def test_invalid_definitions_are_refused(before: str, after: str, sentence: str) -> None:

@@ -315,7 +315,7 @@ def test_schemas_of_a_registry_make_the_columns(lake: Lake, registry: RegistrySe
     letters = lake.letters()
     assert list(letters) == [2, 3, 4, 5]
     assert "no message at [5]" in letters[2]
-    assert "give a descriptor set" in letters[3]
+    assert "add a descriptor set" in letters[3]
     assert "does not know schema 99" in letters[4]
 
 
@@ -329,7 +329,7 @@ def test_topic_with_text_only_schema_is_refused(lake: Lake, registry: RegistrySe
     """The registry returns text only, so all its values would be dead letters; a descriptor set is the remedy."""
     number = registry.register("clicks-value", 'syntax = "proto3"; message View { int64 i64 = 2; }', "PROTOBUF")
     lake.produce(b"\0" + number.to_bytes(4, "big") + b"\0" + View(i64=3).SerializeToString())
-    with pytest.raises(OperatorError, match=r"'clicks' can't be used .* give a descriptor set of protoc by --schema"):
+    with pytest.raises(OperatorError, match=r"'clicks' can't be used .* add a descriptor set of protoc with --schema"):
         lake.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
     lake.load(ProtobufFormat(SET, "shop.View", SchemaRegistry(registry.url)))
     assert [row["i64"] for row in lake.rows()] == [3]

@@ -205,20 +205,20 @@ def replay(
 
 
 def _require_fitting(option: str, *, is_given: bool, options: Mapping[str, object]) -> None:
-    """Raise click.UsageError for options that say nothing without another."""
+    """Raise click.UsageError for options that have no effect without another."""
     useless = [name for name, value in options.items() if value]
     if useless and not is_given:
-        raise click.UsageError(f"{useless[0]} says nothing without {option}")
+        raise click.UsageError(f"{useless[0]} has no effect without {option}")
 
 
 def _catalogs(
     table: Path | str | None, to_table: Path | str | None, catalog_url: str | None
 ) -> dict[Path | str, str | None]:
-    """For each location the catalog that it is a name in. Raises click.UsageError where no one is."""
+    """The catalog of each location that is a table name. Raises click.UsageError if none is."""
     given = [each for each in (table, to_table) if each is not None]
     found = {each: catalog_url if isinstance(each, Path) and not each.is_absolute() else None for each in given}
     if catalog_url is not None and not any(found.values()):
-        raise click.UsageError("--catalog says nothing where neither --table nor --to-table is a name in it")
+        raise click.UsageError("--catalog has no effect: neither --table nor --to-table is a table name")
     return found
 
 

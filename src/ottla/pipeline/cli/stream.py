@@ -118,5 +118,5 @@ def summary_text(summary: StreamSummary) -> str:
             f" {counted(summary.dead_letters, 'record')} could not be decoded and went to {summary.dead_letter_table}."
         )
     if summary.late_rows:
-        text += f" {counted(summary.late_rows, 'row')} came behind the watermark and are in no result."
+        text += f" {counted(summary.late_rows, 'row')} were later than the watermark and are in no result."
     return text

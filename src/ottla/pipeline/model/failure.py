@@ -25,12 +25,13 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
 
 WORKER_DIED = "Python worker exited unexpectedly"
 NOT_CONNECTED = "Python worker failed to connect back"
-"""Spark waits for ten seconds, and has no setting for it."""
+"""Spark waits for ten seconds, which can't be configured."""
 JAVA_DIED = (
-    "Spark's Java process ended while it was at work, as it does when memory runs out and the system kills it; leave "
-    "it more memory, or run fewer tasks at once with --master local[N]"
+    "Spark's Java process ended unexpectedly, such as when memory runs out and the system kills it; free memory, "
+    "or run "
+    "fewer concurrent tasks with --master local[N]"
 )
-TOO_DEEP = "it is nested too deep for Spark: take it apart, by WITH or into several statements"
+TOO_DEEP = "it is nested too deep for Spark: split it, with WITH or into several statements"
 NO_ROOM = os.strerror(errno.ENOSPC)
 """As Java has it too."""
 NO_PROGRAM = "Cannot run program"
@@ -132,15 +133,13 @@ def _advised(reason: str) -> str:
         )
     if "ended unexpectedly" in reason:
         return (
-            f"{reason}, as it does when memory runs out and the system kills it; give a task less with "
-            "--max-bytes-per-task or run fewer at once"
+            f"{reason}, such as when memory runs out and the system kills it; lower --max-bytes-per-task or run fewer "
+            "tasks at once"
         )
     if reason.startswith("ModuleNotFoundError"):
         return f"{reason} on a worker; it needs the packages of 'ottla[pipeline]', and {OTHER_PYTHON}"
     if NOT_CONNECTED in reason:
-        return (
-            f"{NOT_CONNECTED} in time, as on a machine that is too busy for it: leave it less to do, and run it again"
-        )
+        return f"{NOT_CONNECTED} in time: the machine may be overloaded; reduce its load and run the command again"
     if NO_PROGRAM in reason or "PYTHON_VERSION_MISMATCH" in reason:
         return f"{reason.rstrip('.')}; {OTHER_PYTHON}"
     return reason

@@ -20,6 +20,7 @@ def require_shallow(statement: str, what: str = "the statement") -> None:
     steps = ((character == "(") - (character == ")") for character in statement)
     if max(accumulate(steps), default=0) > MAX_NESTING:
         raise OperatorError(
-            f"{what} has more than {MAX_NESTING} parentheses open at once, which is too deep for Spark: take it "
-            "apart, by WITH or into several"
+            f"{what} has more than {MAX_NESTING} parentheses open at once, which is too deep for Spark: split it, "
+            "with WITH "
+            "or into several statements"
         )

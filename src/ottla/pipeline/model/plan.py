@@ -262,7 +262,7 @@ class PlanSettings:
         if self.max_bytes_per_task < 1:
             raise OperatorError("--max-bytes-per-task must be at least 1")
         if self.start is not None and self.end is not None and self.end.precedes(self.start):
-            raise OperatorError("--to lies before --from, so nothing would be loaded; exchange them")
+            raise OperatorError("--to is before --from, so nothing would be loaded; exchange them")
 
 
 def app_id(pipeline_id: str, topic_id: str, partition: int) -> str:
@@ -461,8 +461,8 @@ def _where(key: Position) -> str:
 
 def _cut_text(key: Position, cut: int, before: int) -> str:
     return (
-        f"{_where(key)}: the log was cut back to offset {cut}, but the table holds it up to {before}: rows of offsets "
-        f"{cut} to {before - 1} are of records that are gone, other records take these offsets"
+        f"{_where(key)}: the log was truncated to offset {cut}, but the table has offsets up to {before}: its rows of "
+        f"offsets {cut} to {before - 1} are of lost records, and other records have these offsets now"
     )
 
 

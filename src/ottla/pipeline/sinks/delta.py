@@ -101,13 +101,13 @@ class DeltaTarget:
         unusable = UNUSABLE_IN_PATHS.search(real)
         if unusable and "\udc80" <= unusable[0] <= "\udcff":
             raise OperatorError(
-                f"no table can be kept in {os.fsencode(self.location)!r}, which is not valid UTF-8; choose another "
-                "directory"
+                f"the path {os.fsencode(self.location)!r} of the table is not valid UTF-8; choose another directory"
             )
         if unusable:
             raise OperatorError(
-                f"no table can be kept in {self.location!r}, since {unusable[0]!r} in a path leads the Delta library "
-                "elsewhere; choose a directory without it"
+                f"the path {self.location!r} of the table contains {unusable[0]!r}, which the Delta library "
+                "misinterprets; "
+                "choose a directory without it"
             )
         self._partition_by = list(partition_by)
 

@@ -146,7 +146,9 @@ class IcebergTarget:
             unusable = UNUSABLE_IN_PATHS.search(str(self.path))
             if unusable:
                 raise OperatorError(
-                    f"no Iceberg table can be kept in {str(self.path)!r}, since its catalog can't hold {unusable[0]!r}"
+                    f"the path {str(self.path)!r} of the table contains {unusable[0]!r}, which an Iceberg catalog "
+                    "can't "
+                    "store; choose another directory"
                 )
         else:
             self._identifier = os.fspath(location)
@@ -352,7 +354,7 @@ class IcebergTarget:
     def _require_own_directory(self) -> None:
         if (self.path / "metadata").is_dir() and not (self.path / CATALOG_FILE).exists():
             raise OperatorError(
-                f"the directory {self.path} holds an Iceberg table of another catalog; name that with --catalog, or "
+                f"the directory {self.path} contains an Iceberg table of another catalog; name that with --catalog, or "
                 "choose another directory"
             )
         landed = (DATA_DIRECTORY.rstrip("/"),) if self.path.name == DEAD_LETTER_DIRECTORY else ()

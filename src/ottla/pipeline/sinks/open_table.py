@@ -46,7 +46,7 @@ def open_table(
     """
     found = "iceberg" if catalog_url is not None else found_format(open_store(location))
     if format is not None and found is not None and format != found:
-        what = "a catalog holds Iceberg tables" if catalog_url is not None else f"{location} holds a table of {found}"
+        what = "a catalog contains Iceberg tables" if catalog_url is not None else f"{location} is a table of {found}"
         raise OperatorError(f"{what}, not of {format}; leave --format out or choose another place")
     table = _table_of(found or format or DEFAULT_FORMAT, location, partition_by, catalog_url)
     if partition_by and (columns := table.layout().partition_columns) != tuple(partition_by):

@@ -94,7 +94,7 @@ class TopicTarget:
     def check(self, schema: pa.Schema) -> None:
         """Raise OperatorError unless rows of that schema can be written here."""
         if "value" not in schema.names:
-            raise OperatorError(f"a topic needs a column `value`, and there are only: {', '.join(schema.names)}")
+            raise OperatorError(f"a topic needs a column `value`, but the rows only have: {', '.join(schema.names)}")
         if self.topic is None and "topic" not in schema.names:
             raise OperatorError("no topic to write to: set the option `topic`, or add a column of that name")
         for column in schema:

@@ -163,7 +163,7 @@ def require_name(path: Path) -> None:
             "at the end"
         )
     if "#" in str(path.absolute()):
-        raise OperatorError(f"{path.absolute()} has a '#' in it, which Spark takes for the end of a path: move it")
+        raise OperatorError(f"{path.absolute()} contains '#', which Spark takes for the end of a path: move it")
 
 
 def required_distributions() -> dict[str, importlib.metadata.Distribution]:

@@ -143,7 +143,7 @@ class ObjectStore:
             obstore.put(self._client(), path, content, mode="create")
         except AlreadyExistsError as error:
             if self.read(path) != content:
-                raise FileExistsError(f"{self.locate(path)} is there already") from error
+                raise FileExistsError(f"{self.locate(path)} exists already") from error
         except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError) as error:  # also without a bucket
             raise OSError(_words(error)) from error
         except BaseError as error:
@@ -267,7 +267,7 @@ def open_object_store(url: str, settings: Mapping[str, str] | None = None) -> Ob
     scheme, parts = ALIASES.get(scheme, scheme), rest.rstrip("/").split("/")
     if not all(map(_PART.fullmatch, parts)):
         raise OperatorError(
-            f"{url!r} names no place in an object store: take {scheme}://BUCKET/PATH with letters, digits and "
+            f"{url!r} is not a location in an object store: use {scheme}://BUCKET/PATH with letters, digits and "
             "- _ . = in its parts"
         )
     found = dict(settings or (settings_from_environment() if scheme == "s3" else {}))

@@ -231,7 +231,7 @@ def _require_readable(name: str, type_: pa.DataType) -> None:
         _require_readable(f"{name}[]", type_.value_type)
     elif pa.types.is_map(type_) or pa.types.is_nested(type_):
         raise OperatorError(
-            f"the schema has the column {name!r} of type {type_}, which is not read from JSON; leave it out, or "
+            f"the schema has the column {name!r} of type {type_}, which can't be read from JSON; leave it out, or "
             "declare the keys of the object as fields of a struct"
         )
 

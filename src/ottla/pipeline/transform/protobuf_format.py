@@ -71,8 +71,9 @@ class ProtobufFormat:
                     yield message_of(self.registry, newest, f"{topic}-value.proto", (0,))
                 except SchemaAsTextError as error:
                     raise OperatorError(
-                        f"the schema of the topic {topic!r} in the schema registry can't be used: {error}, "
-                        "beside --schema-registry, with --message NAME if it has several messages; nothing was loaded"
+                        f"the schema of the topic {topic!r} in the schema registry can't be used: {error} in "
+                        "addition to "
+                        "--schema-registry, and --message NAME if it has several messages; nothing was loaded"
                     ) from error
                 except ValueError:
                     continue
