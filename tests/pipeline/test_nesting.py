@@ -19,5 +19,5 @@ def test_shallow_statement_is_accepted(statement: str) -> None:
 
 @pytest.mark.parametrize("closed", [0, MAX_NESTING + 1])
 def test_deep_statement_is_refused(closed: int) -> None:
-    with pytest.raises(OperatorError, match=r"^\[query\] sql has more than 500 parentheses open at once, .* with WITH"):
+    with pytest.raises(OperatorError, match=r"^\[query\] sql has more than 500 parentheses open at once, .* use WITH"):
         require_shallow("(" * (MAX_NESTING + 1) + ")" * closed, "[query] sql")

@@ -118,11 +118,11 @@ def test_reading_statements_are_run(spark: Any, tmp_path: Path, statement: str) 
     [
         (
             "select " + "- " * 10_000 + "1",
-            "^Spark refused the statement: it is nested too deep for Spark: split it",
+            "^Spark refused the statement: it is nested too deep for Spark: use WITH",
         ),
         (
             f"select {'abs(' * 450}1{')' * 450}",
-            "^Spark refused the statement: it is nested too deep for Spark: split it",
+            "^Spark refused the statement: it is nested too deep for Spark: use WITH",
         ),
         (
             f"select {'array(' * 100}1{')' * 100}",

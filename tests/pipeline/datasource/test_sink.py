@@ -20,8 +20,8 @@ pytestmark = pytest.mark.pipeline
 def test_a_dataframe_is_written(ottla_spark: Any, bootstrap: str, topic: str) -> None:
     """By option and by column, as in Spark's own sink."""
     frame = ottla_spark.sql(
-        "select 'k' as key, cast(id as string) as value, cast(1 as int) as partition, "
-        "array(struct('h' as key, cast('1' as binary) as value)) as headers, id as other from range(50)"
+        "select 'k' as key, cast(id as string) as value, cast(1 as int) as partition, array(struct('h' as key, "
+        "cast('1' as binary) as value)) as headers, id as other from range(50)"
     )
     writer = frame.write.format("ottla").mode("append").option("kafka.bootstrap.servers", bootstrap)
     writer.option("topic", topic).save()

@@ -1,4 +1,4 @@
-"""`ottla pipeline doctor`: whether everything is there that a load needs."""
+"""`ottla pipeline doctor`: checks of the prerequisites of a load."""
 
 from __future__ import annotations
 

@@ -62,9 +62,8 @@ def stream(
     require_extra()
     if master.startswith("sc://"):
         raise OperatorError(
-            "a stream can't run on Spark Connect, because its server would have to write the results; name a "
-            "master such as "
-            "spark://HOST:7077"
+            "a stream can't run on Spark Connect, because its server would have to write the results; name a master "
+            "such as spark://HOST:7077"
         )
     from ottla.pipeline.stream.definition import read_definition
     from ottla.pipeline.stream.run import SESSION_SETTINGS, StreamJob, default_checkpoint, run_stream

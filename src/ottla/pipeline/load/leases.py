@@ -50,22 +50,18 @@ class Lease:
         except FileNotFoundError as error:
             if not self.store.child(LEASE_DIRECTORY).exists():
                 raise OperatorError(
-                    f"nothing was committed: {self.store.location} was removed in the meantime, or is not mounted "
-                    "any more; restore "
-                    "it and run the load again"
+                    f"nothing was committed: {self.store.location} was removed in the meantime, or is not mounted any "
+                    "more; restore it and run the load again"
                 ) from error
             raise OperatorError(
-                f"nothing was committed: the lease {self.location} is gone. A vacuum revokes the lease of a load "
-                "that was "
-                f"stopped for more than {EXPIRY_S / 60:.0f} minutes and removes its files; else the table's "
-                "directory was "
-                "cleaned. Run the load again"
+                f"nothing was committed: the lease {self.location} is gone. A vacuum revokes the lease of a load that "
+                f"was stopped for more than {EXPIRY_S / 60:.0f} minutes and removes its files; else the table's "
+                "directory was cleaned. Run the load again"
             ) from error
         except OSError as error:
             raise OperatorError(
                 f"nothing was committed: the lease {self.location} can't be renewed: {os_reason(error)}; fix the "
-                "cause and "
-                "run the load again"
+                "cause and run the load again"
             ) from error
 
 
@@ -81,9 +77,8 @@ def held_lease(store: Store, load_id: str) -> Iterator[Lease]:
         _require_creation_once(lease)
     except OSError as error:
         raise OperatorError(
-            f"the lease {lease.location} can't be written: {os_reason(error)}; a change of a table needs write "
-            "access to "
-            f"{store.location}: grant it, or name another table with --table"
+            f"the lease {lease.location} can't be written: {os_reason(error)}; a change of a table needs write access "
+            f"to {store.location}: grant it, or name another table with --table"
         ) from error
     ended = threading.Event()
     renewing = threading.Thread(target=_renew, args=(lease, ended), name="lease", daemon=True)

@@ -69,9 +69,8 @@ class Shape:
         bucket, current = values.get(self.bucket_column, ""), values.get(CURRENT, "").lower()
         if not bucket.isdecimal() or (self.history and current not in ("true", "false")):
             raise OperatorError(
-                f"the file {path} is not in a bucket, so another program wrote into the snapshot; create the "
-                "snapshot in "
-                "another directory"
+                f"the file {path} is not in a bucket, so another program wrote into the snapshot; create the snapshot "
+                "in another directory"
             )
         return int(bucket), not self.history or current == "true"
 
@@ -99,21 +98,18 @@ def settled_shape(table: Table, buckets: int | None, *, history: bool) -> Shape:
     found = shape_of(table)
     if found is None:
         raise OperatorError(
-            f"the table {table.location} was not created by `ottla pipeline snapshot`: it has every record, or "
-            "other rows; "
-            "choose another directory"
+            f"the table {table.location} was not created by `ottla pipeline snapshot`: it has every record, or other "
+            "rows; choose another directory"
         )
     if buckets not in (None, found.buckets):
         raise OperatorError(
             f"the table {table.location} was created with {found.buckets} buckets, not {buckets}; leave --buckets "
-            "out, or "
-            "create the snapshot in another directory"
+            "out, or create the snapshot in another directory"
         )
     if history and not found.history:
         raise OperatorError(
-            f"the table {table.location} was created without --history, so earlier values are gone; leave "
-            "--history out, "
-            "or create the snapshot in another directory"
+            f"the table {table.location} was created without --history, so earlier values are gone; leave --history "
+            "out, or create the snapshot in another directory"
         )
     return found
 

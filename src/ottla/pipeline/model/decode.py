@@ -1,7 +1,7 @@
 """Record batches v2 to Arrow: one decoder for fetched bytes and for segment files.
 
-Nothing is built for a single record: the walk of `ottla.record` gives an index of int64 rows, from which numpy and
-Arrow make whole columns. Keys and values are cut out of the batch bodies by one `take` on an array that overlays them
+Nothing is built for a single record: the walk of `ottla.record` returns an index of int64 rows, from which numpy and
+Arrow build whole columns. Keys and values are cut out of the batch bodies by one `take` on an array that overlays them
 (its offsets are the borders of keys, gaps and values in turn), so bytes are copied once, in native code.
 
 **Invariants:** every batch that gives rows had its CRC checked; rows are in offset order and only from the requested
@@ -64,7 +64,7 @@ DEAD_LETTER_SCHEMA = pa.schema(
 """A record that SCHEMA can't hold, and why. `timestamp_ms` is as stored: milliseconds from the epoch."""
 
 MAX_BODY_BYTES = 1 << 30
-"""Largest decompressed batch; also keeps Arrow's 32-bit offsets in range."""
+"""Maximum size of a decompressed batch; also keeps Arrow's 32-bit offsets in range."""
 POOL_BYTES = 16 << 20
 POOL_ROWS = 100_000
 
@@ -156,8 +156,8 @@ def decode(
 ) -> Decoded:
     """Rows of `records` with offsets in [start_offset, end_offset); an incomplete batch at the end is ignored.
 
-    `aborted` holds the aborted transactions of these bytes: all that reach into them, as Fetch under read_committed
-    gives them. Raises DecodeError.
+    `aborted`: all aborted transactions that overlap these bytes, as in a Fetch response under read_committed.
+    Raises DecodeError.
     """
     decoded = Decoded(start_offset)
     pool = _Pool()
@@ -286,7 +286,7 @@ def _to_arrow(
 
 
 def _cut(data: bytearray, index: Int64s) -> tuple[Any, Any]:
-    """The key and the value column: the borders of all keys and values make one array, of which they are taken."""
+    """The key and the value column, taken from one array with the borders of all keys and values."""
     count = len(index)
     key_start, key_length, value_start, value_length = index[:, 2], index[:, 3], index[:, 4], index[:, 5]
     borders = np.empty((count, 4), np.int32)

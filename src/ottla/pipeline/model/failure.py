@@ -27,11 +27,10 @@ WORKER_DIED = "Python worker exited unexpectedly"
 NOT_CONNECTED = "Python worker failed to connect back"
 """Spark waits for ten seconds, which can't be configured."""
 JAVA_DIED = (
-    "Spark's Java process ended unexpectedly, such as when memory runs out and the system kills it; free memory, "
-    "or run "
-    "fewer concurrent tasks with --master local[N]"
+    "Spark's Java process ended unexpectedly, such as when memory runs out and the system kills it; free memory, or "
+    "run fewer concurrent tasks with --master local[N]"
 )
-TOO_DEEP = "it is nested too deep for Spark: split it, with WITH or into several statements"
+TOO_DEEP = "it is nested too deep for Spark: use WITH, or split it into several statements"
 NO_ROOM = os.strerror(errno.ENOSPC)
 """As Java has it too."""
 NO_PROGRAM = "Cannot run program"
@@ -127,9 +126,8 @@ def _advised(reason: str) -> str:
         )
     if reason.startswith(NO_ROOM):
         return (
-            f"{reason}, in Spark's scratch directory or in a stream's checkpoint: free some space, or set TMPDIR "
-            "in the "
-            "environment to another scratch directory"
+            f"{reason}, in Spark's scratch directory or in a stream's checkpoint: free some space, or set TMPDIR in "
+            "the environment to another scratch directory"
         )
     if "ended unexpectedly" in reason:
         return (

@@ -20,7 +20,6 @@ def require_shallow(statement: str, what: str = "the statement") -> None:
     steps = ((character == "(") - (character == ")") for character in statement)
     if max(accumulate(steps), default=0) > MAX_NESTING:
         raise OperatorError(
-            f"{what} has more than {MAX_NESTING} parentheses open at once, which is too deep for Spark: split it, "
-            "with WITH "
-            "or into several statements"
+            f"{what} has more than {MAX_NESTING} parentheses open at once, which is too deep for Spark: use WITH, "
+            "or split it into several statements"
         )

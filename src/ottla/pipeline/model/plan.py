@@ -236,7 +236,7 @@ class LoadPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """How to plan. `parallelism` is the number of tasks that can run at once."""
+    """Settings of a plan. `parallelism` is the number of concurrent tasks."""
 
     pipeline_id: str = "default"
     isolation: str = "read_committed"
@@ -310,11 +310,9 @@ def require_cluster(topic: str, before: str, cluster_id: str) -> None:
     """Raise OperatorError where a topic was read of one cluster and is now of another; empty ids are not known."""
     if before and cluster_id and before != cluster_id:
         raise OperatorError(
-            f"topic {topic!r} was loaded from cluster {before}, but --bootstrap-server names cluster "
-            f"{cluster_id}, where "
-            f"that name is a different topic: name a server of cluster {before}, or load from {cluster_id} into "
-            "another "
-            "table"
+            f"topic {topic!r} was loaded from cluster {before}, but --bootstrap-server names cluster {cluster_id}, "
+            f"where that name is a different topic: name a server of cluster {before}, or load from {cluster_id} into "
+            "another table"
         )
 
 
@@ -384,14 +382,13 @@ def _first_offsets(
     settings: PlanSettings,
 ) -> dict[Position, int]:
     """Start offsets of partitions that the table has no offset for. Raises OperatorError if --from can't apply."""
-    if settings.start is None:  # one that came to a topic since its first load is new from its first record on
+    if settings.start is None:  # a partition that was added later loads from its first record
         return {key: 0 if held else info.offset for key, info in starts.items()}
     for key, before in held.items():
         raise OperatorError(
-            f"the pipeline id {settings.pipeline_id!r} has loaded {_where(key)} up to offset {before}, and --from sets "
-            "only the start of a new pipeline id. Leave --from out to continue, or load the earlier records "
-            "under another "
-            "--pipeline-id into another table"
+            f"the pipeline id {settings.pipeline_id!r} has loaded {_where(key)} up to offset {before}, and --from "
+            "sets only the start of a new pipeline id. Leave --from out to continue, or load the earlier records "
+            "under another --pipeline-id into another table"
         )
     found = settings.start.resolve(cluster, ends, settings.isolation)
     for key, offset in found.items():
@@ -443,7 +440,7 @@ def find_cuts(
                 "from its start under another --pipeline-id or into another table"
             )
         if newest >= 0:
-            asked[key] = newest if epoch is None else epoch  # of the newest epoch the end is that of the log
+            asked[key] = newest if epoch is None else epoch  # the end of the newest epoch is the log end
     known = cluster.epoch_ends(asked) if asked else {}
     found = {}
     for key, before in held.items():

@@ -114,8 +114,7 @@ def _require_own(table: Table, replay_id: str, app_ids: Sequence[str]) -> dict[s
         if others or not (is_ours or not (table.loads() or table.files())):
             raise OperatorError(
                 f"the table {table.location} has rows that are not of the replay {replay_id!r}: a replay needs a "
-                "target "
-                "of its own; name a new table, or the --replay-id that wrote them"
+                "target of its own; name a new table, or the --replay-id that wrote them"
             )
     return committed
 

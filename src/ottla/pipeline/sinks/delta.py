@@ -4,12 +4,12 @@ Each topic partition is a Delta application transaction (`txn` action): its app 
 partition, its version is the next offset. The commit's own metadata repeats the ranges in readable form
 (`ottla.ranges`, `ottla.topics`, `ottla.pipeline`).
 
-**Invariants:** a commit carries files only together with the offsets behind them; it succeeds only if every partition
-it moves is still where its plan found it. That is checked against one snapshot, and the commit is allowed for the
-version right after that snapshot alone (no retries inside delta-rs), so a second loader with an older plan is refused
-however the two interleave. Commits of others in between only lead to another look. Whether a commit happened is never
-taken from an error (delta-rs raises also when the checkpoint after it fails): each carries the id of its load, by which
-it is looked up in the log. A table that was rolled back behind its newest load takes no other
+**Invariants:** a commit adds files only together with their offsets; it succeeds only if every partition that it moves
+is still at the offset of its plan. That is checked against one snapshot, and the commit is allowed only for the
+version right after that snapshot (no retries inside delta-rs), so a second loader with an older plan is refused
+in any interleaving. Commits of others in between only lead to another check. Whether a commit happened is never
+inferred from an error (delta-rs raises also when the checkpoint after it fails): each commit contains the id of its
+load, by which it is looked up in the log. A table that was rolled back below its newest load takes no other
 (`sinks/delta_history.py`).
 
 In an object store a commit is a conditional put, which is required of delta-rs. The commit can happen after its
@@ -106,8 +106,7 @@ class DeltaTarget:
         if unusable:
             raise OperatorError(
                 f"the path {self.location!r} of the table contains {unusable[0]!r}, which the Delta library "
-                "misinterprets; "
-                "choose a directory without it"
+                "misinterprets; choose a directory without it"
             )
         self._partition_by = list(partition_by)
 
@@ -277,7 +276,7 @@ class DeltaTarget:
         compact_groups(self, group_small_files(self.data_files(), target_bytes), load_id, before_commit)
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
-        """Files that Delta's own vacuum selects; its log expires versions by itself."""
+        """Files that Delta's own vacuum selects; its log expires versions on its own."""
         hours = max(math.ceil((time.time() * 1000 - before_ms) / 3_600_000 - 0.01), 0)
         try:
             found = self._open().vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
@@ -303,7 +302,7 @@ class DeltaTarget:
         raise OperatorError(f"the table {self.location} could not be committed: {_words(error)}") from error
 
     def _is_version_of(self, version: int, load_id: str) -> bool:
-        """True when the commit of that version exists and was made by that load.
+        """True when the commit of that version exists and is that load's.
 
         Raises UnknownCommitError where the log can't be read.
         """

@@ -159,9 +159,8 @@ def _rolled_back(commits: Mapping[int, PastCommit], lost: Sequence[int]) -> Roll
     known = f" with {rows:,} row{'s' if rows != 1 else ''}" if all(one in commits for one in lost) else ""
     loads = f"its load of version {lost[0]}" if len(lost) == 1 else f"its loads of versions {', '.join(map(str, lost))}"
     return Rollback(
-        f"version {by} (RESTORE) rolled it back below {loads}{known}, and the table still has their offsets: no "
-        "load would "
-        "read those rows again",
+        f"version {by} (RESTORE) rolled it back below {loads}{known}, and the table still has their offsets: no load "
+        "would read those rows again",
         f"restore version {lost[-1]}",
     )
 
@@ -193,8 +192,7 @@ def _replaced(
     if any(path not in added for path in paths()):
         return None
     return Rollback(
-        f"version {replacing[-1].version} ({replacing[-1].operation}) replaced all rows of its loads up to "
-        f"version {load}, "
-        "and the table still has their offsets: no load would read those rows again",
+        f"version {replacing[-1].version} ({replacing[-1].operation}) replaced all rows of its loads up to version "
+        f"{load}, and the table still has their offsets: no load would read those rows again",
         f"restore version {replacing[-1].version - 1}",
     )

@@ -65,7 +65,7 @@ class KeptProducer(NamedTuple):
 
 
 _KEPT: LruPool[KeptProducer] = LruPool(4)
-"""Of this worker: by target and task."""
+"""Pool of this worker, by target and task."""
 
 
 def write_epoch(target: TopicTarget, task: EpochTask, batches: Iterable[pa.RecordBatch]) -> int:

@@ -1,7 +1,7 @@
 """Apache Iceberg: data files and offsets in one commit of a catalog.
 
 The next offset of each application id is a property of the table (`ottla.offset.ID`), set by the commit that adds the
-snapshot, so it outlives the expiry of snapshots and what others commit. The snapshot's summary repeats the ranges in
+snapshot, so it survives the expiry of snapshots and commits of others. The snapshot's summary repeats the ranges in
 readable form (`ottla.ranges`, `ottla.topics`, `ottla.pipeline`). Without a catalog URL the table's directory contains
 an SQLite catalog `catalog.db` (catalog `ottla`, table `ottla.records`). A REST catalog is named by its URL, and chooses
 the location of its tables, in object stores as well.
@@ -98,7 +98,7 @@ CATALOG_NAME = "ottla"
 TABLE_NAME = "ottla.records"
 DATA_DIRECTORY = "data/"
 BUSY_TIMEOUT_S = 30
-"""How long a commit waits for another that has the SQLite catalog locked."""
+"""Seconds that a commit waits for another that has the SQLite catalog locked."""
 PROPERTIES = {
     RETRIES_KEY: "0",
     "format-version": "2",
@@ -147,8 +147,7 @@ class IcebergTarget:
             if unusable:
                 raise OperatorError(
                     f"the path {str(self.path)!r} of the table contains {unusable[0]!r}, which an Iceberg catalog "
-                    "can't "
-                    "store; choose another directory"
+                    "can't store; choose another directory"
                 )
         else:
             self._identifier = os.fspath(location)
@@ -406,9 +405,8 @@ class IcebergTarget:
             is_here = False
         if not is_here:
             raise OperatorError(
-                f"the Iceberg table in {self.path} was copied from {location}, and its metadata refer to the "
-                "files there; "
-                "use that table, or load into another directory"
+                f"the Iceberg table in {self.path} was copied from {location}, and its metadata refer to the files "
+                "there; use that table, or load into another directory"
             )
 
     @contextmanager
@@ -423,8 +421,7 @@ class IcebergTarget:
         except FileNotFoundError as error:
             raise OperatorError(
                 f"the Iceberg table {self.location} {what}: {error.filename} does not exist; its metadata contain "
-                "absolute "
-                "paths, so if the directory was moved, move it back"
+                "absolute paths, so if the directory was moved, move it back"
             ) from error
         except Exception as error:  # of pyiceberg, SQLAlchemy, requests and pydantic
             raise OperatorError(f"the Iceberg table {self.location} {what}: {words(error)}") from error
@@ -448,9 +445,8 @@ class IcebergTarget:
         """Raise OperatorError for settings under which a load can't be exactly once."""
         if table.properties.get(RETRIES_KEY) != "0":
             raise OperatorError(
-                f"the table {self.location} does not set {RETRIES_KEY} to 0, so that retries could commit a load "
-                "with an "
-                "outdated plan; set it to 0"
+                f"the table {self.location} does not set {RETRIES_KEY} to 0, so that retries could commit a load with "
+                "an outdated plan; set it to 0"
             )
 
     def _entries(self, table: IcebergTable, commit: TableCommit) -> list[IcebergFile]:

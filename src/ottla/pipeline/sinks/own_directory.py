@@ -20,7 +20,8 @@ _MARKS = {"_delta_log": ".json", "_ottla_log": ".json", "metadata": ".metadata.j
 
 
 def require_own_directory(store: Store, own: Collection[str] = ()) -> None:
-    """Raise OperatorError unless a table can be made there: nothing but `own` is in it, and it is in no other table.
+    """Raise OperatorError unless a table can be created there: it contains nothing but `own`, and is not inside another
+    table.
 
     Raises OSError when the store can't be read.
     """
@@ -29,15 +30,13 @@ def require_own_directory(store: Store, own: Collection[str] = ()) -> None:
         if other is not None:
             raise OperatorError(
                 f"no table can be created in {store.location}, which contains other files, {other!r} for one: a "
-                "vacuum of "
-                "the table would remove them; choose another place with --table"
+                "vacuum of the table would remove them; choose another place with --table"
             )
     for child, parent in itertools.pairwise(store.ancestors()):
         if not child.name.startswith(_HIDDEN) and _is_table(parent):
             raise OperatorError(
-                f"no table can be created in {store.location}, inside the table {parent.location}: a vacuum of "
-                "the outer "
-                "table would remove it; choose another place with --table"
+                f"no table can be created in {store.location}, inside the table {parent.location}: a vacuum of the "
+                "outer table would remove it; choose another place with --table"
             )
 
 

@@ -306,10 +306,8 @@ class ParquetTarget:
         if behind:
             raise OperatorError(
                 f"the log of the table {self.location} lacks version {newest + 1}, but has version {behind[0]}: "
-                "restore "
-                f"that file in {LOG_DIRECTORY}, or remove the later ones as well to go back to version {newest} "
-                "and load "
-                "again from there"
+                f"restore that file in {LOG_DIRECTORY}, or remove the later ones as well to go back to version "
+                f"{newest} and load again from there"
             )
 
     def _write(self, commit: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ SLICE_ROWS = 1_000
 """Rows between two checks of deliveries."""
 DELIVERY_TIMEOUT_S = 120.0
 LIBRARYS_END = "\0"
-"""confluent-kafka stores the zero byte behind an offset's metadata with it."""
+"""Terminator that confluent-kafka stores at the end of an offset's metadata."""
 TRANSACTION_TIMEOUT_MS = 600_000
 """A transaction is open while a task computes its rows; an abandoned one blocks consumers of committed records for this
 time, unless the id is initialized again."""
@@ -236,7 +236,7 @@ class Fingerprint:
     def __init__(self) -> None:
         self._rows = 0
         self._crcs = dict.fromkeys(("key", "value"), (0, 0))
-        """Of lengths and of bytes."""
+        """Checksums of lengths and of bytes."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         for name, (lengths_crc, bytes_crc) in self._crcs.items():

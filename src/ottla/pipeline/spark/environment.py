@@ -204,8 +204,7 @@ def _files(distribution: importlib.metadata.Distribution) -> Iterator[tuple[Path
     if distribution.files is None:
         raise OperatorError(
             f"{distribution.name} was not installed by pip, so its files are not known: create the archive in a "
-            "virtual "
-            "environment"
+            "virtual environment"
         )
     for file in distribution.files:
         source = Path(str(file.locate()))

@@ -63,7 +63,7 @@ CONNECT_PACKAGES = {
 """Additional imports of Spark Connect: module -> package."""
 
 LOCAL_ATTEMPTS = 4
-"""Attempts at a task before a local session fails: as many as `spark.task.maxFailures` gives a cluster."""
+"""Attempts at a task in a local session: the same as the default of `spark.task.maxFailures` on a cluster."""
 PYTHON_SETTING = "spark.pyspark.python"
 ARCHIVES_SETTING = "spark.archives"
 SPARKS_PYTHON = "python3"

@@ -4,10 +4,10 @@ Tables and topics are Arrow datasets, so DuckDB pushes down columns and, for top
 no file and loads no extension: a statement sees only the named tables and topics. The SQL dialect is DuckDB's own.
 
 **Invariant:** DuckDB is imported and called in one thread of its own, in which no signal raises anything: an interrupt
-in the middle of its import, or of a call that comes back into Python, would end the process by an abort or a traceback.
+in the middle of its import, or of a call that returns into Python, would end the process by an abort or a traceback.
 
-**Invariant:** no statement that writes is run, and what one holds is bounded: MEMORY_LIMIT in memory, SPILL_LIMIT in a
-directory of its own that is removed at the end, MAX_RESULT_BYTES of a result.
+**Invariant:** no statement that writes is run, and resources are bounded: MEMORY_LIMIT of memory, SPILL_LIMIT in a
+temporary directory, MAX_RESULT_BYTES of a result.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Query:
     end."""
 
     def __init__(self, memory_limit: str, scratch: str) -> None:
-        """`scratch` is an empty directory for what exceeds the memory."""
+        """`scratch` is an empty directory for data beyond the memory limit."""
         self._memory_limit = memory_limit
         self._scratch = scratch
         self._thread = ThreadPoolExecutor(1)
@@ -190,7 +190,7 @@ def _collected(reader: pa.RecordBatchReader) -> pa.Table:
 
 
 def _narrowed(result: pa.Table, types: Sequence[str]) -> pa.Table:
-    """With sums of whole numbers, which DuckDB makes 128 bits wide, as Spark has them where they fit."""
+    """Narrow sums of integers, which are 128 bits wide in DuckDB, to Spark's type where they fit."""
     for index, kind in enumerate(types):
         if kind == "HUGEINT":
             try:

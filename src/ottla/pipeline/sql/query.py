@@ -32,7 +32,7 @@ READING_COMMANDS = frozenset({"SHOW", "DESCRIBE", "DESC"})
 """First words of statements that are not queries and change nothing."""
 _TOO_COMPLEX = "FAILED_TO_PARSE_TOO_COMPLEX"
 _EXPLAIN = re.compile(r"EXPLAIN\s+(?:(?:LOGICAL|FORMATTED|EXTENDED|CODEGEN|COST)\s+)?", re.IGNORECASE)
-"""Spark runs what EXECUTE IMMEDIATE gives it to explain, so what follows has to be a query."""
+"""Spark runs EXECUTE IMMEDIATE even in an EXPLAIN, so the explained statement has to be a query."""
 _GLOB_CHARACTERS = re.compile(r"([{}\[\]*?\\])")
 """Characters of a pattern in a Hadoop path; a backslash escapes them (FileSystem.globStatus)."""
 
@@ -89,7 +89,7 @@ def read_table(spark: Any, target: Table, paths: Sequence[str] | None = None, *,
     try:
         reader = spark.read.schema(schema)
         if layout.partition_columns and not layout.partitions_in_files:
-            # The base path makes Spark take partition columns from the directories; they come last then.
+            # With the base path Spark takes partition columns from the directories, as the last columns.
             reader = reader.option("basePath", layout.directory)
         added = [] if file_column is None else [F.input_file_name().alias(file_column)]
         return reader.parquet(*files).select(*columns, *added)
@@ -105,7 +105,7 @@ def plain_path(path: str) -> str:
 def _read_remote(spark: Any, layout: FileLayout, schema: pa.Schema, spark_schema: Any, files: Sequence[str]) -> Any:
     """By Arrow in Python workers, since PySpark has no jar for object stores; all columns are read.
 
-    A column of `spark_schema` behind those of `schema` gets the file's address.
+    A column of `spark_schema` after those of `schema` gets the file's address.
     """
     frozen = list(files)
     added = spark_schema.names[len(schema) :]

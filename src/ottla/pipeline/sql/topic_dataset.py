@@ -45,7 +45,7 @@ class TopicDataset(ds.Dataset):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of a table that a load makes."""
+        """The columns of a loaded table."""
         return SCHEMA
 
     def scanner(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> TopicScan:

@@ -3,8 +3,8 @@
 Spark's global temporary views are in a database whose name is a setting. Here the name is `topic`, so that topics clash
 with no table. Only topics that a statement names become visible.
 
-**Invariant:** a statement gives the same with filters pushed down as without. Spark keeps one plan of a view for all
-places of a statement that read it, so filters go to the source only where one place reads one topic.
+**Invariant:** a statement gives the same result with and without filter pushdown. Spark has one plan of a view for all
+its uses in a statement, so filters are only pushed down if one topic is read in one place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DATABASE = "topic"
 DATABASE_SETTING = "spark.sql.globalTempDatabase"
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType as timestamp_type", "key", "value", "headers")
-"""Those of a table that a load makes."""
+"""The columns of a loaded table."""
 _QUOTED = r"`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\""
 _NAMED = re.compile(rf"(?:\b{DATABASE}|([`\"]){DATABASE}\1)\s*\.\s*({_QUOTED}|\w+)", re.IGNORECASE | re.ASCII)
 """A name after `topic.`, quoted as Spark does or as DuckDB."""

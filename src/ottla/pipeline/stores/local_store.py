@@ -101,7 +101,7 @@ class LocalStore:
         staged = _stage(final.parent, content)
         try:
             os.link(staged, final)
-        except OSError as error:  # a network file system may have made the link all the same
+        except OSError as error:  # a network file system may have created the link anyway
             if not _was_written(final, content, error):
                 raise
         finally:

@@ -40,7 +40,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
 """S3: setting of the library -> environment variables in order of preference."""
 
 UPLOAD_PART_BYTES = 5 << 20
-"""The least that S3 takes; each open file holds one back."""
+"""The minimum part size of S3; each open file buffers one part."""
 UPLOAD_CONCURRENCY = 4
 RETRIES = 3
 RETRY_TIMEOUT = timedelta(seconds=30)
@@ -277,7 +277,7 @@ def open_object_store(url: str, settings: Mapping[str, str] | None = None) -> Ob
 
 
 def settings_from_environment() -> dict[str, str]:
-    """Those of S3 that are set."""
+    """Settings of S3 that are set in the environment."""
     found = {}
     for name, variables in SETTINGS.items():
         value = next((os.environ[variable] for variable in variables if os.environ.get(variable)), None)

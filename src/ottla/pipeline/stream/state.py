@@ -128,10 +128,9 @@ class StreamState:
         """Raise OperatorError for results of another directory; those of an earlier release have no owner."""
         if owner not in (None, self.owner):
             raise OperatorError(
-                f"the {place} has results of a stream {stream!r} with another state than {self.path}, and both "
-                "would mix: "
-                "name the directory of that state with --checkpoint, or give this stream another name and another "
-                "place for its results"
+                f"the {place} has results of a stream {stream!r} with another state than {self.path}, and both would "
+                "mix: name the directory of that state with --checkpoint, or give this stream another name and "
+                "another place for its results"
             )
 
     def settle(self, definition: StreamDefinition, fields: Mapping[str, pa.Schema], cluster_id: str) -> None:
@@ -150,8 +149,7 @@ class StreamState:
         if self.cluster_id and cluster_id and self.cluster_id != cluster_id:
             raise OperatorError(
                 f"the stream {definition.name!r} was started on cluster {self.cluster_id}, but --bootstrap-server "
-                "names "
-                f"cluster {cluster_id}: name a server of cluster {self.cluster_id}, or start a new stream on "
+                f"names cluster {cluster_id}: name a server of cluster {self.cluster_id}, or start a new stream on "
                 f"{cluster_id} with another name and another place for the results"
             )
 
@@ -199,9 +197,8 @@ def _settled(path: Path, definition: StreamDefinition) -> tuple[dict[str, pa.Sch
     changed = _difference(before, _canonical(definition))
     if changed:
         raise OperatorError(
-            f"{path} is the state of another definition, which differs in {changed}: revert that change, or start "
-            "a new "
-            "stream with another name and another place for the results"
+            f"{path} is the state of another definition, which differs in {changed}: revert that change, or start a "
+            "new stream with another name and another place for the results"
         )
     return fields, str(held.get("cluster", ""))
 

@@ -112,8 +112,7 @@ class TableResults:
             raise OperatorError(
                 f"the table {self.location} has the results of this stream up to batch {held.next_batch - 1}, but "
                 f"{self._state.path} has none after {planned}: continuing would duplicate them. Restore the newer "
-                "state, "
-                "name it with --checkpoint, or start a new stream with another name and table"
+                "state, name it with --checkpoint, or start a new stream with another name and table"
             )
         self._require_own(held)
         require_no_rollback(self._table)
@@ -256,9 +255,8 @@ class TableResults:
         )
         if rows:
             raise OperatorError(
-                f"two rows of one batch have the same {', '.join(self._keys)}: name all columns that the query "
-                "groups by "
-                "in [result] keys"
+                f"two rows of one batch have the same {', '.join(self._keys)}: name all columns that the query groups "
+                "by in [result] keys"
             )
 
     def _paths(self, files: Sequence[DataFile]) -> list[str]:

@@ -87,9 +87,8 @@ class TopicResults:
         if planned >= 0 and kept not in ("", topic_id):
             raise OperatorError(
                 f"the {self.location} was deleted and created again, but {self._state.path} records results in it: "
-                "continuing would lose them. Start a new stream with another name, or remove that directory and "
-                "the groups "
-                f"{_TASK_GROUP.format(self._stream)}* to fill the topic from the start"
+                "continuing would lose them. Start a new stream with another name, or remove that directory and the "
+                f"groups {_TASK_GROUP.format(self._stream)}* to fill the topic from the start"
             )
         if kept != topic_id:
             self._state.keep_results(KeptResults(topic_id=topic_id))
@@ -108,9 +107,8 @@ class TopicResults:
                 producer.commit()
         except ProducerFenced as error:
             raise OperatorError(
-                f"another process is starting the stream {self._name!r} with another state than "
-                f"{self._state.path}: run "
-                f"only one of them; run this command again to see which one has the {self.location}"
+                f"another process is starting the stream {self._name!r} with another state than {self._state.path}: "
+                f"run only one of them; run this command again to see which one has the {self.location}"
             ) from error
         finally:
             producer.end(ABORT_S)

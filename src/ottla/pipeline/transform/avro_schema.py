@@ -1,11 +1,12 @@
 """Avro schemas: checks before fastavro reads values by them, and the columns of their fields.
 
-Null joined with one other type is that type; int and long make long, float and double make double. A field of any other
-union, or with a name that no table has, has no column. Times of day, durations and nanoseconds are the numbers and
-bytes that they are stored as.
+Null and one other type become that type; int and long become long, float and double become double. A field of any other
+union, or with a name that no table can have, has no column. Times of day, durations and nanoseconds are the numbers and
+bytes that are stored.
 
-Values of a union have the columns of all its records, where a field that a record lacks is null. Of two types for one
-field the wider one counts, or else that of the first record. A null of the union is a row of nulls, like a tombstone.
+Values of a union have the columns of all its records, where a field that a record lacks is null. If two records have
+different types for a field, the wider one is used, else that of the first. A null of the union is a row of nulls, like
+a tombstone.
 
 Hostile values: fastavro bounds neither its recursion nor the claimed length of an array of items without bytes. So no
 value is read by a schema that contains itself or has such an array, nor by one whose items have many fields without

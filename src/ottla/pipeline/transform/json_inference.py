@@ -4,10 +4,10 @@ Kinds are not mixed: integers and other numbers are one kind, numbers and text a
 stay in the record's value: one with values of different kinds, one that was null or empty throughout, and one with a
 name that a table can't have. Text is never taken for a time.
 
-Integers beyond 64 bits make a decimal of 38 digits, and beyond that a double. Fractions make a double. Where an integer
-that a double would round, such as an id above 2**53, is beside fractions, both make a decimal: with 18 digits behind
-the point, or as many as the 38 allow beside the largest integer. Numbers that need more make a double, in which a later
-integer that it would round is a dead letter.
+Integers beyond 64 bits become a decimal of 38 digits, and beyond that a double. Fractions become a double. If a field
+has fractions and an integer that a double would round, such as an id above 2**53, both become a decimal: with 18 digits
+after the point, or as many as the 38 allow beside the largest integer. Numbers that need more become a double; a later
+integer that it would round is then a dead letter.
 """
 
 from __future__ import annotations

@@ -281,9 +281,8 @@ def _file(schema: RegisteredSchema, name: str) -> Any:
         file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
     except (binascii.Error, ValueError, DecodeError) as error:
         raise SchemaAsTextError(
-            "the registry returns it as text only, not as a file descriptor (format=serialized); add a "
-            "descriptor set of "
-            "protoc with --schema"
+            "the registry returns it as text only, not as a file descriptor (format=serialized); add a descriptor "
+            "set of protoc with --schema"
         ) from error
     file.name = name
     return file

@@ -71,9 +71,8 @@ class ProtobufFormat:
                     yield message_of(self.registry, newest, f"{topic}-value.proto", (0,))
                 except SchemaAsTextError as error:
                     raise OperatorError(
-                        f"the schema of the topic {topic!r} in the schema registry can't be used: {error} in "
-                        "addition to "
-                        "--schema-registry, and --message NAME if it has several messages; nothing was loaded"
+                        f"the schema of the topic {topic!r} in the schema registry can't be used: {error} in addition "
+                        "to --schema-registry, and --message NAME if it has several messages; nothing was loaded"
                     ) from error
                 except ValueError:
                     continue

@@ -36,7 +36,7 @@ class RecordDecoder:
             piece = waiting.pop()
             if piece.num_rows == 1 or self.decoder.most_cells(piece.column("value")) <= MAX_CELLS:
                 yield piece
-            else:  # by halves: one large value must not make pieces of all the small ones
+            else:  # by halves, so that one large value does not split all small ones
                 middle = piece.num_rows // 2
                 waiting += [piece.slice(middle), piece.slice(0, middle)]
 

@@ -214,9 +214,8 @@ class SchemaRegistry:
             except (ValueError, RecursionError, http.client.HTTPException) as error:
                 raise OperatorError(f"the server at {self.shown} is not a schema registry: {error}") from error
         raise OperatorError(
-            f"the schema registry at {self.shown} can't be reached: {reason}; nothing was loaded, run it again "
-            "when the "
-            "registry is back"
+            f"the schema registry at {self.shown} can't be reached: {reason}; nothing was loaded, run it again when "
+            "the registry is back"
         )
 
     def _tls(self) -> ssl.SSLContext | None:

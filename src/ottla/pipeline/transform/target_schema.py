@@ -125,8 +125,7 @@ def _require_fit(held: pa.Schema, wanted: dict[str, pa.DataType], table: Table) 
         if name in held.names and widened(held.field(name).type, type_) is None:
             raise OperatorError(
                 f"the schema declares {type_} for {name!r}, but the table {table.location} has "
-                f"{held.field(name).type}, "
-                "which can't be widened to it; change the schema, or load into another table"
+                f"{held.field(name).type}, which can't be widened to it; change the schema, or load into another table"
             )
 
 

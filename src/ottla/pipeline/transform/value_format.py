@@ -35,7 +35,7 @@ class ValueFormat(Protocol):
         """The length of the ids that values or their headers begin with, None without ids: see `schema_ids`."""
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
-        """The fields that values have. `held`: those that the table has columns for. Raises OperatorError."""
+        """The fields of values. `held`: fields with columns in the table. Raises OperatorError."""
 
     def decoder(self, fields: pa.Schema) -> Decoder:
         """A decoder to these fields, which have the table's types. Raises OperatorError."""
