@@ -136,7 +136,7 @@ def load(
     value_format = open_format(decode_options)
     names = split_names(topics)
     target = open_table(table, format=format_name, partition_by=partition_by, catalog_url=catalog_url)
-    require_spark(master)  # before brokers are asked and a table is made
+    require_spark(master)  # before requests to brokers, and before the table is created
     shown_group = f"ottla-load.{target.name}.{settings.pipeline_id}" if group is None else group
 
     session = partial(open_session, master, "ottla pipeline load", with_small_jvm(conf))
@@ -174,7 +174,7 @@ def progress_line(silent: bool) -> AbstractContextManager[ProgressLine | None]:
 
 
 def summary_text(summary: LoadSummary) -> str:
-    """One or two sentences for a person."""
+    """Summary of a load in one or two sentences."""
     topics = ", ".join(summary.topics)
     if summary.version is None:
         return f"Nothing new in {topics}; {summary.table} is unchanged."

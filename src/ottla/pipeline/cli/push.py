@@ -101,7 +101,7 @@ def push(
 
 
 def default_push_id(topic: str, sources: tuple[Path | str, ...], catalog_url: str | None) -> str:
-    """The same for the same command, wherever it is typed."""
+    """An id that is the same for the same command in any directory."""
     names = "\n".join([topic, *(str(absolute(source, catalog_url)) for source in sources)])
     return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -142,7 +142,7 @@ def rows_of(sources: tuple[Path | str, ...], catalog_url: str | None, shape: Sha
 
 
 def table_rows(table: Table, shape: Shape, position: Position) -> TableRows:
-    """Those of its newest version. Raises OperatorError for a table that is not there."""
+    """Rows of the table's newest version. Raises OperatorError for a missing table."""
     from ottla.pipeline.sources.rows import TableRows
 
     files, schema = table.data_files(), table.schema()
@@ -151,7 +151,7 @@ def table_rows(table: Table, shape: Shape, position: Position) -> TableRows:
 
 @contextmanager
 def progress_bar(source: RowSource, *, silent: bool) -> Iterator[Observe | None]:
-    """On a terminal; of known length where the source knows it."""
+    """A progress bar on a terminal; its length is known if the source knows it."""
     if silent or not sys.stderr.isatty():
         yield None
         return
@@ -169,7 +169,7 @@ def progress_bar(source: RowSource, *, silent: bool) -> Iterator[Observe | None]
 
 
 def print_summary(summary: PushSummary, *, as_json: bool, quiet: bool) -> None:
-    """For a program, or for a person."""
+    """Print the summary as JSON, or as sentences."""
     if as_json:
         print_json(summary.to_json())
     elif not quiet:

@@ -1,4 +1,4 @@
-"""`ottla pipeline replay`: a range of a topic or a table once more, into a new topic or a new table."""
+"""`ottla pipeline replay`: copy a range of a topic or a table into a new topic or a new table."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Replay:
 
     @property
     def bounds(self) -> tuple[Bound, Bound]:
-        """Raises click.BadParameter, and OperatorError for a range that is empty."""
+        """The range. Raises click.BadParameter, and OperatorError for an empty range."""
         from ottla.pipeline.replay.ranges import require_order
 
         bounds = parse_bound(self.start, "--from"), parse_bound(self.end, "--to")
@@ -193,7 +193,7 @@ def replay(
         pushed = _into_topic(asked, target, keep_timestamps=keep_timestamps, silent=quiet or as_json)
         print_summary(pushed, as_json=as_json, quiet=quiet)
         return
-    require_spark(master)  # before brokers are asked and a table is made
+    require_spark(master)  # before requests to brokers, and before the table is created
     session = partial(open_session, master, "ottla pipeline replay", with_small_jvm(conf))
     new = _new_table(to_table, catalogs[to_table], format_name, partition_by, source)
     if source is not None:
@@ -322,7 +322,7 @@ def _tell(summary: Mapping[str, Any], text: str, *, as_json: bool, quiet: bool) 
 
 
 def load_text(summary: LoadSummary) -> str:
-    """For a person, of a topic's records."""
+    """Summary sentence for the records of a topic."""
     if summary.version is None:
         return f"Nothing to add to {summary.table}."
     return (
@@ -332,7 +332,7 @@ def load_text(summary: LoadSummary) -> str:
 
 
 def copy_text(summary: CopySummary) -> str:
-    """For a person, of a table's rows."""
+    """Summary sentence for the rows of a table."""
     if summary.version is None:
         return f"Nothing to add to {summary.table}: it has the rows of version {summary.source_version}."
     return (
@@ -342,7 +342,7 @@ def copy_text(summary: CopySummary) -> str:
 
 
 def parse_bound(text: str, option: str) -> Bound:
-    """Digits are an offset. Raises click.BadParameter."""
+    """Parse a bound; plain digits are an offset. Raises click.BadParameter."""
     from ottla.pipeline.replay.ranges import Bound
 
     if text in ("earliest", "latest"):
@@ -353,5 +353,5 @@ def parse_bound(text: str, option: str) -> Bound:
 
 
 def default_replay_id(*parts: object) -> str:
-    """The same for the same command."""
+    """An id that is the same for the same command."""
     return "replay-" + hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]

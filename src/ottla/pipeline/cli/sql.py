@@ -148,7 +148,8 @@ def _by_duckdb(statement: str, targets: Sequence[Table], topics: Sequence[str], 
 
 
 def _named_topics(statement: str, bootstrap_server: str, master: str, *, alone: bool) -> list[str]:
-    """The topics that a statement names; the cluster is asked only when it names any, or nothing else is given."""
+    """The topics that a statement names; a request to the cluster is sent only if it names any, or no table is
+    given."""
     from ottla.pipeline.sql.topic_views import names_in, topics_in
 
     names = names_in(statement)

@@ -31,7 +31,7 @@ PARTITIONS_SETTING = "spark.sql.shuffle.partitions"
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--checkpoint",
-    type=GivenPath(file_okay=False),  # Spark's own reaches no object store without a jar
+    type=GivenPath(file_okay=False),  # Spark's checkpoint can't be in an object store without a jar
     metavar="DIR",
     help="Where the stream keeps how far it is.  [default: .ottla-streams/NAME beside the table, for a topic here]",
 )
@@ -70,7 +70,7 @@ def stream(
 
     definition = read_definition(file)
     settings = {**SESSION_SETTINGS, **conf}
-    if is_local(master):  # each partition of a state costs every batch
+    if is_local(master):  # each state partition adds cost to every batch
         settings = {PARTITIONS_SETTING: str(max(parallelism(master), 2)), **settings}
     session = partial(open_session, master, f"ottla pipeline stream {definition.name}", settings)
     job = StreamJob(
@@ -105,7 +105,7 @@ def batch_text(batch: BatchProgress) -> str:
 
 
 def summary_text(summary: StreamSummary) -> str:
-    """A few sentences for a person."""
+    """Summary of a run in a few sentences."""
     if not summary.batches:
         return f"Nothing new for {summary.name}; {summary.result} is unchanged."
     text = (
