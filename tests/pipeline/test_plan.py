@@ -288,7 +288,7 @@ def test_log_start_beyond_truncation_offset() -> None:
     plan = make_plan(cluster, table, ["clicks"], SKIP)
     assert bounds(plan) == [(0, 60, 70)]
     assert plan.skipped_offsets == 20
-    assert ["cut back" in plan.notes[0], "40 to 59 were deleted" in plan.notes[1]] == [True, True]
+    assert ["truncated to" in plan.notes[0], "40 to 59 were deleted" in plan.notes[1]] == [True, True]
 
 
 def test_clean_elections_are_not_truncation() -> None:

@@ -197,7 +197,7 @@ def test_deleted_records_are_reported_or_skipped(read: Read, produce: Produce, b
     assert values(read(startingOffsets=start, failOnDataLoss="false")) == [*numbered("a", 4, 10), "b0"]
     assert values(read()) == [*numbered("a", 4, 10), "b0"]
     end = json.dumps({topic: {"0": 11, "1": -1}})
-    with pytest.raises(PySparkException, match="offset 11 is not there yet, the partition ends at 10"):
+    with pytest.raises(PySparkException, match="offset 11 does not exist yet, the partition ends at 10"):
         read(endingOffsets=end).count()
     assert values(read(endingOffsets=end, failOnDataLoss="false")) == [*numbered("a", 4, 10), "b0"]
 

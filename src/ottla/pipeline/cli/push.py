@@ -123,7 +123,7 @@ def rows_of(sources: tuple[Path | str, ...], catalog_url: str | None, shape: Sha
         return table_rows(open_table(sources[0], catalog_url=catalog_url), shape, position)
     missing = next((path for path in files if not path.exists()), None)
     if missing is not None:
-        raise OperatorError(f"{missing} is not there; a table in a catalog needs --catalog besides its name")
+        raise OperatorError(f"{missing} does not exist; a table in a catalog needs --catalog in addition to its name")
     pipe = next((path for path in files if not path.is_file()), None)
     if pipe is not None:  # opening it may block forever
         raise OperatorError(

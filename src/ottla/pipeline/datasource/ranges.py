@@ -58,7 +58,7 @@ def _checked(
         if start < firsts[key] and ends[key] > start:
             missing = f"offset {start} is gone, the log starts at {firsts[key]}"
         elif max(start, ends[key]) > log_end:
-            missing = f"offset {max(start, ends[key])} is not there yet, the partition ends at {log_end}"
+            missing = f"offset {max(start, ends[key])} does not exist yet, the partition ends at {log_end}"
         if missing and options.on_data_loss == "fail":
             raise DataLossError(f"{where}: {missing}; set failOnDataLoss to false to read the remaining records")
         checked_ends[key] = min(ends[key], log_end)

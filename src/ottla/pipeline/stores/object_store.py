@@ -313,7 +313,7 @@ def _errors_converted(location: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if _NO_BUCKET.search(str(error)):
             raise OSError(f"{location}: {_words(error)}") from error
-        raise FileNotFoundError(f"{location} is not there") from error
+        raise FileNotFoundError(f"{location} does not exist") from error
     except BaseError as error:
         raise OSError(f"{location}: {_words(error)}") from error
 
