@@ -329,7 +329,9 @@ def test_topic_with_text_only_schema_is_refused(lake: Lake, registry: RegistrySe
     """The registry returns text only, so all its values would be dead letters; a descriptor set is the remedy."""
     number = registry.register("clicks-value", 'syntax = "proto3"; message View { int64 i64 = 2; }', "PROTOBUF")
     lake.produce(b"\0" + number.to_bytes(4, "big") + b"\0" + View(i64=3).SerializeToString())
-    with pytest.raises(OperatorError, match=r"'clicks' can't be used .* add a descriptor set of protoc with --schema"):
+    with pytest.raises(
+        OperatorError, match=r"'clicks' .* can't be used: .* add a descriptor set of protoc with --schema"
+    ):
         lake.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
     lake.load(ProtobufFormat(SET, "shop.View", SchemaRegistry(registry.url)))
     assert [row["i64"] for row in lake.rows()] == [3]

@@ -50,8 +50,8 @@ class Lease:
         except FileNotFoundError as error:
             if not self.store.child(LEASE_DIRECTORY).exists():
                 raise OperatorError(
-                    f"nothing was committed: {self.store.location} was removed in the meantime, or is not mounted any "
-                    "more; restore it and run the load again"
+                    f"nothing was committed: {self.store.location} was removed, or is not mounted any more; restore it "
+                    "and run the load again"
                 ) from error
             raise OperatorError(
                 f"nothing was committed: the lease {self.location} is gone. A vacuum revokes the lease of a load that "
