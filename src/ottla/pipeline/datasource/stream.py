@@ -234,7 +234,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begins(self, begun: StreamOffset, ended: StreamOffset) -> dict[Position, int]:
         """The offset at which each partition of `ended` resumes; a new partition starts at its first record."""
         for key in begun.offsets.keys() - ended.offsets.keys():
-            self._lose(f"{_where(key)} was deleted; it was read up to offset {begun.offsets[key]}")
+            self._lose(f"{_where(key)} does not exist any more; it was read up to offset {begun.offsets[key]}")
         for topic in sorted({topic for topic, _ in ended.offsets}):
             if not begun.same_topic(topic, ended):
                 self._lose(
