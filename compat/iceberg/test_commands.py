@@ -64,8 +64,8 @@ class Lake:
         produce(self._bootstrap, self.topic, records)
         self.sent += count
 
-    def told(self, *arguments: str) -> Any:
-        """The JSON of a command that does well."""
+    def run_json(self, *arguments: str) -> Any:
+        """The JSON output of a successful command."""
         done = run(*arguments, "--catalog", self._catalog.url, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -78,14 +78,14 @@ class Lake:
         return ["status", self.name, "--bootstrap-server", self._bootstrap]
 
     def ids(self) -> list[int]:
-        """Those in the table, sorted, by a reader that is not ours."""
+        """Sorted ids in the table, read by another library."""
         from pyiceberg.catalog import load_catalog
 
         table = load_catalog("reader", type="rest", uri=self._catalog.url).load_table(self.name)
         return sorted(table.scan(selected_fields=("id",)).to_arrow()["id"].to_pylist())
 
     def kill_load(self, folder: Path) -> None:
-        """One that dies when its files are there, before the commit."""
+        """Kill a load after it has written its files, before the commit."""
         make_folder(folder)
         death = {"step": "landed", "victim": "driver"}
         settings = {"folder": str(folder), "table": str(folder), "deaths": [death]}
@@ -103,7 +103,7 @@ class Lake:
         return set(self.home.rglob("part-*"))
 
     def expire_leases(self) -> None:
-        """As if their holders had last been heard that long ago."""
+        """Age the leases, as if their holders had stopped that long ago."""
         heard = time.time() - EXPIRY_S - 60
         for lease in self.home.glob("_leases/*"):
             os.utime(lease, (heard, heard))
@@ -114,42 +114,42 @@ def lake(broker: Broker, catalog: CatalogProcess) -> Lake:
     return Lake(broker, catalog)
 
 
-def test_a_table_is_loaded_asked_and_kept(lake: Lake, tmp_path: Path) -> None:
+def test_table_is_loaded_queried_and_maintained(lake: Lake, tmp_path: Path) -> None:
     lake.produce(30)
-    assert lake.told(*lake.load_arguments())["rows"] == 30
+    assert lake.run_json(*lake.load_arguments())["rows"] == 30
     first = lake.landed()
     lake.produce(30)
-    lake.kill_load(tmp_path / "told")
+    lake.kill_load(tmp_path / "deaths")
     orphans = lake.landed() - first
     assert orphans
     assert lake.ids() == list(range(30))
-    assert lake.told("vacuum", "--table", lake.name)["abandoned_files"] == 0  # it may only be slow
-    assert lake.told(*lake.load_arguments())["rows"] == 30
-    assert lake.told(*lake.load_arguments())["version"] is None
-    [held] = lake.told(*lake.status_arguments())
+    assert lake.run_json("vacuum", "--table", lake.name)["abandoned_files"] == 0  # it may only be slow
+    assert lake.run_json(*lake.load_arguments())["rows"] == 30
+    assert lake.run_json(*lake.load_arguments())["version"] is None
+    [held] = lake.run_json(*lake.status_arguments())
     assert [(each["committed"], each["lag"]) for each in held["partitions"]] == [(30, 0), (30, 0)]
 
-    assert lake.told("compact", "--table", lake.name)["files_after"] == 1
+    assert lake.run_json("compact", "--table", lake.name)["files_after"] == 1
     lake.expire_leases()
-    assert lake.told("vacuum", "--table", lake.name, "--dry-run")["abandoned_files"] == len(orphans)
+    assert lake.run_json("vacuum", "--table", lake.name, "--dry-run")["abandoned_files"] == len(orphans)
     assert orphans <= lake.landed()
-    assert lake.told("vacuum", "--table", lake.name)["abandoned_files"] == len(orphans)
+    assert lake.run_json("vacuum", "--table", lake.name)["abandoned_files"] == len(orphans)
     assert not orphans & lake.landed()
-    lake.told("vacuum", "--table", lake.name, "--retention-hours", "0")
+    lake.run_json("vacuum", "--table", lake.name, "--retention-hours", "0")
     assert lake.ids() == list(range(60))
     statement = "select count(*) n, count(distinct id) ids, max(id) top from records"
     for engine in ENGINES:
-        [found] = lake.told("sql", statement, "--table", lake.name, "--engine", engine)
+        [found] = lake.run_json("sql", statement, "--table", lake.name, "--engine", engine)
         assert found == {"n": 60, "ids": 60, "top": 59}
 
 
 def test_a_snapshot(lake: Lake) -> None:
-    """Of ten keys, each always in one partition."""
+    """Ten keys, each always in one partition."""
     for _ in range(2):
         lake.produce(30)
-        lake.told(*lake.load_arguments("snapshot"))
+        lake.run_json(*lake.load_arguments("snapshot"))
         assert lake.ids() == list(range(lake.sent - 10, lake.sent))
-    [held] = lake.told(*lake.status_arguments())
+    [held] = lake.run_json(*lake.status_arguments())
     assert [each["lag"] for each in held["partitions"]] == [0, 0]
 
 
@@ -168,9 +168,9 @@ def test_a_catalog_that_is_down(lake: Lake, catalog: CatalogProcess) -> None:
             done = run(*arguments, "--catalog", catalog.url)
             assert done.returncode == 2, (arguments, done.stderr)
             [line] = done.stderr.splitlines()
-            assert f"the catalog at {catalog.url.removeprefix('http://')} can't be asked: Connection refused" in line
+            assert f"the catalog at {catalog.url.removeprefix('http://')} can't be reached: Connection refused" in line
             assert done.stdout == ""
     finally:
         catalog.start()
     assert not lake.home.exists()
-    assert lake.told(*lake.load_arguments())["rows"] == 2
+    assert lake.run_json(*lake.load_arguments())["rows"] == 2

@@ -1,4 +1,4 @@
-"""Tables of Iceberg's own REST catalog: exactly once through races and kills, and upkeep."""
+"""Tables of Iceberg's own REST catalog: exactly once through races and kills, and maintenance."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ names = (f"lake.clicks{number}" for number in range(1000))
 
 @pytest.fixture
 def name(catalog: CatalogProcess) -> str:
-    """Of a table that is not there yet."""
+    """Name of a new table."""
     return next(names)
 
 
@@ -47,7 +47,7 @@ def cluster() -> MemoryCluster:
 
 
 def rows(catalog: CatalogProcess, name: str) -> list[tuple[int, int]]:
-    """Partition and offset of each row, by pyiceberg's own scan."""
+    """Partition and offset of each row, from pyiceberg's own scan."""
     from pyiceberg.catalog import load_catalog
 
     found = load_catalog("reader", type="rest", uri=catalog.url).load_table(name).scan().to_arrow()
@@ -55,11 +55,11 @@ def rows(catalog: CatalogProcess, name: str) -> list[tuple[int, int]]:
 
 
 def landed(catalog: CatalogProcess, name: str) -> set[str]:
-    """The data files that are there, named by the table or not."""
+    """All data files, whether the table names them or not."""
     return {path.name for path in catalog.warehouse.joinpath(*name.split(".")).rglob("part-*")}
 
 
-def test_loads_bring_what_is_new(catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster) -> None:
+def test_loads_add_new_records_only(catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster) -> None:
     first = load(cluster, table)
     assert load(cluster, open_table(name, catalog_url=catalog.url)) is None
     cluster.partitions["clicks", 1].append_values([b"more"])
@@ -79,7 +79,7 @@ def test_of_racing_loaders_one_wins(catalog: CatalogProcess, name: str, table: T
         barrier.wait()
         try:
             outcomes.append(type(commit(mine, plan, files[number], f"load{number}")).__name__)
-        except Exception as error:  # told below
+        except Exception as error:  # compared below
             outcomes.append(type(error).__name__)
 
     threads = [threading.Thread(target=race, args=(number,)) for number in range(RACERS)]
@@ -144,7 +144,7 @@ def test_a_table_gets_new_columns(catalog: CatalogProcess, name: str, table: Tab
     assert rows(catalog, name) == topic_rows(cluster)
 
 
-def test_a_catalog_that_went_down_between_files_and_commit(
+def test_catalog_down_between_files_and_commit(
     catalog: CatalogProcess, name: str, table: Table, cluster: MemoryCluster
 ) -> None:
     plan = plan_load(cluster, table)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PRODUCER = Path(__file__).with_name("serializers.py")
 PRODUCE_S = 120
 Produce = Callable[..., None]
-"""A scenario of `serializers.py`, into the test's topic; `registry` for another than that of all tests."""
+"""Runs a scenario of `serializers.py` into the test's topic; `registry` overrides the shared one."""
 _numbers = itertools.count()
 
 
@@ -56,8 +56,8 @@ def topic(broker: Broker) -> str:
 @pytest.fixture
 def produce(broker: Broker, topic: str, registry: RegistryProcess, confluent_serializers: Path) -> Produce:
     def run(scenario: str, **arguments: Any) -> None:
-        told = {"bootstrap": broker.bootstrap_servers, "registry": registry.url, "topic": topic, **arguments}
-        command = [str(confluent_serializers), str(PRODUCER), scenario, json.dumps(told)]
+        settings = {"bootstrap": broker.bootstrap_servers, "registry": registry.url, "topic": topic, **arguments}
+        command = [str(confluent_serializers), str(PRODUCER), scenario, json.dumps(settings)]
         made = subprocess.run(command, capture_output=True, text=True, timeout=PRODUCE_S, check=False)
         assert made.returncode == 0, made.stderr
 
@@ -66,7 +66,7 @@ def produce(broker: Broker, topic: str, registry: RegistryProcess, confluent_ser
 
 @pytest.fixture
 def open_table(broker: Broker, topic: str, tmp_path: Path) -> Callable[[str], TopicTable]:
-    """Of a format and of the test's topic, not made yet."""
+    """A new table of that format for the test's topic."""
     open_cluster = partial(Cluster, broker.bootstrap_servers)
     return lambda table_format: TopicTable(open_cluster, topic, tmp_path / "table", table_format=table_format)
 

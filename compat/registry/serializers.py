@@ -81,20 +81,20 @@ def avro(topic: Topic) -> None:
 
 
 def avro_evolved(topic: Topic) -> None:
-    """The types of two fields are wider, and there is a new one; the second value needs the width."""
+    """Two fields have wider types, and a field is new; the second value needs the wider types."""
     value = {"id": 9, "amount": 0.5, "customer": {"name": "late", "since": 0}, "note": "new"}
     values = [value, value | {"id": 1 << 40, "amount": 0.1}]
     avro_orders(topic, "long", "double", values, {"name": "note", "type": ["null", "string"], "default": None})
 
 
 def avro_by_record_name(topic: Topic) -> None:
-    """Under a subject that the topic's name says nothing of."""
+    """Under a subject that does not depend on the topic's name."""
     config = {"subject.name.strategy": record_subject_name_strategy}
     topic.send(AvroSerializer(topic.registry, PLAIN, conf=config), [{"id": 5}])
 
 
 def avro_late_schema(topic: Topic) -> None:
-    """One value in the middle of many, where no sample of the topic sees it, has a schema of its own."""
+    """One value in the middle of many, outside of the topic's sample, has a schema of its own."""
     plain, longer = (AvroSerializer(topic.registry, schema) for schema in (PLAIN, LONGER))
     topic.send(plain, ({"id": number} for number in range(1_200)))
     topic.send(longer, [{"id": 1_200, "note": "x"}])
@@ -107,7 +107,7 @@ def number_in_header(payload: bytes, ctx: SerializationContext, schema_id: objec
 
 
 def guid_in_header(payload: bytes, ctx: SerializationContext, schema_id: object) -> bytes:
-    """As for a registry that has GUIDs."""
+    """As with a registry that has GUIDs."""
     schema_id.guid = UNKNOWN_GUID
     return header_schema_id_serializer(payload, ctx, schema_id)
 
@@ -124,7 +124,7 @@ def unknown_id(payload: bytes, ctx: SerializationContext, schema_id: object) -> 
 
 
 def avro_unknown(topic: Topic) -> None:
-    """A good value between one of an id that the registry never gave, one that was never serialized, and a GUID."""
+    """A good value among one with an unknown id, one without an id, and one with a GUID."""
     topic.send(AvroSerializer(topic.registry, PLAIN, conf={"schema.id.serializer": unknown_id}), [{"id": 0}])
     topic.send(AvroSerializer(topic.registry, PLAIN), [{"id": 1}])
     topic.send(
@@ -170,7 +170,7 @@ def protobuf(topic: Topic) -> None:
 
 
 def protobuf_text(topic: Topic) -> None:
-    """The schema is registered as serializers of Java do it: as the text of a file."""
+    """The schema is registered as Java's serializers do it: as the text of a file."""
     text = 'syntax = "proto3"; package shop; message Line { string sku = 1; }'
     registered = topic.registry.register_schema(f"{topic.name}-value", Schema(text, "PROTOBUF"))
 

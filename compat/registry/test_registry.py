@@ -39,13 +39,13 @@ pytestmark = pytest.mark.timeout(600)  # a load starts a Spark, which takes long
 
 
 def fields(table: TopicTable) -> list[dict[str, Any]]:
-    """What values hold."""
+    """Fields of the values."""
     return [{name: value for name, value in row.items() if name != "offset"} for row in table.rows()]
 
 
 @pytest.fixture
 def mortal_registry(registry_jar: Path, registry: RegistryProcess, tmp_path: Path) -> Iterator[RegistryProcess]:
-    """One of the test's own; `registry` has looked for a fitting Java."""
+    """A registry for one test; `registry` has checked for a suitable Java."""
     process = RegistryProcess(registry_jar, tmp_path)
     yield process
     process.stop()
@@ -55,7 +55,7 @@ def mortal_registry(registry_jar: Path, registry: RegistryProcess, tmp_path: Pat
 def test_avro_with_references_evolves(
     open_table: Callable[..., TopicTable], produce: Produce, registry: RegistryProcess, table_format: str
 ) -> None:
-    """Iceberg's columns are widened; Delta's stay, so what they can't hold is a dead letter."""
+    """Iceberg's columns are widened; Delta's types stay, so values that don't fit are dead letters."""
     if table_format == "iceberg":
         pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     table = open_table(table_format)
@@ -77,7 +77,7 @@ def test_avro_with_references_evolves(
 def test_protobuf_with_references_and_messages_inside_others(
     table: TopicTable, produce: Produce, registry: RegistryProcess
 ) -> None:
-    """By the file descriptors that the serializer registers, which this registry gives as it got them."""
+    """By the file descriptors that the serializer registers, which this registry returns unchanged."""
     produce("protobuf")
     table.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
     found = [(row["id"], row["at"], row["sku"], row["price"]) for row in table.rows()]
@@ -90,9 +90,9 @@ def test_protobuf_with_references_and_messages_inside_others(
 
 
 def test_protobuf_schemas_that_are_text(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
-    """This registry gives what it was given, whatever `format` it is asked for."""
+    """This registry returns the schema text as registered, regardless of `format`."""
     produce("protobuf_text")
-    with pytest.raises(OperatorError, match=r"as text only.*give a descriptor set of protoc by --schema"):
+    with pytest.raises(OperatorError, match=r"as text only.*add a descriptor set of protoc with --schema"):
         table.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
     assert not table.table.exists()
     file = descriptor_pb2.FileDescriptorProto(name="line.proto", package="shop", syntax="proto3")
@@ -110,7 +110,7 @@ def test_json_schema(table: TopicTable, produce: Produce) -> None:
 
 
 def test_ids_in_headers(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
-    """This registry has no GUIDs: a record with one is a dead letter, and those around it arrive."""
+    """This registry has no GUIDs: a record with one is a dead letter, and its neighbours arrive."""
     produce("avro_headers")
     table.load(AvroFormat(registry=SchemaRegistry(registry.url)))
     assert [(row["offset"], row["id"]) for row in table.rows()] == [(0, 0), (2, 2)]
@@ -119,7 +119,7 @@ def test_ids_in_headers(table: TopicTable, produce: Produce, registry: RegistryP
     assert "does not know schema 00000000-0000-0000-0000-000000000007" in reason
 
 
-def test_what_the_registry_does_not_know(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
+def test_unknown_schema_id_is_dead_letter(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
     produce("avro_unknown")
     table.load(AvroFormat(registry=SchemaRegistry(registry.url)))
     assert [(row["offset"], row["id"]) for row in table.rows()] == [(1, 1)]
@@ -127,7 +127,7 @@ def test_what_the_registry_does_not_know(table: TopicTable, produce: Produce, re
     assert list(reasons) == [0, 2, 3, 4]
     assert reasons[0].endswith("does not know schema 999999")
     assert "begins with the id of a schema" in reasons[2]
-    assert "schema 4294967295 is in no registry" in reasons[3]
+    assert "schema id 4294967295 is above the maximum" in reasons[3]
 
 
 def test_a_topic_without_a_subject(table: TopicTable, produce: Produce, registry: RegistryProcess) -> None:
@@ -150,9 +150,9 @@ def test_another_path_makes_no_dead_letters(
     table: TopicTable, produce: Produce, registry: RegistryProcess, path: str
 ) -> None:
     produce("avro")
-    with pytest.raises(OperatorError, match=re.escape(registry.root)) as told:
+    with pytest.raises(OperatorError, match=re.escape(registry.root)) as caught:
         table.load(AvroFormat(registry=SchemaRegistry(registry.root + path)))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     assert not table.table.exists()
 
 
@@ -162,7 +162,7 @@ def test_a_registry_that_is_killed_under_a_task(
     produce("avro_late_schema", registry=mortal_registry.url)
     [row] = table.load(AvroFormat(registry=SchemaRegistry(mortal_registry.url)), mortal_registry.stop)
     assert row.error_kind == "operator"
-    assert "can't be asked: Connection refused" in row.error.replace("[Errno 111] ", "")
+    assert "can't be reached: Connection refused" in row.error.replace("[Errno 111] ", "")
     assert "\n" not in row.error
     assert (table.rows(), table.letters()) == ([], {})
     mortal_registry.start()
@@ -183,8 +183,8 @@ def test_by_command(
     command = [sys.executable, "-m", "ottla", "pipeline", "load", *arguments, *places, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["rows"], told["dead_letters"]) == (3, 0)
+    summary = json.loads(done.stdout)
+    assert (summary["rows"], summary["dead_letters"]) == (3, 0)
     assert {row.get("id") for row in table.rows()} == ({1, None} if decode == "protobuf" else {0, 1, 2})
 
 
@@ -198,5 +198,5 @@ def test_a_registry_that_is_down_by_command(broker: Broker, table: TopicTable, p
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert done.returncode == 2, done.stderr
     [line] = done.stderr.splitlines()
-    assert "the schema registry at http://127.0.0.1:1 can't be asked" in line
+    assert "the schema registry at http://127.0.0.1:1 can't be reached" in line
     assert not table.table.exists()

@@ -1,9 +1,9 @@
-"""A Spark session with Spark's Kafka connector that does what lines of JSON on standard input say.
+"""A Spark session with Spark's Kafka connector that runs requests, lines of JSON on standard input.
 
 python driver.py JAR,...      runs in the environment of compat/spark/requirements.txt, which has no Ottla.
 
-A request is an object with the name of a function of `JOBS` as `job` and its arguments; the answer, one line, has what
-the function returned as `result`, or what it raised as `error`. Bytes travel as text, one character a byte.
+A request is an object with the name of a function of `JOBS` as `job` and its arguments. The response is one line, with
+the function's return value as `result`, or its exception as `error`. Bytes are encoded as text, one character a byte.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def write(records: list[list[Any]], options: dict[str, str]) -> None:
 
 
 def start(options: dict[str, str], checkpoint: str, sink: dict[str, str], trigger: dict[str, Any]) -> str:
-    """Begin a stream into Parquet files at `path` of `sink`, or into Kafka by other options. Returns its id."""
+    """Start a stream into Parquet files at `path` of `sink`, or into Kafka by other options. Returns its id."""
     frame = spark.readStream.format("kafka").options(**options).load()
     writer = frame.writeStream.option("checkpointLocation", checkpoint).trigger(**trigger).options(**sink)
     return writer.format("parquet" if "path" in sink else "kafka").start().id
@@ -70,7 +70,7 @@ def query(id: str) -> StreamingQuery:
 
 
 def process(id: str) -> None:
-    """Wait until a stream has taken in all that is there."""
+    """Wait until a stream has processed all available records."""
     query(id).processAllAvailable()
 
 
@@ -79,7 +79,7 @@ def stop(id: str) -> None:
 
 
 def run(options: dict[str, str], checkpoint: str, sink: dict[str, str]) -> list[int]:
-    """A stream with the trigger AvailableNow to its end; rows of each batch that had some."""
+    """Run a stream with the trigger AvailableNow to its end; rows of each batch that had some."""
     running = query(start(options, checkpoint, sink, {"availableNow": True}))
     if not running.awaitTermination(WAIT_S):
         running.stop()
@@ -97,7 +97,7 @@ JOBS = {job.__name__: job for job in (read, write, start, process, stop, run, st
 def main() -> None:
     global spark
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever Spark prints is no answer
+    os.dup2(2, 1)  # keeps Spark's output apart from responses
     builder = SparkSession.builder.master("local[2]").appName("ottla compat")
     conf = {
         "spark.jars": sys.argv[1],
@@ -120,7 +120,7 @@ def main() -> None:
         request = json.loads(line)
         try:
             answer = {"result": JOBS[request.pop("job")](**request)}
-        except Exception as error:  # told to the test, which may expect it
+        except Exception as error:  # returned to the test, which may expect it
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers)
     spark.stop()

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, unmodified: batch, stream and sink, against what librdkafka said that it produced."""
+"""Spark's own Kafka connector, unmodified: batch, stream and sink, compared with librdkafka's delivery reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEP_MS = 1_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 WAIT_S = 60.0
 DURING_A_KILL = 100
-"""Records that a topic gets at least while each broker is away."""
+"""Minimum number of records for a topic while a broker is down."""
 
 
 def text(value: bytes | None) -> str | None:
@@ -50,14 +50,14 @@ class Topic:
         return Producer({"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, **settings})
 
     def produce(self, values: Sequence[str], *, producer: Producer | None = None, partitions: int = PARTITIONS) -> None:
-        """To each partition in turn, and wait until they are there."""
+        """Send one record to each partition in turn, and wait for the deliveries."""
         own = producer or self.producer()
         for number, value in enumerate(values):
             self.send(own, value, partition=number % partitions)
         assert own.flush(WAIT_S) == 0
 
     def send(self, producer: Producer, value: str | None, *, kept: bool = True, **arguments: Any) -> None:
-        """One record, which is counted once it is delivered, unless nobody is to see it."""
+        """Send one record, which is counted after its delivery unless `kept` is false."""
         headers = arguments.get("headers")
         while True:
             try:
@@ -84,7 +84,7 @@ class Topic:
             self.records.append(record)
 
     def sorted(self, *, headers: bool = False) -> list[Record]:
-        """As a query gives them, which has headers only where they are asked for."""
+        """Rows of a query, which has headers only on request."""
         return sorted(record if headers else record._replace(headers=None) for record in self.records)
 
     def between(self, starts: dict[int, int], ends: dict[int, int]) -> list[Record]:
@@ -94,7 +94,7 @@ class Topic:
         ]
 
     def values(self) -> list[str | None]:
-        """By librdkafka's consumer, under read_committed."""
+        """Values from librdkafka's consumer, under read_committed."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -209,10 +209,10 @@ class TestBatch:
 
 @pytest.fixture(scope="module")
 def mixed(broker: Broker) -> Iterator[Topic]:
-    """Committed, aborted and plain records between each other, and at the end one transaction that is open."""
+    """Interleaved committed, aborted and plain records, with an open transaction at the end."""
     topic = Topic(broker.bootstrap_servers, named("transactions"), 1)
     plain = topic.producer()
-    # Open as long as tests read: on a busy machine that is more than the usual minute.
+    # Open while tests read, which on a busy machine exceeds the default minute.
     settings = {"transaction.timeout.ms": 900_000}
     one, other = (topic.producer(**{"transactional.id": named(f"writer-{number}")}, **settings) for number in range(2))
     for producer in (one, other):
@@ -292,7 +292,7 @@ class TestStream:
         assert {record.partition for record in topic.records} == set(range(PARTITIONS + 2))
         assert run() == []
 
-    def test_topics_that_come_to_be(self, spark: SparkProcess, broker: Broker, tmp_path: Path) -> None:
+    def test_new_topics_are_discovered(self, spark: SparkProcess, broker: Broker, tmp_path: Path) -> None:
         name = named("growing")
         options = {
             "kafka.bootstrap.servers": broker.bootstrap_servers,
@@ -356,7 +356,7 @@ class TestSink:
 
 
 class Writer(threading.Thread):
-    """Produces for as long as it is not told to stop."""
+    """Produces until it is stopped."""
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(name=f"writer of {topic.name}", daemon=True)
@@ -377,7 +377,7 @@ class Writer(threading.Thread):
         self.join(2 * WAIT_S)
 
 
-def test_streams_go_on_while_brokers_are_killed(spark: SparkProcess, tmp_path: Path) -> None:
+def test_streams_continue_while_brokers_are_killed(spark: SparkProcess, tmp_path: Path) -> None:
     """Into files exactly once; into a topic at least once, as Spark's sink promises no more."""
     cluster = ThreeBrokers(tmp_path, offsets_topic_num_partitions="3", min_insync_replicas="2")
     try:

@@ -1,4 +1,4 @@
-"""At least once: the offset is committed after the work, so what a killed process had finished is done again."""
+"""At least once: the offset is committed after the work, so the unfinished batch of a killed process is done again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def work(servers: str, numbers: str, results: str) -> None:
         for message in batch:
             producer.produce(results, process(message))
             producer.flush()
-        member.commit(asynchronous=False)  # until here whoever comes next begins with this batch
+        member.commit(asynchronous=False)  # before this commit, a successor starts with this batch
 
 
 if __name__ == "__main__":

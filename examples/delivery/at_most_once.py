@@ -1,4 +1,4 @@
-"""At most once: the offset is committed before the work, so what a killed process had not finished is lost."""
+"""At most once: the offset is committed before the work, so the unfinished batch of a killed process is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def work(servers: str, numbers: str, results: str) -> None:
     member = consumer(servers, numbers)
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0})
     for batch in batches(member):
-        member.commit(asynchronous=False)  # whoever comes next begins behind this batch
+        member.commit(asynchronous=False)  # a successor starts after this batch
         for message in batch:
             producer.produce(results, process(message))
             producer.flush()

@@ -48,14 +48,14 @@ def consumer(servers: str, topic: str) -> Consumer:
 
 
 def batches(member: Consumer) -> Iterator[list[Message]]:
-    """Batches of messages, until somebody ends the process."""
+    """Batches of messages, until the process is stopped."""
     while True:
         if batch := [message for message in member.consume(BATCH, timeout=5) if message.error() is None]:
             yield batch
 
 
 def process(message: Message) -> bytes:
-    """What is done with a number; it takes a moment."""
+    """The work on one number; it takes a moment."""
     time.sleep(0.004)
     return bytes(message.value())
 
@@ -89,7 +89,7 @@ def _write(servers: str, numbers: str, results: str) -> None:
 
 
 def _move(servers: str, numbers: str, results: str) -> None:
-    """One mover that is killed, and one that goes on."""
+    """Run one mover that is killed, and a second one that continues."""
     command = [sys.executable, sys.argv[0], "--work", servers, numbers, results]
     deadline = time.monotonic() + LIMIT_S
     with _seen(servers, results) as seen, subprocess.Popen(command) as first:
@@ -98,7 +98,7 @@ def _move(servers: str, numbers: str, results: str) -> None:
                 _check(first, deadline)
         finally:
             os.kill(first.pid, signal.SIGKILL)
-    print(f"Process {first.pid} was killed (kill -9) in the middle of a batch; another one goes on.", flush=True)
+    print(f"Process {first.pid} was killed (kill -9) in the middle of a batch; another one continues.", flush=True)
     with (
         _committed(servers, numbers) as committed,
         _seen(servers, results) as seen,
@@ -108,7 +108,7 @@ def _move(servers: str, numbers: str, results: str) -> None:
             while committed() < NUMBERS:
                 _check(second, deadline)
             before = -1
-            while seen() != before:  # what is committed first is worked on afterwards
+            while seen() != before:  # an offset may be committed before its work is done
                 before = seen()
                 time.sleep(1)
         finally:
@@ -175,7 +175,7 @@ def _print_table(servers: str, results: str) -> None:
         "results": found.total(),
         "lost": sum(number not in found for number in range(NUMBERS)),
         "doubled": sum(count - 1 for count in found.values()),
-        "aborted, seen by nobody who reads committed records": stored - found.total(),
+        "aborted, invisible to read_committed consumers": stored - found.total(),
     }
     for name, value in rows.items():
         print(f"{value:>6,}  {name}")

@@ -1,4 +1,4 @@
-"""Exactly once: results and offset are one transaction, so what a killed process had not finished never was.
+"""Exactly once: results and offset are one transaction, so an unfinished batch of a killed process is aborted.
 
 Readers of the results need isolation.level=read_committed, which is the default of librdkafka and not of Java's client.
 """
@@ -13,7 +13,7 @@ def work(servers: str, numbers: str, results: str) -> None:
     member = consumer(servers, numbers)
     settings = {"bootstrap.servers": servers, "transactional.id": f"mover-to-{results}", "linger.ms": 0}
     producer = Producer({**settings, "log_level": 3})
-    producer.init_transactions()  # shuts out a process that had this id before, and aborts what it left open
+    producer.init_transactions()  # fences an earlier process with this id, and aborts its open transaction
     for batch in batches(member):
         producer.begin_transaction()
         for message in batch:

@@ -1,4 +1,4 @@
-"""A day of a news site, made up from a seed, into three topics: what was shown, what was viewed, and the server's log.
+"""A generated day of a news site, from a seed, in three topics: impressions, page views, and the server's log.
 
     python page_views.py [--views 200000] [--seed 1] [--bootstrap-server 127.0.0.1:9092]
 
@@ -6,10 +6,10 @@
 `impressions`  JSON, keyed by user: a page that was offered to a user on another page
 `access`       the same views as lines in the combined log format, keyed by address
 
-It is as untidy as real traffic: views come as much as five minutes late and out of order, producers that try again
-send some twice, crawlers ask for hundreds of pages that aren't there, and after lunch the servers are slow and fail.
-When the day is over come the lines of hosts that were cut off for hours, and the first view of the day after, which is
-what tells a stream that the day is over.
+It is as untidy as real traffic: views come as much as five minutes late and out of order, producers send some twice
+after a retry, crawlers request hundreds of missing pages, and after lunch the servers are slow and fail. After the day
+come the lines of hosts that were disconnected for hours, and the first view of the next day, which moves the watermark
+past the end of the day.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ SLOW_S = (14 * 3600, 14 * 3600 + 1200)
 """When the servers are slow and fail."""
 MAX_LATE_S = 300
 CUT_OFF_BEFORE_S = 18 * 3600
-"""What came too late is from before; so are its windows over by then."""
-NOBODY = -1
+"""The latest views are older than this, so their windows are closed by then."""
+NONE = -1
 """The user of a view without one, and the impression of a view that came from none."""
 
 PARTITIONS = 6
@@ -55,7 +55,7 @@ class Views:
     """One entry a view, in the order of arrival."""
 
     number: Ints
-    """Tells views apart; that of a view which was sent twice is here twice."""
+    """Identifies a view; a view that was sent twice occurs twice."""
     at: Ints
     """Seconds from DAY."""
     arrived: Ints
@@ -67,7 +67,7 @@ class Views:
     milliseconds: Ints
     size_bytes: Ints
     shown: Ints
-    """Number of the impression that was followed, or NOBODY."""
+    """Number of the impression that was followed, or NONE."""
     again: Ints
     """1 where the view came before."""
 
@@ -92,7 +92,7 @@ class Day:
     impressions: Impressions
 
     def parts(self, count: int) -> list[dict[str, Iterator[Record]]]:
-        """Topic -> records in `count` parts by time of arrival, and what came when the day was over as the last one."""
+        """Topic -> records in `count` parts by time of arrival; the last part arrives after the end of the day."""
         of_views, of_impressions = (
             np.searchsorted(each.arrived, _borders(self.views.arrived, count))
             for each in (self.views, self.impressions)
@@ -116,7 +116,7 @@ def a_day(count: int, seed: int = 1) -> Day:
     views = _joined(visits, _crawls(rng, crawled))
     impressions, shown = _impressions(rng, visits, users, count)
     fields = {name: getattr(views, name) for name in Views.__slots__} | {"number": np.arange(len(views.at))}
-    fields["shown"] = np.concatenate([shown, np.full(crawled, NOBODY)])
+    fields["shown"] = np.concatenate([shown, np.full(crawled, NONE)])
     fields["arrived"] = fields["at"] + _delays(rng, len(views.at))
     chosen = rng.permutation(len(visits.at))
     cut_off = chosen[: late * 2][visits.at[chosen[: late * 2]] < CUT_OFF_BEFORE_S][:late]
@@ -130,7 +130,7 @@ def a_day(count: int, seed: int = 1) -> Day:
 
 
 def _borders(arrived: Ints, parts: int) -> Ints:
-    """Times between parts of about the same size, of which the last is what came on the next day."""
+    """Times between parts of about the same size, of which the last part arrives on the next day."""
     within = arrived[arrived < NEXT_DAY_S - 1]
     inner = within[np.arange(1, parts) * len(within) // parts]
     return np.array([np.iinfo(np.int64).min, *inner, NEXT_DAY_S - 1, np.iinfo(np.int64).max])
@@ -141,7 +141,7 @@ def _joined(*several: Views) -> Views:
 
 
 def _visits(rng: np.random.Generator, count: int, users: int) -> Views:
-    """Readers: visits of some views each, most in the evening; one in five of a reader who isn't signed in."""
+    """Readers: visits of some views each, most in the evening; one in five visits is not signed in."""
     lengths = rng.geometric(1 / 6, count)
     ends = np.cumsum(lengths)
     visits = int(np.searchsorted(ends, count)) + 1
@@ -164,13 +164,13 @@ def _visits(rng: np.random.Generator, count: int, users: int) -> Views:
         number=np.zeros(count, np.int64),
         at=at,
         arrived=at,
-        user=np.where(signed_in, reader, NOBODY)[visit],
+        user=np.where(signed_in, reader, NONE)[visit],
         client=(np.where(signed_in, reader, users + rng.integers(0, users, visits)) + CRAWLERS)[visit],
         page=_by_rank(rng, PAGES, count, 1.0),
         status=status,
         milliseconds=np.clip(milliseconds.astype(np.int64), 1, MAX_MILLISECONDS),
         size_bytes=np.where(status == 304, 0, rng.integers(200, 50_000, count)),
-        shown=np.full(count, NOBODY),
+        shown=np.full(count, NONE),
         again=np.zeros(count, np.int64),
     )
 
@@ -183,13 +183,13 @@ def _crawls(rng: np.random.Generator, count: int) -> Views:
         number=np.zeros(count, np.int64),
         at=at,
         arrived=at,
-        user=np.full(count, NOBODY),
+        user=np.full(count, NONE),
         client=client,
         page=rng.integers(0, PAGES, count),
         status=rng.choice([200, 404], count, p=[0.3, 0.7]),
         milliseconds=rng.integers(5, 50, count),
         size_bytes=rng.integers(200, 2_000, count),
-        shown=np.full(count, NOBODY),
+        shown=np.full(count, NONE),
         again=np.zeros(count, np.int64),
     )
 
@@ -198,19 +198,19 @@ def _first_view(number: int) -> Views:
     """Of the next day."""
     one = {name: np.zeros(1, np.int64) for name in Views.__slots__}
     one |= {"number": one["number"] + number, "at": one["at"] + NEXT_DAY_S, "arrived": one["arrived"] + NEXT_DAY_S}
-    one |= {"client": one["client"] + CRAWLERS, "status": one["status"] + 200, "shown": one["shown"] + NOBODY}
+    one |= {"client": one["client"] + CRAWLERS, "status": one["status"] + 200, "shown": one["shown"] + NONE}
     return Views(**one)
 
 
 def _impressions(rng: np.random.Generator, visits: Views, users: int, count: int) -> tuple[Impressions, Ints]:
     """(impressions, the one that each view followed): a third of them were, by a view within five minutes."""
-    followed = np.flatnonzero((visits.user != NOBODY) & (rng.random(len(visits.at)) < 0.3))
+    followed = np.flatnonzero((visits.user != NONE) & (rng.random(len(visits.at)) < 0.3))
     unseen = count // 2
     at = np.concatenate([visits.at[followed] - rng.integers(1, 300, len(followed)), rng.choice(visits.at, unseen)])
     user = np.concatenate([visits.user[followed], rng.integers(0, users, unseen)])
     page = np.concatenate([visits.page[followed], _by_rank(rng, PAGES, unseen, 0.7)])
     number = np.arange(len(at))
-    shown = np.full(len(visits.at), NOBODY)
+    shown = np.full(len(visits.at), NONE)
     shown[followed] = number[: len(followed)]
     arrived = at + _delays(rng, len(at))
     first = (len(number), NEXT_DAY_S, NEXT_DAY_S, 0, 0)
@@ -226,7 +226,7 @@ def _by_rank(rng: np.random.Generator, kinds: int, count: int, steepness: float)
 
 
 def _delays(rng: np.random.Generator, count: int) -> Ints:
-    """Seconds until arrival: a moment for most, minutes for what was made on a train."""
+    """Seconds until arrival: a moment for most, minutes for views without a connection."""
     delays = rng.exponential(1, count).astype(np.int64)
     offline = rng.random(count) < 0.02
     delays[offline] += rng.integers(0, MAX_LATE_S, int(offline.sum()))
@@ -293,7 +293,7 @@ def _text(numbers: Ints) -> pa.Array:
 
 
 def _names(prefix: str, numbers: Ints) -> pa.Array:
-    return pc.if_else(pa.array(numbers != NOBODY), _glued(prefix, _text(numbers)), "")
+    return pc.if_else(pa.array(numbers != NONE), _glued(prefix, _text(numbers)), "")
 
 
 def _addresses(clients: Ints) -> pa.Array:
@@ -356,7 +356,7 @@ def main() -> None:
     day = a_day(arguments.views, arguments.seed)
     today, next_day = day.parts(1)
     create_topics(arguments.bootstrap_server, *today)
-    for name, part in (("the day", today), ("what came when it was over", next_day)):
+    for name, part in (("the day", today), ("records after its end", next_day)):
         counts = produce(arguments.bootstrap_server, part)
         print(f"{name}: " + ", ".join(f"{count:,} to {topic}" for topic, count in counts.items()))
 

@@ -1,4 +1,4 @@
-"""Pictures of what the streams gave, and of the windows they use; needs `ottla[pipeline,plots]`.
+"""Plots of the streams' results, and of their windows; needs `ottla[pipeline,plots]`.
 
     python plot.py lake pictures       # one PNG for each table that is in the directory `lake`, and windows.png
 
@@ -23,11 +23,11 @@ from matplotlib import dates, pyplot
 SHOWN = 8
 """Readers, pages or addresses in one picture."""
 FEW = 20
-"""Impressions whose share says little."""
+"""Minimum number of impressions for a meaningful share."""
 
 
 def news_feed(activity: pd.DataFrame, axes: Any) -> None:
-    """The feed of those who read most: one dot for each quarter of an hour, the larger the more views."""
+    """The feed of the most active readers: one dot for each quarter of an hour, larger for more views."""
     most = activity.groupby("user")["views"].sum().nlargest(SHOWN * 2).index
     for place, user in enumerate(most):
         mine = activity[activity["user"] == user]
@@ -35,7 +35,7 @@ def news_feed(activity: pd.DataFrame, axes: Any) -> None:
     axes.set_yticks(range(len(most)), most)
     axes.invert_yaxis()
     axes.set_title(
-        f"News feed: the {len(most)} who read most of {activity['user'].nunique():,}, by quarters of an hour"
+        f"News feed: the {len(most)} most active of {activity['user'].nunique():,} readers, by quarter of an hour"
     )
 
 
@@ -49,7 +49,7 @@ def relevance(windows: pd.DataFrame, axes: Any) -> None:
 
 
 def top_pages(places: pd.DataFrame, axes: Any) -> None:
-    """Who was where, hour by hour."""
+    """Rank of each page, by hour."""
     for page in places.groupby("page")["views"].sum().nlargest(SHOWN).index:
         mine = places[places["page"] == page].set_index("since")["place"]
         hours = pd.date_range(places["since"].min(), places["since"].max(), freq="h")
@@ -113,11 +113,11 @@ PICTURES: dict[str, tuple[str, Callable[[pd.DataFrame, Any], None]]] = {
     "monitoring": ("monitoring", monitoring),
     "visits": ("reporting", reporting),
 }
-"""Table -> name of its picture, and who draws it."""
+"""Table -> name of its plot, and the function that draws it."""
 
 
 def windows(axes: Any) -> None:
-    """The same eight views in windows of each kind, and what a watermark makes of one that comes late."""
+    """The same eight views in windows of each kind, and the effect of a watermark on a late view."""
     views = [1, 3, 4, 11, 13, 14, 16, 27]
     kinds = {
         "tumbling\nwindow(at, '10 minutes')": [(start, start + 10) for start in range(0, 30, 10)],

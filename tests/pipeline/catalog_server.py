@@ -37,7 +37,7 @@ TABLES = re.compile(r"/v1/namespaces/([^/]+)/tables")
 
 @dataclass
 class _Named:
-    """What the catalog asks of a table that it commits to."""
+    """The attributes that the catalog reads from a table in a commit."""
 
     identifier: tuple[str, ...]
 
@@ -46,7 +46,7 @@ class _Named:
 
 
 class CatalogServer:
-    """Serves until it is stopped; its tables lie in `folder`."""
+    """Serves until it is stopped; its tables are in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         properties = {"uri": f"sqlite:///{folder}/rest.db", "warehouse": f"file://{folder}/warehouse"}
@@ -64,8 +64,8 @@ class CatalogServer:
                         code, text = 200, outer.handle(self.command, self.path.partition("?")[0], body)
                 except Exception as error:
                     code = next((code for kind, code in CODES.items() if isinstance(error, kind)), 400)
-                    told = {"message": str(error), "type": type(error).__name__, "code": code}
-                    text = json.dumps({"error": told})
+                    response_error = {"message": str(error), "type": type(error).__name__, "code": code}
+                    text = json.dumps({"error": response_error})
                 content = text.encode() if self.command != "HEAD" else b""
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(content)))
@@ -75,7 +75,7 @@ class CatalogServer:
             do_GET = do_POST = do_HEAD = answer
 
             def log_message(self, *_: Any) -> None:
-                """Nothing."""
+                """Suppresses log output."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -83,7 +83,7 @@ class CatalogServer:
         self._thread.start()
 
     def handle(self, method: str, path: str, body: bytes) -> str:
-        """One request; raises what the catalog raises."""
+        """Handle one request; raises the errors of the catalog."""
         if path == "/v1/config":
             return json.dumps({"defaults": {}, "overrides": {}})
         if path == "/v1/namespaces" and method == "POST":

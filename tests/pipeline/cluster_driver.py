@@ -2,7 +2,7 @@
 
 SETTINGS is JSON: `master`; `conf` of the session; `commands`, lists of arguments to which `--json` and `--master` are
 added; `graves`, a directory, or nothing. With it the first load and the first stream each lose a worker of Spark's, by
-`worker_deaths.Killer`. Prints a JSON list of what each command said, for one that was refused its sentence.
+`worker_deaths.Killer`. Prints a JSON list of the commands' outputs; for a refused command its error message.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ottla.pipeline.stream import rows as streaming
 
 
 def arm(graves: Path) -> None:
-    """Let a worker die when a task of a load has read its range, or one of a stream has written its files."""
+    """Let a worker die after a task of a load has read its range, or one of a stream has written its files."""
     loads, streams = Killer(graves / "load"), Killer(graves / "stream", machine=True)
 
     class TaskCluster(Cluster):
-        """A task's is closed when all is read."""
+        """The cluster of a task; it is closed after the read."""
 
         def __exit__(
             self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -58,7 +58,7 @@ def arm(graves: Path) -> None:
 
 
 def main(settings: dict[str, Any]) -> None:
-    told = []
+    results = []
     if settings["graves"]:
         arm(Path(settings["graves"]))
     with open_session(settings["master"], "ottla cluster tests", settings["conf"]) as spark:
@@ -70,8 +70,8 @@ def main(settings: dict[str, Any]) -> None:
             result = CliRunner().invoke(command_line.cli, ["pipeline", *command, "--json", *by_spark])
             if result.exit_code not in (0, 2):
                 sys.exit(f"{command}: {result.output}{result.exception!r}")
-            told.append(result.stderr if result.exit_code else json.loads(result.stdout))
-    print(json.dumps(told))
+            results.append(result.stderr if result.exit_code else json.loads(result.stdout))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

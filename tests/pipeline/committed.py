@@ -1,4 +1,4 @@
-"""What readers of committed records get of a topic, and others of its log, by a client that is not ours."""
+"""Records of a topic for read_committed consumers, and all records of its log, by the confluent-kafka client."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ WAIT_S = 120.0
 
 
 def read_committed(servers: str, topic: str, count: int = 0) -> list[Any]:
-    """The messages of a topic, partition by partition; read anew until there are at least `count`, or the time is up.
+    """The messages of a topic, partition by partition; repeats the read until there are `count`, or the time is up.
 
-    A marker may follow the answer to a commit by a moment.
+    A marker may follow the response to a commit with a short delay.
     """
     deadline = time.monotonic() + WAIT_S
     while True:

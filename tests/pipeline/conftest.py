@@ -19,12 +19,12 @@ from .s3_server import ACCESS, BUCKET, S3Server
 
 @pytest.fixture(scope="session", autouse=True)
 def light_java() -> Iterator[None]:
-    """What every Spark of these tests runs on, in processes of its own as well."""
+    """Java of every Spark of these tests, in separate processes as well."""
     try:
         from .light_java import archive_in_the_making, java_home
 
         home = java_home()
-    except (ImportError, OperatorError):  # without Spark, or without Java, which the tests themselves skip or tell
+    except (ImportError, OperatorError):  # without Spark or Java, which the tests themselves check
         yield
         return
     with pytest.MonkeyPatch.context() as patch, archive_in_the_making(home):
@@ -44,14 +44,14 @@ def spark(light_java: None) -> Iterator[Any]:
 
 @pytest.fixture
 def commands_in_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands of this process run in the session of all tests, which one of their own would be, and end."""
+    """Run commands in this process with the shared session, in place of a session of their own."""
     for command in ("load", "replay", "snapshot", "sql", "stream"):
         monkeypatch.setattr(f"ottla.pipeline.cli.{command}.open_session", lambda *_: nullcontext(spark))
 
 
 @pytest.fixture(scope="module")
 def s3_server() -> Iterator[S3Server]:
-    """With a bucket, and named by the environment of this process."""
+    """An S3 server with a bucket; the environment of this process refers to it."""
     pytest.importorskip("obstore", reason="needs the extra `object-stores`")
     pytest.importorskip("moto")
     pytest.importorskip("flask_cors")

@@ -1,6 +1,6 @@
 """A program on Spark Connect that reads and writes topics: `connect_driver.py URL SERVERS SOURCE TARGET CHECKPOINT`.
 
-Prints, as JSON, what a batch reads of SOURCE, after it was copied by a stream into TARGET, exactly once.
+Prints a batch read of SOURCE as JSON, after a stream copied it into TARGET exactly once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Deaths at chosen steps of a process under test: it tells its steps, and who is to die at one dies there by SIGKILL.
+"""Deaths at chosen steps of a process under test: it records its steps, and is killed by SIGKILL at a planned one.
 
-A death is an object with `step` and `victim` ("driver" for the process that made the `Deaths`, "worker" for the one
-that comes to the step, which may be a Python worker of Spark). It happens once, whoever comes there again.
+A death is an object with `step` and `victim` ("driver" for the process that created the `Deaths`, "worker" for the one
+that reaches the step, which may be a Python worker of Spark). It happens once, even if the step is reached again.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 COMMIT_STEPS = {"open", "os.link", "os.rename", "os.remove", "sqlite3.connect"}
-"""Audit events that a commit of a table is made of, those of a file that is opened to be written among them."""
+"""Audit events of a table's commit, including files that are opened for writing."""
 STEP_NUMBERS = 4
-"""Of a step that many tasks reach, so that some of them can die there in one run, each in its first attempts."""
+"""Numbers for a step that many tasks reach, so that some of them can die there in one run, in their first attempts."""
 LOGS = {"delta": "_delta_log", "iceberg": "metadata", "parquet": "_ottla_log"}
 """The directory that a commit of each format changes."""
 
@@ -35,8 +35,8 @@ os.kill(pid, signal.SIGKILL)
 
 
 class Deaths:
-    """Travels to workers. `folder`, as `make_folder` leaves it, gets a line "PID STEP" of each step in the file `steps`
-    and a file of each death in `graves`."""
+    """Sent to workers. In `folder` (see `make_folder`) each step adds a line "PID STEP" to the file `steps`, and each
+    death creates a file in `graves`."""
 
     def __init__(self, folder: Path, planned: Sequence[Mapping[str, str]]) -> None:
         self._folder = folder
@@ -44,7 +44,7 @@ class Deaths:
         self._driver = os.getpid()
 
     def reach(self, step: str) -> None:
-        """Tell of a step of this process, and let die who is to."""
+        """Record a step of this process, and kill its victim if a death is planned there."""
         with (self._folder / "steps").open("a") as steps:
             steps.write(f"{os.getpid()} {step}\n")
         for planned, victim in self._planned:
@@ -52,7 +52,7 @@ class Deaths:
                 self._kill(victim, step)
 
     def reach_numbered(self, step: str, number: int) -> None:
-        """The step, and the one of its numbers: "STEP N"."""
+        """Record the step, and the step with its number: "STEP N"."""
         self.reach(step)
         self.reach(f"{step} {number % STEP_NUMBERS}")
 
@@ -61,27 +61,27 @@ class Deaths:
             (self._folder / "graves" / step).touch(exist_ok=False)
             os.kill(self._driver if victim == "driver" else os.getpid(), signal.SIGKILL)
             if victim == "driver":
-                signal.pause()  # the worker of a dead driver goes no further than it was
+                signal.pause()  # the worker of a dead driver must not continue
 
 
 def make_folder(folder: Path) -> None:
-    """Before the first process, whose killer looks there at once."""
+    """Create the folder before the first process starts, since the killer reads it at once."""
     (folder / "graves").mkdir(parents=True)
     (folder / "steps").touch()
 
 
 def graves(folder: Path) -> list[str]:
-    """The steps at which somebody died."""
+    """The steps at which a process was killed."""
     return sorted(path.name for path in (folder / "graves").iterdir())
 
 
 def steps(folder: Path) -> list[str]:
-    """What was told so far, over all lives: "PID STEP" each."""
+    """Recorded steps of all processes so far, each "PID STEP"."""
     return (folder / "steps").read_text().splitlines()
 
 
 def die_before(step: int) -> None:
-    """Kill this process before the step of a commit of that number, counted from now on."""
+    """Kill this process before the Nth step of a commit, counted from now on."""
     left = step
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
@@ -96,7 +96,7 @@ def die_before(step: int) -> None:
 
 
 def die_when_changed(directory: Path) -> None:
-    """Have another process kill this one in the moment in which it sees the directory change."""
+    """Let another process kill this one as soon as it sees the directory change."""
     watcher = [sys.executable, "-c", _WATCHER, str(os.getpid()), str(directory)]
     process = subprocess.Popen(watcher, stdout=subprocess.PIPE)
     assert process.stdout is not None

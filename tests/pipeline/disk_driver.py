@@ -1,7 +1,7 @@
-"""What becomes of each format's tables on a disk that is full, or where they can't be written; see `test_full_disk.py`.
+"""Operations on tables of each format on a full disk, or in an unwritable directory; see `test_full_disk.py`.
 
 Called with a directory and `full`, `locked` or `unwritable`. Prints one JSON object: by format and operation None, or
-the kind of error and what it says.
+the class and message of the error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def cluster(rounds: int) -> MemoryCluster:
 
 
 def land(directory: Path) -> None:
-    """The task of a load, whose error travels in its row, and the commit."""
+    """The task of a load, whose error is returned in its row, and the commit."""
     source, table = cluster(2), open_table(directory)
     plan = plan_load(source, table)
     settings = LandSettings(source.open, table.layout(), table.dead_letters().layout(), "load")
@@ -86,7 +86,7 @@ def main(root: Path, trouble: str) -> None:
         try:
             work()
             found[name] = None
-        except Exception as error:  # what it is, the test says
+        except Exception as error:  # the test checks it
             found[name] = [type(error).__name__, str(error)]
 
     for kind in KINDS:

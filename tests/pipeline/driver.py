@@ -2,11 +2,11 @@
 
 SETTINGS is JSON: table (its directory), folder and deaths as `deaths.Deaths` takes them. The steps are those of a load
 or a snapshot, in its driver ("planned", "landing", "landed", "merging", "merged", "committed") and in the workers
-("reading" before a task has anything, "written" when its files are there), or those of each batch of a stream
-("planned", "files", "letters", "committed") and of the workers that send it to a topic ("sending" when they have read
-its rows, "sent" behind the commit). Each comes with a number as well, "reading 2": of the task or batch in a worker, of
-the times that it came there in the driver. "N committing" is the one before the Nth step of the commit, or of all that
-a command without Spark does; "log committing" the moment in which another process sees that the table changes.
+("reading" before a task has read anything, "written" after it has written its files), or those of each batch of a
+stream ("planned", "files", "letters", "committed") and of the workers that send it to a topic ("sending" after they
+have read its rows, "sent" after the commit). Each step is also recorded with a number, "reading 2": of the task or
+batch in a worker, of the occurrence in the driver. "N committing" is before the Nth step of the commit, or of the whole
+command without Spark; "log committing" is when another process sees the table change.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from ottla.pipeline.stream.topic_results import TopicResults
 
 
 def arm(planned: Sequence[dict[str, str]], table: Path) -> None:
-    """Let this process die while it commits, if it is to."""
+    """Let this process die in its commit, if a death is planned there."""
     for death in planned:
         when, _, step = death["step"].rpartition(" ")
         if step != "committing":
@@ -58,24 +58,24 @@ def arm(planned: Sequence[dict[str, str]], table: Path) -> None:
 
 
 LAST_STEPS = {"load": "landed", "snapshot": "merged", "stream": "letters"}
-"""The one before the commit."""
+"""The last step before the commit."""
 
 
 def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
-    told = Deaths(Path(settings["folder"]), settings["deaths"])
+    death_log = Deaths(Path(settings["folder"]), settings["deaths"])
     table, command = Path(settings["table"]), arguments[0]
     armed = threading.Event()
 
     numbers: Counter[str] = Counter()
 
     def reach(step: str) -> None:
-        told.reach_numbered(step, numbers[step])
+        death_log.reach_numbered(step, numbers[step])
         numbers[step] += 1
         if step == LAST_STEPS[command] and not armed.is_set():
             armed.set()
             arm(settings["deaths"], table)
 
-    class Teller(SnapshotObserver):
+    class StepRecorder(SnapshotObserver):
         def planned(self, plan: LoadPlan) -> None:
             reach("planned")
 
@@ -95,37 +95,37 @@ def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
             reach("committed")
 
     class TaskCluster(Cluster):
-        """A task's, which is opened behind its files, so it is closed when they are whole."""
+        """The cluster of a task; it is opened after the files, so its close follows their completion."""
 
         def __enter__(self) -> Cluster:
-            self._tell("reading")
+            self._record("reading")
             return super().__enter__()
 
         def __exit__(
             self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
         ) -> None:
             if kind is None:
-                self._tell("written")
+                self._record("written")
             super().__exit__(kind, error, trace)
 
-        def _tell(self, step: str) -> None:
+        def _record(self, step: str) -> None:
             task = TaskContext.get()
             if task is not None:
-                told.reach_numbered(step, task.partitionId())
+                death_log.reach_numbered(step, task.partitionId())
 
-    def write_told_epoch(target: TopicTarget, task: EpochTask, batches: Iterable[pa.RecordBatch]) -> int:
-        def told_batches() -> Iterator[pa.RecordBatch]:
+    def write_recorded_epoch(target: TopicTarget, task: EpochTask, batches: Iterable[pa.RecordBatch]) -> int:
+        def recorded_batches() -> Iterator[pa.RecordBatch]:
             yield from batches
-            told.reach_numbered("sending", task.epoch)
+            death_log.reach_numbered("sending", task.epoch)
 
-        rows = write_epoch(target, task, told_batches())
-        told.reach_numbered("sent", task.epoch)
+        rows = write_epoch(target, task, recorded_batches())
+        death_log.reach_numbered("sent", task.epoch)
         return rows
 
     cloudpickle.register_pickle_by_value(deaths)
-    vars(topic_results).update(write_epoch=write_told_epoch)
-    vars(loading).update(Observer=Teller, Cluster=TaskCluster)
-    vars(snapshots).update(SnapshotObserver=Teller, Cluster=TaskCluster)
+    vars(topic_results).update(write_epoch=write_recorded_epoch)
+    vars(loading).update(Observer=StepRecorder, Cluster=TaskCluster)
+    vars(snapshots).update(SnapshotObserver=StepRecorder, Cluster=TaskCluster)
     for results in (TableResults, TopicResults):
         wrap(results, "prepare", reach, "planned", "files")
         wrap(results, "commit", reach, "letters", "committed")

@@ -1,4 +1,4 @@
-"""A transactional producer that goes on and on, whatever becomes of its broker, by a client that is not ours."""
+"""A transactional producer that continues through broker failures, by the confluent-kafka client."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from confluent_kafka import KafkaException, Producer
 from ottla.client.librdkafka.producer import SILENT
 
 ABORTED = 0.2
-"""How many of the transactions are."""
+"""Share of aborted transactions."""
 DELETED = 0.1
-"""How many of the records are tombstones."""
+"""Share of tombstones."""
 MAX_RECORDS = 40
-"""Of a transaction."""
+"""Maximum per transaction."""
 KEYS = 17
 PAUSE_S = 0.15
 ANSWER_S = 5.0
@@ -24,14 +24,14 @@ WAIT_S = 120.0
 
 
 class Feeder(threading.Thread):
-    """Writes transactions of records with keys and ever higher numbers; some are aborted, some records are tombstones.
+    """Writes transactions of records with keys and increasing numbers; some are aborted, some records are tombstones.
 
-    An abort of a transaction that the coordinator never heard of, since it was away, is a fatal error of librdkafka
-    (INVALID_TXN_STATE, which Apache Kafka answers as well); the next producer goes on.
+    An abort of a transaction that the coordinator never received, since it was down, is a fatal error of librdkafka
+    (INVALID_TXN_STATE, as with Apache Kafka); the next producer continues.
     """
 
     def __init__(self, servers: str, topic: str, seed: int, pause_s: float = PAUSE_S, most: float = math.inf) -> None:
-        """`most`: so many records at once, and as many again whenever it is told to go on."""
+        """`most`: number of records until it pauses, and again after each `resume`."""
         super().__init__(daemon=True)
         self._servers = servers
         self._topic = topic
@@ -41,7 +41,7 @@ class Feeder(threading.Thread):
         self._number = 0
         self._most = self._limit = most
         self.committed: set[bytes] = set()
-        """Values of transactions of which the broker said so; there may be more of those that nobody could tell of."""
+        """Values of transactions with a confirmed commit; other commits may have succeeded without a response."""
         self.aborted: set[bytes] = set()
         self.error: BaseException | None = None
 
@@ -53,7 +53,7 @@ class Feeder(threading.Thread):
             self.error = error
 
     def _live(self) -> None:
-        """One producer after another: what the one before left open is aborted by the next."""
+        """One producer after another: each aborts the open transaction of its predecessor."""
         producer = Producer(
             {
                 "bootstrap.servers": self._servers,
@@ -94,12 +94,12 @@ class Feeder(threading.Thread):
                 raise
             _persist(producer.abort_transaction)
 
-    def go_on(self) -> None:
-        """With as many records as it writes at once."""
+    def resume(self) -> None:
+        """Continue with another `most` records."""
         self._limit = self._number + self._most
 
     def finish(self) -> None:
-        """Let the last transaction end. Raises what ended the feeder before."""
+        """Wait for the end of the last transaction. Raises the error of the feeder, if any."""
         self._ended.set()
         self.join(WAIT_S)
         assert not self.is_alive(), "the feeder hangs"
@@ -108,7 +108,7 @@ class Feeder(threading.Thread):
 
 
 def _persist(call: Callable[[float], None]) -> None:
-    """Ask again as long as that may help. Raises KafkaException."""
+    """Retry a call as long as that may help. Raises KafkaException."""
     while True:
         try:
             call(ANSWER_S)

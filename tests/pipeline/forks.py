@@ -1,7 +1,7 @@
-"""Processes that are to die, each forked of one that has imported what they need, which costs more than what they do.
+"""Processes that will be killed, forked from one with preloaded imports, which are the expensive part.
 
-`forks.py SCRIPT` is that one. For each line of its input, the JSON of an environment and of arguments, it forks a
-process, tells its id, and at the next line lets it call the script's `main`; then it tells how that ended.
+`forks.py SCRIPT` is that process. For each line of its input, the JSON of an environment and of arguments, it forks a
+process, prints its id, and at the next line lets it call the script's `main`; then it prints the exit code.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PRELOADED = (
     "pyiceberg.catalog.sql",
     "obstore.store",
 )
-"""What the scripts import on their way; where an extra is missing, they do without."""
+"""Modules that the scripts import on the way; missing extras are skipped."""
 
 
 class Forks:
-    """The process that is forked; no other thread may be in it, so it does nothing but import."""
+    """The process that forks; it has no other thread, so it only imports."""
 
     def __init__(self, script: Path) -> None:
         self._process = subprocess.Popen(
@@ -37,7 +37,7 @@ class Forks:
         )
 
     def run(self, *arguments: str, before: Callable[[int], None] = lambda _: None) -> int:
-        """The exit code of one, negative where a signal ended it; `before` it does anything, its id is told."""
+        """The exit code of a fork, negative after a signal; `before` gets its id before it starts."""
         pid = int(self._ask(json.dumps([dict(os.environ), arguments])))
         before(pid)
         return int(self._ask(""))

@@ -1,5 +1,5 @@
-"""A trial of a job: a topic that somebody writes to, what becomes of it, and who of all that has part in it is killed
-when."""
+"""Kill trial of a job: a producer feeds a topic, and random processes are killed at random steps while the job
+runs."""
 
 from __future__ import annotations
 
@@ -31,34 +31,41 @@ from .trial_jobs import JOBS, TOPIC, Job, Row
 
 DRIVER = Path(__file__).with_name("driver.py")
 WAIT_S = 600.0
-"""For the next step, on a machine that has much else to do."""
+"""Seconds until the next step, on a busy machine."""
 ROUND_RECORDS = 1000
-"""Are written while a round goes on, however long that takes: four batches of a stream."""
+"""Records that are written during a round, regardless of its duration: four batches of a stream."""
 ROUND_RUNS = 3
-"""At most: the one of the round, and two beside it."""
+"""Maximum number of runs: the one of the round, and two concurrent ones."""
 COMMIT_STEPS = {"delta": 1, "iceberg": 7, "parquet": 4}
-"""Of a commit of a table, in Python."""
-REFUSALS = ("in the meantime", "there is no", "runs in another process", "was fenced")
-"""What a command says that met another, or came before there was a table."""
+"""Number of Python steps in a commit of a table."""
+REFUSALS = (
+    "in the meantime",
+    "no Delta table",
+    "no Iceberg table",
+    "no table found",
+    "runs in another process",
+    "was fenced",
+)
+"""Errors of a command that met another one, or ran before the table existed."""
 UPKEEP = ("compact", "vacuum")
 UPKEEP_STEPS = 6
 RACE, BESIDE, UNHARMED, BURIED, AGED = 0.3, 0.6, 0.3, 0.5, 0.7
-"""How often a second loader runs, a compaction or vacuum does, either is left in peace, the workers of a dead driver
-are ended with it and not left to end by themselves, and the leases of the dead are taken to be old."""
+"""Probabilities: of a second loader, of a concurrent compaction or vacuum, that either is not killed, that the workers
+of a dead driver are killed with it, and that the leases of dead runs are aged."""
 LOSS, BROKER_LOSS = 0.25, 0.4
-"""How often a run loses a worker at one of the numbered steps of its tasks besides, and its broker on the way: neither
-costs a start of Spark."""
+"""Probabilities that a run also loses a worker at a numbered step, and its broker meanwhile: neither costs a start of
+Spark."""
 
 
 class Kill(NamedTuple):
-    """Whom to kill and when; `step` is one of `driver.py`, or "" for any moment."""
+    """Victim and step of a kill; `step` is one of `driver.py`, or "" for any moment."""
 
     victim: str
     step: str = ""
 
 
 def planned_kills(job: Job, kind: str) -> list[Kill]:
-    """At each step of a run."""
+    """One kill at each step of a run."""
     kills = [Kill("driver", step) for step in job.steps]
     kills += [Kill("worker", step) for step in job.worker_steps]
     if job.has_table:
@@ -71,7 +78,7 @@ RANDOM_KILLS = [Kill(victim) for victim in ("driver", "worker", "java", "all", "
 
 
 class Run:
-    """One command of `ottla pipeline` in a session of its own, whose processes can be told."""
+    """One command of `ottla pipeline` in a process session of its own, so that its processes can be found."""
 
     def __init__(
         self, folder: Path, arguments: Sequence[str], table: Path, deaths: Sequence[Kill], scratch: Path
@@ -80,10 +87,10 @@ class Run:
         self.folder = folder
         self.command = arguments[0]
         self.harmed = any(death.victim == "driver" for death in deaths)
-        """Whether it was killed, or was to be: a worker that dies at a step is replaced, and the run ends well."""
+        """True if it was or will be killed; a worker that dies at a step is replaced, and the run succeeds."""
         self._planned = deaths
-        told = [death._asdict() for death in deaths]
-        settings = json.dumps({"folder": str(folder), "table": str(table), "deaths": told})
+        planned_deaths = [death._asdict() for death in deaths]
+        settings = json.dumps({"folder": str(folder), "table": str(table), "deaths": planned_deaths})
         command = [sys.executable, str(DRIVER), settings, *arguments]
         (folder / "command").write_text("\n".join(command))
         with (folder / "output").open("wb") as output, (folder / "errors").open("wb") as errors:
@@ -100,7 +107,7 @@ class Run:
         return self.process.poll() is not None
 
     def fallen(self) -> list[Kill]:
-        """The planned deaths that happened. Who dies while it commits leaves no grave."""
+        """The planned deaths that happened. A process that is killed in a commit leaves no grave."""
         dug, died = graves(self.folder), self.process.poll() == -signal.SIGKILL
         return [one for one in self._planned if one.step in dug or (died and one.step.endswith(" committing"))]
 
@@ -128,7 +135,7 @@ class Run:
         return found
 
     def kill(self, pids: Sequence[int]) -> bool:
-        """True when there was one."""
+        """Kill a victim; True if there was one."""
         self.harmed |= bool(pids)
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -137,7 +144,7 @@ class Run:
 
 
 def living(runs: Sequence[Run]) -> bool:
-    """Whether any process of their sessions is left."""
+    """True if any process of their sessions is left."""
     sessions = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -152,7 +159,7 @@ def _is_daemon(entry: Path) -> bool:
 
 
 class Trial:
-    """One topic, one job, and kills without end; `folder` keeps what everybody said."""
+    """One topic, one job, and kills without end; `folder` contains the output of all processes."""
 
     def __init__(self, broker: Broker, folder: Path, job: str, kind: str, seed: int) -> None:
         self._broker = broker
@@ -172,7 +179,7 @@ class Trial:
         self.ends: Counter[str] = Counter()
 
     def run(self, kills: int, minutes: float, first: Sequence[str] = ()) -> None:
-        """So many kills, or as many as there is time for, then compare; those named `first` come in any case."""
+        """Run that many kills, or as many as the time allows, then compare; kills named `first` always happen."""
         self._feeder.start()
         for victim in first:
             self._round(Kill(victim))
@@ -183,12 +190,12 @@ class Trial:
                 deck = [*self._planned_kills(), *RANDOM_KILLS]
                 self._random.shuffle(deck)
             self._round(deck.pop())
-            self._require_single(self._job.rows())  # so that a violation is seen in the round that made it
+            self._require_single(self._job.rows())  # finds a violation in the round that caused it
         self._settle()
         self._check()
 
     def report(self) -> str:
-        """A table of who was killed when, and how the commands ended."""
+        """A table of the kills by victim and step, and of the commands' outcomes."""
         killed = [
             (str(count), kill.victim, kill.step or "any moment") for kill, count in sorted(self.kills.items()) if count
         ]
@@ -202,7 +209,7 @@ class Trial:
     # A round
 
     def _round(self, kill: Kill) -> None:
-        """One run, one kill, and who is beside."""
+        """One run, one kill, and the concurrent commands."""
         self._wait_for_news()
         chance = self._random.random
         runs = [first := self._start(self._job.command, self._deaths(kill))]
@@ -227,7 +234,7 @@ class Trial:
         self._bury(runs)
 
     def _deaths(self, kill: Kill) -> list[Kill]:
-        """Those of a run: the kill where it has a step, in any turn, and workers on the way to it."""
+        """Deaths of a run: the kill if it has a step, at any occurrence, and workers before it."""
         steps = (f"{step} {number}" for step in self._job.worker_steps for number in range(STEP_NUMBERS))
         lost = [Kill("worker", step) for step in steps if self._random.random() < LOSS]
         if kill.victim == "driver" and kill.step in self._job.steps:
@@ -235,7 +242,7 @@ class Trial:
         return [kill, *lost] if kill.step else lost
 
     def _strike(self, victim: str, run: Run) -> bool:
-        """Kill somebody somewhere on the way of a run; False when nobody was left."""
+        """Kill a random process at a random step of a run; False if no process is left."""
         step, times = self._random.choice(self._job.steps), self._random.randint(1, self._job.turns)
         self._until(lambda: run.reached(step, times) or run.ended(), f"a run that has {step} {times} times")
         time.sleep(self._random.expovariate(20))  # a kill comes at any moment
@@ -262,7 +269,7 @@ class Trial:
         return run
 
     def _judge(self, run: Run, *, broker_killed: bool) -> None:
-        """Who was not harmed ends well, or says in a sentence why it did not."""
+        """An unharmed run must succeed, or fail with one of REFUSALS."""
         words = run.errors()
         last = words.strip().splitlines()[-1] if words.strip() else ""
         outcome = {0: "well", -signal.SIGKILL: "killed"}.get(run.process.returncode, f"with: {_shortened(last)}")
@@ -273,7 +280,7 @@ class Trial:
                 assert run.process.returncode == 0, f"{run.folder}: {words[-3000:]}"
 
     def _bury(self, runs: Sequence[Run]) -> None:
-        """What is left of the dead: end it now, or let it go on beside the next round and end by itself."""
+        """Remaining processes of killed runs: kill them now, or let them run beside the next round until they end."""
         if self._random.random() < BURIED:
             for run in runs:
                 run.kill(run.members())
@@ -281,7 +288,7 @@ class Trial:
             self._age_leases()
 
     def _age_leases(self) -> None:
-        """Those of the dead, as if their time had passed."""
+        """Age the leases of dead runs, so that they expire."""
         _age(self._table.glob(f"{LEASE_DIRECTORY}/*"))
 
     def _wait_for_news(self) -> None:
@@ -290,20 +297,20 @@ class Trial:
                 raise self._feeder.error
             return len(self._feeder.committed) > self._seen
 
-        self._feeder.go_on()
+        self._feeder.resume()
         self._until(more, "records for a run")
         self._seen = len(self._feeder.committed)
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for it as long as a run of this round tells of a step now and then."""
+        """Wait for a condition, as long as any run of this round makes progress."""
 
-        def went_on(told: int) -> bool:
-            return condition() or self._told() > told
+        def progressed(seen: int) -> bool:
+            return condition() or self._step_count() > seen
 
         while not condition():
-            eventually(partial(went_on, self._told()), f"{what}, or a step", WAIT_S)
+            eventually(partial(progressed, self._step_count()), f"{what}, or a step", WAIT_S)
 
-    def _told(self) -> int:
+    def _step_count(self) -> int:
         return sum(len(steps(run.folder)) for run in self._runs[-ROUND_RUNS:])
 
     # The end
@@ -314,7 +321,7 @@ class Trial:
         assert not doubled, f"doubled after {self._runs[-1].folder}: {doubled[:10]}"
 
     def _settle(self) -> None:
-        """All is written and has arrived, nobody is left, and vacuums took what nobody names."""
+        """All records are written and have arrived, no process is left, and vacuums removed all unnamed files."""
         self._feeder.finish()
         self._until(lambda: not living(self._runs), "the processes of killed drivers end")
         while not self._job.found_nothing(self._finished(self._job.command)):
@@ -335,7 +342,7 @@ class Trial:
         assert not list(self._table.glob(f"{STAGED_DIRECTORY}/**/*.arrow"))
 
     def _finished(self, command: str, retention_hours: str = "") -> dict[str, Any]:
-        """What a command says that nobody disturbs."""
+        """JSON output of a command that runs undisturbed."""
         run = self._start(command, retention_hours=retention_hours)
         assert run.process.wait(WAIT_S) == 0, f"{run.folder}: {run.errors()[-3000:]}"
         return dict(json.loads((run.folder / "output").read_text()))
@@ -360,7 +367,7 @@ class Trial:
 
 
 def _age(paths: Iterable[Path]) -> None:
-    """As if they had been written before any lease that still holds."""
+    """Set file times before the oldest valid lease."""
     for path in paths:
         long_ago = path.stat().st_mtime - EXPIRY_S - 1
         os.utime(path, (long_ago, long_ago))

@@ -1,8 +1,8 @@
 """The Java of every Spark of these tests, in processes of its own as well, since `JAVA_HOME` names it.
 
-Tests end before the second compiler pays, and half of what a session costs is to load and verify the same ten thousand
-classes: they are taken from an archive of Java's (class data sharing). A Spark that starts beside the first tests
-makes it, in `.cache`, where the next runs find it; Java itself passes over one of another Java or other jars.
+Tests end before the second compiler pays off, and half of a session's cost is to load and verify the same ten thousand
+classes. They are taken from an archive of Java (class data sharing). A Spark that starts beside the first tests
+creates it in `.cache`, where the next runs find it; Java itself ignores an archive of another Java or other jars.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CACHE = Path(__file__).parents[2] / ".cache" / "spark-tests"
 
 ARCHIVE = "classes.jsa"
 MAKING = "OTTLA_TESTS_ARCHIVE"
-"""The variable that has Java's argument where an archive is made."""
+"""Variable with Java's argument while an archive is created."""
 
 _JAVA = """#!/bin/sh
 # Made by tests/pipeline/light_java.py.
@@ -51,8 +51,8 @@ def java_home() -> Path:
     """A directory with `bin/java`: one for each Java and each Spark, the same in every run. Raises OperatorError where
     no Java is found."""
     java = find_java()
-    told = f"{_JAVA} {java.executable.resolve()} {java.version} {pyspark.__version__} {pyspark.__file__}"
-    home = CACHE / hashlib.sha256(told.encode()).hexdigest()[:16]
+    identity = f"{_JAVA} {java.executable.resolve()} {java.version} {pyspark.__version__} {pyspark.__file__}"
+    home = CACHE / hashlib.sha256(identity.encode()).hexdigest()[:16]
     (home / "bin").mkdir(parents=True, exist_ok=True)
     if not (home / "bin" / "java").exists():
         names = {"java": java.executable, "archive": home / ARCHIVE}
@@ -67,7 +67,7 @@ def java_home() -> Path:
 
 @contextmanager
 def archive_in_the_making(home: Path) -> Iterator[None]:
-    """Make the archive unless it is there, or another process of the run makes it; one that is not ready is dropped."""
+    """Create the archive if it is missing and no other process of the run creates it; an unfinished one is removed."""
     archive, staged = home / ARCHIVE, home / "staged"
     with (home / "lock").open("w") as lock, ExitStack() as stack:
         with suppress(BlockingIOError):

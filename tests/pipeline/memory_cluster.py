@@ -1,4 +1,4 @@
-"""A cluster in memory that answers as `ottla.client.Cluster` does, to test planning and landing without a broker."""
+"""A cluster in memory with the interface of `ottla.client.Cluster`, to test planning and landing without a broker."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class MemoryPartition:
         """One batch of records at these times."""
         self.append(build_batch([RecordData(time, b"key", b"timed") for time in timestamps], base_offset=self.end))
 
-    def lead_anew(self, end: int | None = None) -> None:
-        """A new leader; its log ends at `end`, below what was read of the old one, when the election was unclean."""
+    def elect_leader(self, end: int | None = None) -> None:
+        """Elect a new leader; after an unclean election its log ends at `end`, below offsets read from the old one."""
         if end is not None:
             self.batches = [batch for batch in self.batches if BatchView(batch).next_offset <= end]
             self.epochs = [(epoch, start) for epoch, start in self.epochs if start < end] or [(0, 0)]
@@ -60,12 +60,12 @@ class MemoryPartition:
         self.epochs.append((self.newest_epoch, self.end))
 
     def offset_at(self, timestamp: int) -> int:
-        """The first record that is not older, NO_OFFSET without one. Batches of one time only."""
+        """Offset of the first record at or after a time, NO_OFFSET without one. For batches of one time only."""
         views = map(BatchView, self.batches)
         return next((view.base_offset for view in views if view.max_timestamp >= timestamp), NO_OFFSET)
 
     def epoch_end(self, epoch: int) -> int:
-        """The answer of OffsetForLeaderEpoch (KIP-279)."""
+        """The response of OffsetForLeaderEpoch (KIP-279)."""
         newest, _ = self.epochs[-1]
         if epoch > newest:
             return NO_OFFSET
@@ -73,7 +73,7 @@ class MemoryPartition:
 
 
 class MemoryCluster:
-    """Topics by name, each with an id that tells it from an earlier one of the same name."""
+    """Topics by name, each with an id that distinguishes it from an earlier one of the same name."""
 
     def __init__(self) -> None:
         self.partitions: dict[tuple[str, int], MemoryPartition] = {}
@@ -82,14 +82,14 @@ class MemoryCluster:
         self.fetches = 0
 
     def create(self, name: str, partitions: int) -> None:
-        """Make the topic, also in place of an older one."""
+        """Create the topic, replacing an older one."""
         self.topic_ids[name] = bytes([len(self.topic_ids) + self.fetches + 1] * 16)
         for index in range(partitions):
             self.partitions[name, index] = MemoryPartition()
 
     @contextmanager
     def open(self, *, recently_reachable: bool = False) -> Iterator[MemoryCluster]:
-        """As `Cluster` takes it: this one is always there."""
+        """Takes the arguments of `Cluster`; this cluster is always reachable."""
         yield self
 
     def describe(self) -> ClusterInfo:

@@ -1,6 +1,6 @@
-"""An S3 server in a process of its own, which kills a client in the middle of what it does: `s3_server.py`.
+"""An S3 server in a process of its own, which can kill a client in the middle of its requests: `s3_server.py`.
 
-In the tests' own process some calls of Rust libraries, which hold Python's lock, would wait for it for ever.
+In the tests' own process some calls of Rust libraries, which hold Python's lock, would block forever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 ACCESS = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_REGION": "us-east-1"}
 BUCKET = "lake"
 WRONG_KEY = "wrong"
-"""An access key that the server does not know; it takes every other."""
+"""An access key that the server rejects; it accepts every other."""
 _KILL = "/-kill/"
 _REFUSAL = (
     b"<Error><Code>InvalidAccessKeyId</Code>"
@@ -26,7 +26,7 @@ _REFUSAL = (
 
 
 class S3Server:
-    """The process; ended by `stop`."""
+    """The server process; `stop` ends it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -38,12 +38,12 @@ class S3Server:
         self._process.communicate()
 
     def kill_at_put(self, pid: int, number: int) -> None:
-        """SIGKILL for a client when the put of that number (from 0) is done, and before it hears of that."""
+        """Kill a client by SIGKILL after the put of that number (from 0), before the response."""
         urllib.request.urlopen(f"{self.url}{_KILL}{pid}/{number}").close()
 
 
 class _Application:
-    """moto, one request at a time: what it does for a conditional put is not atomic by itself."""
+    """moto, one request at a time: its conditional puts are not atomic on their own."""
 
     def __init__(self) -> None:
         from moto.server import DomainDispatcherApplication, create_backend_app

@@ -2,8 +2,8 @@
 
 SETTINGS is JSON: servers, files (a directory of text files, three a trigger, one a task) or topic (read by the source
 `ottla`, committed records only), target, checkpoint, folder and deaths as `deaths.Deaths` takes them. The steps are
-those of each task, "EPOCH sent", "EPOCH offsets" and "EPOCH committed"; a task that has its producer of an earlier one
-stores the offsets before it sends. It ends when all that was there is written.
+those of each task, "EPOCH sent", "EPOCH offsets" and "EPOCH committed"; a task with a pooled producer stores the
+offsets before it sends. The query ends when all available rows are written.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TRIGGER_OFFSETS = 1_000
 
 
 class Deadly:
-    """Wraps the steps of a task's producer: tells each, and kills where it is to."""
+    """Wraps the steps of a task's producer: records each, and kills the process at a planned one."""
 
     def __init__(self, deaths: Deaths) -> None:
         self._deaths = deaths
         self._sends_later = False
 
     def take_effect(self) -> None:
-        """In this process, a worker; it may be one that had tasks before."""
+        """Wrap the producer in this worker process, which may have had tasks before."""
         if TransactionalProducer.commit.__name__ == "deadly_commit":
             return
         send_offsets, commit = TransactionalProducer.send_offsets, TransactionalProducer.commit
@@ -77,7 +77,7 @@ class DeadlyWriter(TopicStreamWriter):
 
 
 def read(spark: Any, settings: dict[str, Any]) -> Any:
-    """The stream that is written: text of files, or keys and values of a topic."""
+    """The input of the stream: text of files, or keys and values of a topic."""
     if "files" in settings:
         return spark.readStream.format("text").option("maxFilesPerTrigger", 3).load(settings["files"])
     ottla.spark.register(spark)

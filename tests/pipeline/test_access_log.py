@@ -1,4 +1,4 @@
-"""What counts as an access log, in whole files and in single lines; nothing is lost on the way."""
+"""Recognition of access logs, in whole files and in single lines; every line is returned."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def test_a_file_of_other_lines_is_refused(line: bytes, shown: str) -> None:
     with pytest.raises(OperatorError) as raised:
         opened(GOOD, line, line)
     assert str(raised.value) == (
-        "a.log is no access log in the common or combined format: 2 of its first 3 lines are not in it, such as line "
+        "a.log is not an access log in the common or combined format: 2 of its first 3 lines are not in it, such "
+        "as line "
         f'2, "{shown}"; lines have to look like {EXAMPLE}'
     )
 
@@ -72,7 +73,7 @@ def test_an_empty_file_is_refused() -> None:
         opened()
 
 
-def test_a_few_odd_lines_are_handed_out_and_counted() -> None:
+def test_few_odd_lines_are_returned_and_counted() -> None:
     lines = [b"cut off", *[GOOD] * 9, *[GOOD] * access_log.SAMPLE_LINES, *[b""] * 500]
     log = opened(*lines)
     assert list(log) == lines
@@ -83,7 +84,7 @@ def test_a_few_odd_lines_are_handed_out_and_counted() -> None:
 
 def test_a_line_without_end_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     class Endless(io.RawIOBase):
-        """More than the limit, of which nothing beyond it may be asked for."""
+        """A file longer than the limit, beyond which no byte may be read."""
 
         def readable(self) -> bool:
             return True

@@ -1,4 +1,4 @@
-"""Arrays made without pandas are those that pyarrow makes, and a task that reads makes all of its own so."""
+"""Arrays built without pandas equal those of pyarrow, and a reading task uses no others."""
 
 from __future__ import annotations
 

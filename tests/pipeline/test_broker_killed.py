@@ -1,5 +1,5 @@
-"""The broker is killed while Spark's workers read: what they read goes on when it is back, and comes whole; where it
-stays away the command ends with a sentence, and nothing is half done."""
+"""The broker is killed while Spark's workers read: the read continues after a restart, and is complete; if the broker
+stays down, the command ends with an error, and nothing is half done."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def broker() -> Iterator[Broker]:
 
 @contextmanager
 def struck(broker: Broker, folder: Path, *, comes_back: bool) -> Iterator[None]:
-    """The broker is killed when somebody made `folder`/reading, and `folder`/killed made then."""
+    """Kill the broker when `folder`/reading appears, and then create `folder`/killed."""
 
     def strike() -> None:
         eventually((folder / "reading").exists, "a task that reads", WAIT_S)
@@ -61,18 +61,18 @@ def struck(broker: Broker, folder: Path, *, comes_back: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        (folder / "reading").touch()  # also when nobody came to it
+        (folder / "reading").touch()  # also if no task reached it
         striker.join(WAIT_S)
 
 
 def wait_for_the_kill(folder: Path) -> None:
-    """In a worker: tell that it reads, and go on when the broker was killed."""
+    """In a worker: signal that it reads, and continue after the kill of the broker."""
     (folder / "reading").touch()
     eventually((folder / "killed").exists, "a broker that was killed", WAIT_S)
 
 
 def snapshot(spark: Any, table: Path, servers: str, topic: str, folder: Path, timeout_s: float) -> SnapshotSummary:
-    """Whose tasks fetch a batch at a time, and meet the kill behind the first."""
+    """A snapshot with tasks that fetch a batch at a time, and meet the kill after the first."""
     driver = os.getpid()
 
     class Slow(Cluster):
@@ -91,7 +91,7 @@ def snapshot(spark: Any, table: Path, servers: str, topic: str, folder: Path, ti
 
 
 class Killing(Observer):
-    """Strikes between the plan of a load and its tasks."""
+    """Kills the broker between the plan of a load and its tasks."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -101,10 +101,11 @@ class Killing(Observer):
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
-def test_tasks_that_begin_while_it_is_away(
+def test_tasks_started_while_broker_is_down(
     spark: Any, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_back: bool
 ) -> None:
-    """More of them than run at once; those that did not begin when Spark gives up would only wait as well."""
+    """There are more tasks than run at once; those that Spark has not started when it gives up would only wait as
+    well."""
     servers, table, begun = broker.bootstrap_servers, tmp_path / "table", tmp_path / "begun"
     topic = new_topic(servers, 8)
     produce(servers, topic, ({"value": b"%d" % number, "partition": number % 8} for number in range(80)))
@@ -145,7 +146,7 @@ def test_tasks_that_begin_while_it_is_away(
 
 
 def test_a_snapshot(spark: Any, broker: Broker, tmp_path: Path) -> None:
-    """It is run twice: in vain, and whole."""
+    """It is run twice: the first run fails, the second is complete."""
     servers, table = broker.bootstrap_servers, tmp_path / "table"
     topic = new_topic(servers, 1)
     records = [{"key": b"k%d" % (number % 40), "value": b"%d" % number, "partition": 0} for number in range(100)]
@@ -167,8 +168,8 @@ def test_a_snapshot(spark: Any, broker: Broker, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("commands_in_session")
 def test_a_query_over_a_topic(spark: Any, broker: Broker, tmp_path: Path) -> None:
-    """Its function gets a hundred rows at once, 6 MiB, and meets the kill behind the first; a fetch brings 2 MiB."""
-    servers, folder = broker.bootstrap_servers, tmp_path / "told"
+    """Its function gets a hundred rows at once, 6 MiB, and meets the kill after the first; a fetch returns 2 MiB."""
+    servers, folder = broker.bootstrap_servers, tmp_path / "deaths"
     topic = new_topic(servers, 1)
     produce(servers, topic, ({"value": b"%05d" % number + bytes(1 << 16), "partition": 0} for number in range(512)))
 

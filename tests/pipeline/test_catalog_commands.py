@@ -1,4 +1,4 @@
-"""The commands with tables in a REST catalog of Iceberg: in, on into others, and back into topics."""
+"""The commands with tables in a REST catalog of Iceberg: into them, between them, and back into topics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.pipeline, pytest.mark.usefixtures("commands_in_session
 
 ROWS = 90
 RANGE = ("--from", "10", "--to", "20")
-"""Of each of three partitions."""
+"""For each of three partitions."""
 
 Run = Callable[..., Any]
 
@@ -44,7 +44,7 @@ def invoke(bootstrap: str, *arguments: str | Path) -> Result:
 
 @pytest.fixture
 def run(bootstrap: str) -> Run:
-    """What a command that succeeds says in JSON."""
+    """JSON output of a successful command."""
 
     def run(*arguments: str | Path) -> Any:
         result = invoke(bootstrap, *arguments, "--json")
@@ -93,17 +93,20 @@ def test_from_and_into_a_catalog(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("push", "lake.none", "--topic", "TOPIC"), "there is no Iceberg table lake.none"),
+        (("push", "lake.none", "--topic", "TOPIC"), "no Iceberg table lake.none found"),
         (("push", "lake.a", "lake.b", "--topic", "TOPIC"), "one table, or some files"),
-        (("push", "./a", "--topic", "TOPIC"), "'a' is no name in a catalog"),
-        (("replay", "--table", "lake.none", "--to-topic", "TOPIC"), "there is no Iceberg table lake.none"),
-        (("replay", "--table", "lake.none", "--to-table", "lake.a"), "there is no Iceberg table lake.none"),
-        (("replay", "--topic", "TOPIC", "--to-table", "lake.a", "--format", "delta"), "a catalog holds Iceberg tables"),
-        (("replay", "--topic", "TOPIC", "--to-table", "/lake/a"), "--catalog says nothing where"),
-        (("replay", "--topic", "TOPIC", "--to-topic", "b"), "--catalog says nothing where"),
+        (("push", "./a", "--topic", "TOPIC"), "'a' is not a table name in a catalog"),
+        (("replay", "--table", "lake.none", "--to-topic", "TOPIC"), "no Iceberg table lake.none found"),
+        (("replay", "--table", "lake.none", "--to-table", "lake.a"), "no Iceberg table lake.none found"),
+        (
+            ("replay", "--topic", "TOPIC", "--to-table", "lake.a", "--format", "delta"),
+            "a catalog contains Iceberg tables",
+        ),
+        (("replay", "--topic", "TOPIC", "--to-table", "/lake/a"), "--catalog has no effect"),
+        (("replay", "--topic", "TOPIC", "--to-topic", "b"), "--catalog has no effect"),
     ],
 )
-def test_what_is_no_table_of_a_catalog(
+def test_missing_catalog_table_is_reported(
     bootstrap: str, topic: str, catalog: str, arguments: tuple[str, ...], sentence: str
 ) -> None:
     given = [topic if each == "TOPIC" else each for each in arguments]

@@ -1,7 +1,7 @@
-"""Loads from topics that change under them: partitions come, the topic goes, the cleaner leaves gaps; and a very wide
-one.
+"""Loads from topics that change meanwhile: partitions are added, the topic is deleted, the cleaner leaves gaps; and a
+very wide topic.
 
-A real broker, and all of a load but Spark: tasks run one after another in this process.
+A real broker, and all of a load except Spark: tasks run one after another in this process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.pipeline
 
 WIDE = 300
 CLEANED_S = 120.0
-"""For the cleaner, of a machine that has much else to do."""
+"""Timeout for the cleaner, on a busy machine."""
 
 Load = Callable[..., LoadSummary]
 
@@ -48,7 +48,7 @@ def table(tmp_path: Path) -> Path:
 
 
 class Tasks:
-    """As much of a session as a load asks for."""
+    """The part of a session that a load needs."""
 
     def range(self, start: int, end: int, step: int, partitions: int) -> Tasks:
         self._numbers = [pa.record_batch({"id": [number]}) for number in range(start, end, step)]
@@ -72,22 +72,22 @@ def load_topic(table: Path) -> Load:
 
 
 def numbered(numbers: range, partitions: int) -> list[dict[str, Any]]:
-    """Records that hold their number, in turn in partitions."""
+    """Records with their number as the value, in turn in partitions."""
     return [{"value": b"%d" % number, "partition": number % partitions} for number in numbers]
 
 
 def held(table: Path) -> list[tuple[int, int, bytes]]:
-    """Partition, offset and value of every row, in order, by a reader that is not ours."""
+    """Partition, offset and value of every row, in order, read by another library."""
     rows = deltalake.DeltaTable(str(table)).to_pyarrow_table(columns=["partition", "offset", "value"])
     return sorted(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
 def in_topic(bootstrap: str, topic: str) -> list[tuple[int, int, bytes]]:
-    """The same of a topic, by a client that is not ours."""
+    """The same for a topic, by the confluent-kafka client."""
     return [(each.partition(), each.offset(), each.value()) for each in read_committed(bootstrap, topic)]
 
 
-def test_partitions_that_are_added_are_taken_up(bootstrap: str, table: Path, load_topic: Load) -> None:
+def test_added_partitions_are_loaded(bootstrap: str, table: Path, load_topic: Load) -> None:
     topic = new_topic(bootstrap, 1)
     produce(bootstrap, topic, numbered(range(10), 1))
     assert load_topic(bootstrap, topic).rows == 10
@@ -110,14 +110,14 @@ def test_partitions_that_are_added_are_taken_up(bootstrap: str, table: Path, loa
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        (Shape(2).partition_columns, "is a snapshot, which holds one row a key"),
-        (["page"], "can't be partitioned by 'page', which is no column of its rows"),
+        (Shape(2).partition_columns, "is a snapshot with one row a key"),
+        (["page"], "can't be partitioned by 'page', which is not a column of its rows"),
     ],
 )
 def test_a_table_that_another_made_in_the_meantime(
     bootstrap: str, table: Path, columns: list[str], sentence: str
 ) -> None:
-    """The load had looked before."""
+    """The load checked the table before."""
     topic = new_topic(bootstrap, 1)
     produce(bootstrap, topic, numbered(range(10), 1))
 
@@ -133,7 +133,7 @@ def test_a_table_that_another_made_in_the_meantime(
 
 
 def test_a_topic_that_is_deleted_while_it_is_loaded(bootstrap: str, table: Path, load_topic: Load) -> None:
-    """What was loaded before stays as it is; the load says which topic is gone, and leaves no file."""
+    """Loaded rows are unchanged; the load names the deleted topic, and leaves no file."""
     topic = new_topic(bootstrap, 3)
     produce(bootstrap, topic, numbered(range(30), 3))
     assert load_topic(bootstrap, topic).rows == 30
@@ -156,7 +156,7 @@ def test_a_topic_that_is_deleted_while_it_is_loaded(bootstrap: str, table: Path,
 
 
 def test_records_deleted_while_they_are_loaded(bootstrap: str, table: Path, load_topic: Load) -> None:
-    """What is passed over, as was asked for, is told with its partition."""
+    """Skipped offsets, as requested, are reported with their partition."""
     topic = new_topic(bootstrap, 2)
     produce(bootstrap, topic, numbered(range(20), 2))
 
@@ -179,7 +179,7 @@ def test_records_deleted_while_they_are_loaded(bootstrap: str, table: Path, load
 def test_a_compacted_topic_is_loaded_to_its_planned_end(
     ottla_broker_factory: Callable[..., Broker], table: Path, load_topic: Load
 ) -> None:
-    """Every second record is of a key that was written again, so the log has gaps; one load ends in one of them."""
+    """Every second record has a key that was written again, so the log has gaps; one load ends in one of them."""
     bootstrap = ottla_broker_factory(configs={"log.cleaner.backoff.ms": 20}).bootstrap_servers
     configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": str(1 << 20)}
     topic, size = new_topic(bootstrap, 1, configs), 3_000
@@ -189,7 +189,7 @@ def test_a_compacted_topic_is_loaded_to_its_planned_end(
     produce(bootstrap, topic, ({"key": key, "value": value} for key, value in pairs), batch_num_messages=10)
 
     def gap() -> int | None:
-        """The first offset that was cleaned away, once many were."""
+        """The first offset that was cleaned, once many were."""
         offsets = [offset for _, offset, _ in in_topic(bootstrap, topic)]
         missing = sorted(set(range(size)) - set(offsets))
         return missing[0] if len(missing) > size // 4 else None
@@ -200,7 +200,7 @@ def test_a_compacted_topic_is_loaded_to_its_planned_end(
     second = load_topic(bootstrap, topic)
     assert second.ranges == {f"{topic}/0": (missing + 1, size)}
     found = held(table)
-    assert set(found) >= set(in_topic(bootstrap, topic))  # which may have been cleaned once more
+    assert set(found) >= set(in_topic(bootstrap, topic))  # the topic may have been cleaned again
     offsets = [offset for _, offset, _ in found]
     assert missing not in offsets
     assert offsets == sorted(set(offsets))

@@ -1,4 +1,4 @@
-"""The commands' surface without Spark: options, words, values of results, the progress line."""
+"""The commands' interface without Spark: options, messages, values of results, the progress line."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_help_has_examples(command: str) -> None:
     assert f"ottla pipeline {command} " in result.output.split("Examples:")[1]
 
 
-def test_a_shell_takes_examples_as_they_stand() -> None:
-    """Outside of single quotes and comments it would run what stands between backticks."""
+def test_help_examples_are_safe_in_a_shell() -> None:
+    """Outside of single quotes and comments a shell would run the text between backticks."""
     for command in cli.pipeline.commands.values():
         assert isinstance(command, Command)
         for example in command.examples:
@@ -48,7 +48,7 @@ def test_a_shell_takes_examples_as_they_stand() -> None:
 @pytest.mark.parametrize(
     "size", ["0", "-1", "x", "1tb", "", "b1", "1.5m", "8589934592g", "9" * 19 + "g", "9" * 5_000, "\u0663m", "nan"]
 )
-def test_sizes_that_are_none(size: str) -> None:
+def test_invalid_sizes_are_refused(size: str) -> None:
     arguments = ["load", "-t", "a", "--table", "t", "--max-bytes-per-task", size]
     result = CliRunner().invoke(cli.pipeline, arguments)
     assert result.exit_code == 2
@@ -97,7 +97,7 @@ def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
     ],
     ids=lambda arguments: " ".join(arguments)[:60],
 )
-def test_what_is_refused_before_anything_is_asked_or_made(
+def test_invalid_commands_are_refused_before_any_action(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -126,14 +126,14 @@ def test_a_load_without_java_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     "schedule",
     ["", "weekly", "61 * * * *", "* * * *", "*/" + "9" * 5_000 + " * * * *", "* * * * 5L/2", "\u0663 * * * *"],
 )
-def test_schedules_that_are_none(tmp_path: Path, schedule: str) -> None:
+def test_invalid_schedules_are_refused(tmp_path: Path, schedule: str) -> None:
     arguments = ["load", "-t", "a", "--table", str(tmp_path / "t"), "--schedule", schedule, "-b", "127.0.0.1:1"]
     result = CliRunner().invoke(main.cli, ["pipeline", *arguments])
     assert result.exit_code == 2
-    assert "is none of hourly, daily and no cron expression" in result.output
+    assert "is neither one of hourly, daily nor a cron expression" in result.output
 
 
-def test_what_a_summary_says() -> None:
+def test_summary_text() -> None:
     nothing = LoadSummary(table="/t", topics=["a", "b"], pipeline_id="default")
     assert summary_text(nothing) == "Nothing new in a, b; /t is unchanged."
     some = LoadSummary(
@@ -143,11 +143,11 @@ def test_what_a_summary_says() -> None:
     assert some.to_json()["rows_per_s"] == 2_000
 
 
-def test_numbers_that_json_has_not() -> None:
+def test_non_json_numbers_are_text() -> None:
     assert printable([float("nan"), float("inf"), {"a": float("-inf")}]) == ["NaN", "Infinity", {"a": "-Infinity"}]
 
 
-def test_two_columns_of_one_name_are_no_object() -> None:
+def test_duplicate_result_columns_are_refused() -> None:
     result = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     with pytest.raises(OperatorError, match="two columns of the result are called 'a'"):
         as_records(result)
@@ -173,7 +173,7 @@ def current_umask() -> int:
     return mask
 
 
-def test_where_no_result_can_be_written_is_told_first(tmp_path: Path) -> None:
+def test_unwritable_output_is_reported_first(tmp_path: Path) -> None:
     for path in (tmp_path / "none" / "out.csv", Path("/proc/out.csv")):
         with pytest.raises(OperatorError, match=r"out.csv can't be written: .*; name another file with --output"):
             ResultFile(path)
@@ -186,7 +186,7 @@ def test_a_result_that_parquet_can_not_hold(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tables_that_sql_can_not_tell_apart(tmp_path: Path) -> None:
+def test_table_names_differing_in_case_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match="two tables would be named 'Clicks'"):
         view_names([DeltaTarget(tmp_path / "a" / "Clicks"), DeltaTarget(tmp_path / "b" / "clicks")])
 

@@ -1,4 +1,4 @@
-"""Source and sink in programs on Spark Connect: batch, stream, and what the stream writes exactly once."""
+"""Source and sink in programs on Spark Connect: batch, stream, and exactly-once results of the stream."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROWS = 300
 
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a Connect server with two cores, whose Python is that of the tests."""
+    """The URL of a Connect server with two cores and the Python of the tests."""
     folder = tmp_path_factory.mktemp("connect")
     home = Path(pyspark.__file__).parent
     (folder / "java").mkdir()
@@ -87,7 +87,7 @@ def run(*arguments: str) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(START_S + 2 * RUN_S)
 def test_batch_stream_and_sink(connect: str, bootstrap: str, tmp_path: Path) -> None:
-    """Twice: the second program goes on from the checkpoint of the first."""
+    """Twice: the second program resumes from the checkpoint of the first."""
     source, target = new_topic(bootstrap, 3), new_topic(bootstrap, 2)
     for runs in (1, 2):
         numbers = range(ROWS * (runs - 1), ROWS * runs)
@@ -103,7 +103,7 @@ def test_batch_stream_and_sink(connect: str, bootstrap: str, tmp_path: Path) -> 
 
 @pytest.mark.timeout(START_S + 2 * RUN_S)
 def test_jobs(connect: str, bootstrap: str, tmp_path: Path) -> None:
-    """Each command that Spark Connect can run; what a statement would write is refused there too."""
+    """Each command that supports Spark Connect; writing statements are refused there too."""
     topic = new_topic(bootstrap, 3)
     numbers = range(ROWS)
     produce(bootstrap, topic, ({"value": b"%d" % n, "key": b"%d" % (n % 30), "partition": n % 3} for n in numbers))
@@ -128,7 +128,7 @@ def test_jobs(connect: str, bootstrap: str, tmp_path: Path) -> None:
     loaded, shot, of_records, of_rows, total, *refused = json.loads(process.stdout)
     assert (loaded["rows"], shot["inserted"], of_records["rows"], of_rows["rows"]) == (ROWS, 30, 180, ROWS - 180)
     assert total == [{"total": sum(numbers)}]
-    assert "it takes queries" in refused[0]
+    assert "it runs queries" in refused[0]
     assert not Path(written).exists()
     assert "`nothing`" in refused[1]
     assert process.stderr == ""

@@ -1,4 +1,4 @@
-"""A real broker whose log lost its end is not taken for the one that was loaded, although its offsets go on."""
+"""A real broker with a truncated log is recognized, although its offsets continue past the loaded ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def load(broker: Broker, target: DeltaTarget, settings: PlanSettings) -> list[st
     return plan.notes
 
 
-def test_a_log_that_lost_its_end_with_the_power(ottla_broker_factory: Callable[..., Broker], tmp_path: Path) -> None:
+def test_log_truncated_by_power_failure(ottla_broker_factory: Callable[..., Broker], tmp_path: Path) -> None:
     broker, target = ottla_broker_factory(), DeltaTarget(tmp_path / "table")
     with Cluster(broker.bootstrap_servers) as cluster:
         cluster.create_topic("clicks", 1)
@@ -63,10 +63,10 @@ def test_a_log_that_lost_its_end_with_the_power(ottla_broker_factory: Callable[.
     os.truncate(segment, sum(batch.size_bytes for batch in kept))
     broker.start()
     produce(broker, 100, 120)
-    with pytest.raises(DataLossError, match=r"cut back to offset 6, but the table holds it up to 12"):
+    with pytest.raises(DataLossError, match=r"truncated to offset 6, but the table has offsets up to 12"):
         load(broker, target, PlanSettings())
     (note,) = load(broker, target, PlanSettings(on_data_loss="skip"))
-    assert "cut back to offset 6" in note
+    assert "truncated to offset 6" in note
     values = [value for _, _, value in rows(Path(target.location))]
     assert sorted(values) == sorted(b"%d" % number for number in [*range(12), *range(100, 120)])
     assert load(broker, target, PlanSettings()) == []

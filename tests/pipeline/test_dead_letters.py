@@ -1,4 +1,4 @@
-"""Records that the table can't hold go to the table of dead letters: each once, whenever a load dies, whoever races."""
+"""Records that the table can't store go to the table of dead letters: each once, despite kills and races."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BAD = MAX_TIMESTAMP_MS + 1
 
 @pytest.fixture
 def cluster() -> MemoryCluster:
-    """Offsets 1 and 3 are bad."""
+    """A cluster with bad records at offsets 1 and 3."""
     made = MemoryCluster()
     made.create("clicks", 1)
     made.partitions["clicks", 0].append_times(1, BAD, 2, BAD, 3)
@@ -72,7 +72,7 @@ class Load:
 
 
 def letters(target: DeltaTarget) -> list[int]:
-    """Offsets of all dead letters, by a reader that is not ours."""
+    """Offsets of all dead letters, read by another library."""
     return sorted(deltalake.DeltaTable(target.dead_letters().location).to_pyarrow_table().column("offset").to_pylist())
 
 
@@ -101,7 +101,7 @@ def test_no_table_of_dead_letters_without_one(cluster: MemoryCluster, target: De
     assert not Path(target.dead_letters().location).exists()
 
 
-def test_nothing_but_bad_records(cluster: MemoryCluster, target: DeltaTarget) -> None:
+def test_load_of_bad_records_only(cluster: MemoryCluster, target: DeltaTarget) -> None:
     cluster.create("clicks", 1)
     cluster.partitions["clicks", 0].append_times(BAD, BAD)
     Load(cluster, target).run()
@@ -110,7 +110,7 @@ def test_nothing_but_bad_records(cluster: MemoryCluster, target: DeltaTarget) ->
 
 
 def test_a_load_that_dies_between_the_commits(cluster: MemoryCluster, target: DeltaTarget) -> None:
-    """Its letters are there already; the next load writes those behind them only."""
+    """Its letters are committed already; the next load only writes those after them."""
     Load(cluster, target).die_between_the_commits()
     assert (held(target), letters(target)) == ([], [1, 3])
     cluster.partitions["clicks", 0].append_times(BAD, 4)
@@ -119,7 +119,7 @@ def test_a_load_that_dies_between_the_commits(cluster: MemoryCluster, target: De
 
 
 def test_a_load_that_loses_the_race_after_its_letters(cluster: MemoryCluster, target: DeltaTarget) -> None:
-    """The winner has planned less and found none of them; what it did not reach is still loaded, each once."""
+    """The winner has planned less and found none of them; the rest is still loaded, each record once."""
     cluster.create("clicks", 1)
     cluster.partitions["clicks", 0].append_times(1, 2)
     winner = Load(cluster, target)
@@ -145,17 +145,15 @@ def test_two_loads_with_the_same_letters(cluster: MemoryCluster, target: DeltaTa
 
 
 @pytest.mark.parametrize("died", [False, True])
-def test_letters_of_a_log_that_was_cut_are_followed_by_those_of_the_new_one(
-    cluster: MemoryCluster, target: DeltaTarget, died: bool
-) -> None:
-    """The offsets of the old letters are taken by other records, which are no less bad."""
+def test_letters_after_truncation_follow_older_ones(cluster: MemoryCluster, target: DeltaTarget, died: bool) -> None:
+    """The offsets of the old letters belong to other records now, which are bad as well."""
     if died:
         Load(cluster, target).die_between_the_commits()
     else:
         Load(cluster, target).run()
     log = cluster.partitions["clicks", 0]
     log.batches, log.end = [], 0
-    log.lead_anew(0)
+    log.elect_leader(0)
     log.append_times(4, BAD, 5, 6, 7, BAD)
     Load(cluster, target, PlanSettings(on_data_loss="skip")).run()
     assert letters(target) == [1, 1, 3, 5]
@@ -171,7 +169,7 @@ def test_a_vacuum_of_the_table_leaves_dead_letters(cluster: MemoryCluster, targe
 
 
 def test_letters_that_can_not_be_kept_stop_the_load(cluster: MemoryCluster, target: DeltaTarget) -> None:
-    """Nothing of it is in the table then: a record that is in neither would be lost."""
+    """The load is then not committed: a record that is in neither table would be lost."""
     load = Load(cluster, target)
     rows = load.land()
     lost = [replace(row, dead_files=row.dead_files.replace(load.settings.load_id, "gone")) for row in rows]

@@ -1,4 +1,4 @@
-"""Batches to Arrow: every value as it was built, ranges cut exactly, control and aborted batches left out."""
+"""Batches to Arrow: every value unchanged, exact ranges, without control and aborted batches."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ record = st.builds(
     batches=st.lists(st.tuples(st.lists(record, min_size=1, max_size=20), st.sampled_from(CODECS)), max_size=6),
     cut=st.tuples(st.integers(0, 100), st.integers(0, 100)),
 )
-def test_equals_what_was_built_in_any_range(batches: list[tuple[list[RecordData], str]], cut: tuple[int, int]) -> None:
+def test_any_range_equals_built_records(batches: list[tuple[list[RecordData], str]], cut: tuple[int, int]) -> None:
     data, expected, offset = bytearray(), [], 5
     for records, codec in batches:
         data += build_batch(records, base_offset=offset, compression=codec)
@@ -121,7 +121,7 @@ def test_record_at_range_end_belongs_to_next_range() -> None:
     assert offsets(decoded(data, 12, 20)) == [12]
 
 
-def test_goes_on_after_the_last_whole_batch() -> None:
+def test_decode_resumes_after_last_whole_batch() -> None:
     data = simple(4) + simple(4, 4)
     result = decoded(data[:-1])
     assert offsets(result) == [0, 1, 2, 3]
@@ -153,8 +153,8 @@ def test_a_record_without_timestamp_has_null() -> None:
 
 @pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP_MS + 1, 2**62, -2])
 @pytest.mark.parametrize("timestamp_type", [0, 1])
-def test_a_timestamp_that_no_column_holds_makes_a_dead_letter(timestamp: int, timestamp_type: int) -> None:
-    """The record is whole there, with the stored number, and nowhere else."""
+def test_unrepresentable_timestamp_is_dead_letter(timestamp: int, timestamp_type: int) -> None:
+    """The dead letter has the whole record with its stored timestamp, and the table does not."""
     good, bad = RecordData(5, b"k", b"good"), RecordData(timestamp, b"k", b"bad", [("h", b"1"), ("h", None)])
     append_time = timestamp_type == 1 and timestamp > 0
     result = decoded(build_batch([good, bad, good], base_offset=7, timestamp_type=timestamp_type if append_time else 0))
@@ -201,7 +201,7 @@ def in_transaction(offset: int, producer_id: int, count: int = 1) -> bytearray:
     return simple(count, offset, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
 
 
-def test_control_batches_give_no_rows_but_move_on() -> None:
+def test_control_batches_advance_without_rows() -> None:
     result = decoded(in_transaction(0, 7, count=2) + marker(2, 7, commit=True))
     assert offsets(result) == [0, 1]
     assert result.next_offset == 3
@@ -239,7 +239,7 @@ def test_a_bad_batch_beyond_the_range_is_not_looked_at() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_that_lie_about_their_length(codec: str) -> None:
+def test_wrong_record_length_is_reported(codec: str) -> None:
     data = simple(3, compression=codec)
     view = BatchView(data)
     body = bytearray(view.body())

@@ -1,4 +1,4 @@
-"""The demo, run as a person runs it; its counts are compared with what the shell counts in the same file."""
+"""The demo, run as a user runs it; its counts are compared with those of shell tools on the same file."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def test_the_generated_stream_is_the_same_every_time() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"id,name\n1,a\n"])
-def test_what_is_no_access_log_is_refused_before_anything_starts(tmp_path: Path, content: bytes) -> None:
+def test_non_access_log_is_refused_before_start(tmp_path: Path, content: bytes) -> None:
     log, home = tmp_path / "no.log", tmp_path / "demo"
     log.write_bytes(content)
     command = [sys.executable, "-m", "ottla", "pipeline", "demo", "--input", str(log), "--dir", str(home)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert (run.returncode, run.stdout) == (2, "")
     (sentence,) = run.stderr.splitlines()
-    assert sentence.startswith(f"ottla: {log} is empty; " if not content else f"ottla: {log} is no access log ")
+    assert sentence.startswith(f"ottla: {log} is empty; " if not content else f"ottla: {log} is not an access log ")
     assert sentence.endswith((f"like {EXAMPLE}", f"such as {EXAMPLE}"))
     assert not home.exists()
 
 
-def test_the_table_of_pages_steers_no_terminal() -> None:
+def test_page_table_escapes_control_characters() -> None:
     shown = io.StringIO()
     page = "/\x1b]0;owned\x07\x1b[2J"
     _print_pages(Console(file=shown, force_terminal=True, width=120), [{"page": page, "views": 1}])
@@ -62,7 +62,7 @@ def test_the_table_of_pages_steers_no_terminal() -> None:
     assert r"/\x1b]0;owned\x07\x1b[2J" in shown.getvalue()
 
 
-def test_installing_says_what_it_does() -> None:
+def test_make_demo_prints_each_install_step() -> None:
     plan = subprocess.run(
         ["make", "-n", "demo", "VENV=no-such-environment"],
         capture_output=True,
@@ -92,7 +92,7 @@ def test_counts_equal_those_of_the_shell(tmp_path: Path) -> None:
     hours = shell(f"cut -d' ' -f4 '{log}' | cut -c2-15 | sort | uniq -c")
     printed = re.findall(r"^ +(\d\d) +(\d+) *$", run.stdout, re.MULTILINE)
     assert printed == [(line.split()[1][-2:], line.split()[0]) for line in hours.splitlines()]
-    assert f"the table holds {LINES:,} rows, {LINES:,} were produced" in run.stdout
+    assert f"the table has {LINES:,} rows, {LINES:,} were produced" in run.stdout
     table = deltalake.DeltaTable(str(home / "page_views")).to_pyarrow_table()
     found = sorted(table.column("value").to_pylist())
     assert found == sorted(log.read_bytes().splitlines())
@@ -106,7 +106,7 @@ def test_counts_equal_those_of_the_shell(tmp_path: Path) -> None:
         assert "Usage: ottla" in shell(f"{hint} --help")
 
 
-def test_a_directory_that_delta_can_not_open_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_directory_delta_cannot_open_is_refused_first(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match="choose a directory without it"):
         run_demo(None, 1, tmp_path / "per%20cent", "local[1]")
     assert not list((tmp_path / "per%20cent").iterdir())

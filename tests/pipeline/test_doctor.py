@@ -1,4 +1,4 @@
-"""The doctor finds what is wrong, names the way out, and works where nothing of the extra is installed."""
+"""The doctor finds problems, names the remedy, and works without the extra."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def examined(
 
 @pytest.fixture
 def bare_python(tmp_path: Path) -> Path:
-    """A Python with Ottla and all that is installed here but the extra."""
+    """A Python with Ottla and all installed packages except the extra."""
     home, packages = tmp_path / "python", tmp_path / "packages"
     packages.mkdir()
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
@@ -57,7 +57,7 @@ def bare_python(tmp_path: Path) -> Path:
 
 
 @pytest.mark.pipeline
-def test_a_machine_on_which_all_is_well(ottla_broker: Broker, tmp_path: Path) -> None:
+def test_all_checks_pass(ottla_broker: Broker, tmp_path: Path) -> None:
     for name in EXTRA_MODULES:
         pytest.importorskip(name, reason="needs the extra `pipeline`")
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
@@ -109,10 +109,10 @@ def test_an_address_that_clients_can_not_reach() -> None:
     with Broker(configs={"advertised.listeners": "PLAINTEXT://127.0.0.1:1"}, port=port):
         (finding,) = doctor.brokers(f"127.0.0.1:{port}")
     assert (finding.check, finding.ok) == ("broker 1", False)
-    assert finding.detail.endswith("its setting advertised.listeners is what clients and workers connect to")
+    assert finding.detail.endswith("check its advertised.listeners, the address for clients and workers")
 
 
-def test_an_address_that_is_none_keeps_nothing_else_from_being_looked_at() -> None:
+def test_invalid_address_does_not_stop_other_checks() -> None:
     subject = doctor.Subject("host:port", "none", {}, topics=["views"], groups=["g"], transactional_ids=["t"])
     found = {each.check: each.detail for each in doctor.examine(subject) if not each.ok}
     for name in ("topic views", "group g", "transactional id t"):
@@ -120,7 +120,7 @@ def test_an_address_that_is_none_keeps_nothing_else_from_being_looked_at() -> No
     assert "was not started" in found["spark"]
 
 
-def test_a_master_that_is_not_there_is_not_waited_for() -> None:
+def test_unreachable_master_is_reported_at_once() -> None:
     checks = {each.check: each for each in doctor.examine(doctor.Subject("127.0.0.1:1", "spark://127.0.0.1:1", {}))}
     assert "no Spark answers at 127.0.0.1:1" in checks["master"].detail
     assert "master" in checks["spark"].detail
@@ -134,7 +134,7 @@ def test_topics_that_are_read_missing_or_forbidden(ottla_broker: Broker) -> None
     read, missing = doctor.topics(ottla_broker.bootstrap_servers, ["doctored", "none", "doctored"])
     assert read == doctor.Finding("topic doctored", True, "3 partitions, 0 offsets, and they can be read")
     assert (missing.check, missing.ok) == ("topic none", False)
-    assert missing.detail == "topic 'none' does not exist; `ottla topic create none` makes it"
+    assert missing.detail == "topic 'none' does not exist; `ottla topic create none` creates it"
 
     class Forbidding(MemoryCluster):
         def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:
@@ -146,8 +146,8 @@ def test_topics_that_are_read_missing_or_forbidden(ottla_broker: Broker) -> None
         doctor.topic(forbidding, "clicks")
 
 
-def test_rights_that_acls_leave_out(tmp_path: Path) -> None:
-    """Those of who comes without a login; what is asked leaves nothing behind."""
+def test_missing_acls_are_reported(tmp_path: Path) -> None:
+    """Permissions of an anonymous user; the checks leave nothing behind."""
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     configs = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -183,7 +183,7 @@ def test_rights_that_acls_leave_out(tmp_path: Path) -> None:
     assert first[1].detail.endswith(f"{way} Write --transactional-id i`")
 
 
-def test_a_catalog_and_where_its_tables_are(tmp_path: Path) -> None:
+def test_catalog_and_table_location(tmp_path: Path) -> None:
     pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     from ottla.pipeline.sinks.open_table import open_table
 
@@ -194,24 +194,24 @@ def test_a_catalog_and_where_its_tables_are(tmp_path: Path) -> None:
     try:
         assert doctor.catalog(server.url, None) == f"{server.url} answers"
         assert doctor.catalog(server.url, Path("lake.clicks")) == (
-            f"{server.url} answers; lake.clicks will be made, where the catalog says"
+            f"{server.url} answers; lake.clicks will be created at a location of the catalog"
         )
         table = open_table("lake.clicks", catalog_url=server.url)
         load(make_cluster(), table)
-        assert "lake.clicks is there, and files can be written and removed at " in doctor.catalog(
+        assert "lake.clicks exists, and files can be written and removed at " in doctor.catalog(
             server.url, "lake.clicks"
         )
         leases = Path(table.layout().store.locate(LEASE_DIRECTORY))
         leases.rmdir()
         leases.touch()
-        with pytest.raises(OperatorError, match=r"answers, but where lake.clicks lies nothing can be written: "):
+        with pytest.raises(OperatorError, match=r"answers, but the location of lake.clicks is not writable: "):
             doctor.catalog(server.url, "lake.clicks")
     finally:
         server.stop()
     checks = doctor.examine(doctor.Subject("127.0.0.1:1", "none", {}, Path("lake.clicks"), server.url))
     (found,) = [each for each in checks if each.check in ("catalog", "table")]
     assert (found.check, found.ok) == ("catalog", False)
-    assert "can't be asked: Connection refused" in found.detail
+    assert "can't be reached: Connection refused" in found.detail
 
 
 def test_a_registry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,13 +225,13 @@ def test_a_registry(monkeypatch: pytest.MonkeyPatch) -> None:
         url = server.url.replace("//", "//reader:secret@")
         assert doctor.registry(url, None) == f"{server.url} answers as a schema registry"
         server.fails_with = 503
-        with pytest.raises(OperatorError, match="can't be asked: it answers with status 503"):
+        with pytest.raises(OperatorError, match="can't be reached: it answers with status 503"):
             doctor.registry(server.url, None)
     with pytest.raises(OperatorError, match="--schema-registry takes the URL"):
         doctor.registry("registry:8081", None)
 
 
-def test_where_a_table_can_not_be(tmp_path: Path) -> None:
+def test_unusable_table_directories_are_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OperatorError, match=r"file is a file, .*--table"):
         doctor.table(tmp_path / "file" / "table")
@@ -239,13 +239,13 @@ def test_where_a_table_can_not_be(tmp_path: Path) -> None:
         doctor.table(Path("/proc/ottla"))
     with pytest.raises(OperatorError, match=r"can't be written: file name too long .*--table"):
         doctor.table(tmp_path / ("x" * 300))  # where the system refuses even to look
-    assert "will be made in" in doctor.table(tmp_path / "a" / "b")
-    assert "is there" in doctor.table(tmp_path)
+    assert "will be created in" in doctor.table(tmp_path / "a" / "b")
+    assert " exists, " in doctor.table(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"file"}
 
 
-def test_memory_that_is_not_there() -> None:
-    with pytest.raises(OperatorError, match=r"take less by --conf spark.driver.memory=512m"):
+def test_insufficient_memory_is_reported() -> None:
+    with pytest.raises(OperatorError, match=r"lower it with --conf spark.driver.memory=512m"):
         doctor.memory("local[2]", {"spark.driver.memory": "900t"})
     assert "2 Python workers" in doctor.memory("local[2]", {"spark.driver.memory": "1m"})
     assert "Python" not in doctor.memory("spark://host", {"spark.driver.memory": "1m"})
@@ -257,6 +257,6 @@ def test_sizes_as_the_jvm_has_them(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "g", "1.5g", "-1g", "1gg"])
-def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(OperatorError, match="is no size"):
+def test_invalid_sizes_are_refused(text: str) -> None:
+    with pytest.raises(OperatorError, match="is not a size"):
         memory_bytes(text)

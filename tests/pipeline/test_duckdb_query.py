@@ -1,4 +1,4 @@
-"""The same SQL by DuckDB: rows as Spark gives them, nothing but reading, and bounded."""
+"""The same SQL by DuckDB: rows as from Spark, read-only, and bounded."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def value_of(number: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """A broker with one topic: ten records a partition, the second an hour later."""
+    """A broker with one topic: ten records a partition, the second partition an hour later."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.create_topic(TOPIC, 2)
@@ -73,7 +73,7 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def tables(spark: Any, bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The topic as a table of each format: two loads, the second of which brings a column; one is partitioned."""
+    """The topic as a table of each format: two loads, the second of which adds a column; one table is partitioned."""
     directory = tmp_path_factory.mktemp("lake")
     found = []
     for name, by in (("delta", ["partition"]), ("iceberg", []), ("parquet", ["partition"])):
@@ -88,7 +88,7 @@ def tables(spark: Any, bootstrap: str, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def sql(spark: Any, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`ottla pipeline sql`, Spark's in the session of all tests."""
+    """`ottla pipeline sql`; with Spark in the shared session."""
     monkeypatch.setattr("ottla.pipeline.cli.sql.open_session", lambda *_: nullcontext(spark))
 
     def run(statement: str, *arguments: str) -> Any:
@@ -153,8 +153,8 @@ def test_results_of_each_kind_are_alike(sql: Any, tmp_path: Path) -> None:
     assert files[0].schema.types[:4] == files[1].schema.types[:4]
 
 
-def test_a_filter_bounds_what_is_fetched(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a statement reads a topic in two places."""
+def test_filter_limits_fetched_offsets(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a statement reads a topic in two places."""
     read: list[tuple[int, int, int]] = []
 
     def spy(cluster: Any, whole: Any, *rest: Any) -> Any:
@@ -185,7 +185,7 @@ def test_a_filter_bounds_what_is_fetched(bootstrap: str, monkeypatch: pytest.Mon
         assert sorted(read) == [(0, 0, 10), (1, 0, 10)]
 
 
-def test_what_a_filter_leaves() -> None:
+def test_bounds_from_filters() -> None:
     def time(value: int) -> Any:
         return pa.scalar(value, pa.timestamp("us", tz="UTC"))
 
@@ -226,13 +226,13 @@ def test_what_a_filter_leaves() -> None:
 )
 def test_a_statement_that_would_write_is_not_run(tmp_path: Path, statement: str) -> None:
     out = tmp_path / "out"
-    with open_query() as query, pytest.raises(OperatorError, match=r"no query; .* does not write"):
+    with open_query() as query, pytest.raises(OperatorError, match=r"not a query; .* is read-only"):
         query.run(statement.format(out=out))
     assert not out.exists()
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "message"),
     [
         ("selec 1", "refused the statement: .*syntax error"),
         ("select nope from topic.nothing", "refused the statement"),
@@ -244,19 +244,19 @@ def test_a_statement_that_would_write_is_not_run(tmp_path: Path, statement: str)
         ("select len(list(range)) from range(100000000)", "more than 64MiB"),
     ],
 )
-def test_what_is_refused_is_told_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, told: str
+def test_refused_statements_are_reported_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, message: str
 ) -> None:
     (tmp_path / "secret.csv").write_text("a,b\n1,2\n")
     monkeypatch.setattr(duckdb_query, "MAX_RESULT_BYTES", 1 << 20)
     monkeypatch.setattr(duckdb_query, "SPILL_LIMIT", "1MiB")
-    with open_query("64MiB") as query, pytest.raises(OperatorError, match=told) as raised:
+    with open_query("64MiB") as query, pytest.raises(OperatorError, match=message) as raised:
         query.run(statement.format(path=tmp_path / "secret.csv"))
     assert "\n" not in str(raised.value)
 
 
 def test_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
-    """Its files have other names of columns than its log: they would be read as nulls."""
+    """Its files have other column names than its log: they would be read as nulls."""
     deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
     path = tmp_path / "mapped"
     deltalake.write_deltalake(path, pa.table({"a": [1]}))
@@ -274,26 +274,26 @@ def test_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
     "statement",
     ["show tables", "describe one", "explain select 1", "/* a */ values (1)", "from one", "explain analyze select 1"],
 )
-def test_whatever_reads_is_run(statement: str) -> None:
+def test_reading_statements_are_run(statement: str) -> None:
     with open_query() as query:
         query._connection.execute("create temp view one as select 1 as a")
         assert query.run(statement).num_rows > 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--master", "local[1]"], "they say nothing with --engine duckdb"),
         (["--conf", "a=b"], "they say nothing with --engine duckdb"),
     ],
 )
-def test_options_of_spark_are_refused(sql: Any, arguments: list[str], told: str) -> None:
+def test_options_of_spark_are_refused(sql: Any, arguments: list[str], message: str) -> None:
     result = sql("select 1 from topic.a", "--engine", "duckdb", *arguments)
     assert result.exit_code == 2
-    assert told in result.output
+    assert message in result.output
 
 
-def test_a_missing_extra_is_told_with_the_command(sql: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_reported_with_install_command(sql: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "duckdb" else object())
     result = sql("select 1 from topic.a", "--engine", "duckdb")
     assert result.exit_code == 2
@@ -301,7 +301,7 @@ def test_a_missing_extra_is_told_with_the_command(sql: Any, monkeypatch: pytest.
 
 
 def ottla_sql(statement: str, bootstrap: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """A process of its own, on a machine without Java and on whose path nothing is."""
+    """A process of its own, without Java and with an empty PATH."""
     environment = {**os.environ, "PATH": "/nowhere", "JAVA_HOME": "/nowhere"}
     command = [sys.executable, "-m", "ottla", "pipeline", "sql", statement, "-b", bootstrap, "--engine", "duckdb"]
     return subprocess.Popen(
@@ -318,7 +318,7 @@ def test_it_needs_no_java_and_imports_no_spark(bootstrap: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_query_says_nothing(bootstrap: str, tmp_path: Path, number: signal.Signals) -> None:
-    """The result's file is begun before the query is."""
+    """The result's file is opened before the query starts."""
     statement = (
         f'select count(*) from topic."{TOPIC}" a, range(100000000) b, range(100000000) c where b.range < c.range'
     )

@@ -1,4 +1,4 @@
-"""An environment archive: what is in it, whom it is for, and that a Python without packages runs with it."""
+"""An environment archive: its content, its target Python, and that a Python without packages runs with it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def this() -> environment.Environment:
     return environment.this_environment({})
 
 
-def test_a_python_without_packages_runs_what_a_task_imports(tmp_path: Path) -> None:
+def test_bare_python_imports_task_modules_from_archive(tmp_path: Path) -> None:
     path, bare = tmp_path / "environment.tar.gz", tmp_path / "bare"
     written = environment.write_environment(path)
     assert environment.read_environment(path) == written
@@ -64,23 +64,23 @@ def test_a_python_without_packages_runs_what_a_task_imports(tmp_path: Path) -> N
     assert list(tmp_path.glob(".environment*")) == []
 
 
-def test_a_machine_without_that_python_is_told(tmp_path: Path) -> None:
+def test_missing_python_of_archive_is_reported(tmp_path: Path) -> None:
     script = tmp_path / "bin" / "python"
     script.parent.mkdir()
     script.write_text(environment.python_script(Path("/nowhere/python"), "3.99"))
     run = subprocess.run(["sh", script], env={"PATH": os.defpath}, capture_output=True, text=True, check=False)
     assert run.returncode == 127
-    assert run.stderr == "ottla: this environment needs Python 3.99, and there is no python3.99 on PATH\n"
+    assert run.stderr == "ottla: this environment needs Python 3.99, but python3.99 is not on PATH\n"
 
 
 @pytest.mark.parametrize("change", [{"python": "3.99"}, {"platform": "other-cpu"}])
 def test_an_archive_for_another_python_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     path = archive_of(tmp_path / "e.tar.gz", asdict(replace(this(), **change)))
-    with pytest.raises(OperatorError, match=r"make one here by `ottla pipeline package --output .*e.tar.gz`"):
+    with pytest.raises(OperatorError, match=r"create one here with `ottla pipeline package --output .*e.tar.gz`"):
         environment.environment_settings(path, "spark://host:7077")
 
 
-def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+def test_non_archive_file_is_refused(tmp_path: Path) -> None:
     whole = archive_of(tmp_path / "whole", asdict(this())).read_bytes()
     files = {
         "empty": b"",
@@ -93,13 +93,13 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     }
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(OperatorError, match="is no environment archive: make one by"):
+        with pytest.raises(OperatorError, match="is not an environment archive: create one with"):
             environment.read_environment(tmp_path / name)
     with pytest.raises(OperatorError, match="can't be read: is a directory"):
         environment.read_environment(tmp_path)
 
 
-def test_local_workers_need_none(tmp_path: Path) -> None:
+def test_environment_is_refused_for_local_master(tmp_path: Path) -> None:
     path = archive_of(tmp_path / "e.tar.gz", asdict(this()))
     arguments = ["pipeline", "load", "-t", "a", "--table", str(tmp_path / "t"), "--environment", str(path)]
     result = CliRunner().invoke(main.cli, arguments)
@@ -113,16 +113,16 @@ def test_a_file_that_can_not_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["environment.zip", "my environment.tar.gz", "a#b.tar.gz", "a,b.tar.gz", ".tar.gz"])
-def test_names_that_spark_would_not_take(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OperatorError, match="is no name for an archive"):
+def test_archive_names_refused_by_spark(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OperatorError, match="can't be the name of an archive"):
         environment.write_environment(tmp_path / name)
-    with pytest.raises(OperatorError, match="is no name for an archive"):
+    with pytest.raises(OperatorError, match="can't be the name of an archive"):
         environment.environment_settings(archive_of(tmp_path / name, asdict(this())), "spark://host:7077")
 
 
 def test_a_directory_that_spark_would_not_take(tmp_path: Path) -> None:
     (tmp_path / "a#b").mkdir()
-    with pytest.raises(OperatorError, match="has a '#' in it"):
+    with pytest.raises(OperatorError, match="contains '#'"):
         environment.write_environment(tmp_path / "a#b" / "e.tar.gz")
 
 

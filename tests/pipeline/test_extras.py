@@ -1,4 +1,4 @@
-"""What is not installed is named with the command that installs it, whatever needs it."""
+"""A missing package is reported with the command that installs it, by every feature that needs it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_missing_extra_names_the_command(
 
 
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
-def test_a_program_that_imports_the_data_source_is_told(package: str) -> None:
+def test_import_of_data_source_reports_missing_package(package: str) -> None:
     program = f"import sys; sys.modules[{package!r}] = None\ntry: import ottla.spark\nexcept ImportError as e: print(e)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=RUN_S, check=True)
     assert done.stdout.startswith("ottla.spark needs the packages of 'ottla[pipeline]': ")

@@ -1,4 +1,4 @@
-"""What is told of Spark's errors: the cause in a sentence, from texts as Spark, py4j and Python workers give them."""
+"""Error messages for Spark's errors: the cause in a sentence, from texts of Spark, py4j and Python workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JAVA_STACK = """
 
 
 def aborted(failure: str, attempts: int = 4, stack: str = JAVA_STACK) -> str:
-    """A failed stage as py4j tells it."""
+    """A failed stage in the text of py4j."""
     return (
         "An error occurred while calling o65.collectToPython.\n"
         f": org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0 failed {attempts} "
@@ -58,8 +58,8 @@ NO_MODULE = (
         (aborted("x\nTraceback (most recent call last):\n  File\n    call()\nMemoryError"), "MemoryError"),
         (
             aborted(CRASH, stack=JAVA_STACK + "Caused by: java.io.EOFException"),
-            "a Python worker on 192.0.2.2 ended unexpectedly in each of 4 attempts at a task, as it does when memory "
-            "runs out and the system kills it; give a task less with --max-bytes-per-task or run fewer at once",
+            "a Python worker on 192.0.2.2 ended unexpectedly in each of 4 attempts at a task, such as when memory "
+            "runs out and the system kills it; lower --max-bytes-per-task or run fewer tasks at once",
         ),
         (
             aborted(NO_MODULE),
@@ -85,8 +85,8 @@ NO_MODULE = (
         ),
         (
             aborted("org.apache.spark.SparkException: Python worker failed to connect back."),
-            "Python worker failed to connect back in time, as on a machine that is too busy for it: leave it less to "
-            "do, and run it again",
+            "Python worker failed to connect back in time: the machine may be overloaded; reduce its load "
+            "and run the command again",
         ),
         (
             "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
@@ -110,7 +110,7 @@ def test_the_cause_in_a_sentence(text: str, reason: str) -> None:
     assert spark_reason(RuntimeError(text)) == reason
 
 
-def test_a_connection_that_is_gone_was_that_to_java() -> None:
+def test_lost_connection_is_reported_as_dead_java() -> None:
     assert spark_reason(ConnectionRefusedError(111, "Connection refused")) == JAVA_DIED
 
 
@@ -123,12 +123,12 @@ def test_a_connection_that_is_gone_was_that_to_java() -> None:
         (ValueError(), "ValueError"),
     ],
 )
-def test_words_of_the_system_without_their_numbers(error: Exception, reason: str) -> None:
+def test_system_errors_without_numbers(error: Exception, reason: str) -> None:
     assert os_reason(error) == reason
 
 
 def raised(line: str) -> str:
-    """A stage whose task raised that in Python."""
+    """A failed stage with that error in a Python task."""
     return aborted("x\nTraceback (most recent call last):\n  File\n    call()\n" + line)
 
 
@@ -144,29 +144,29 @@ def raised(line: str) -> str:
         (
             RuntimeError(raised("PermissionError: [Errno 13] Permission denied: '/lake/x'")),
             OperatorError,
-            "the lake can't be written: permission denied; mend that and run it again",
+            "the lake can't be written: permission denied; fix the cause and run it again",
         ),
         (
             RuntimeError(raised("OSError: [Errno 28] Error writing bytes to file. Detail: [errno 28] No space left")),
             OperatorError,
-            "the lake can't be written: no space left on device; mend that and run it again",
+            "the lake can't be written: no space left on device; fix the cause and run it again",
         ),
         (
             OSError(errno.ENOSPC, "No space left on device", "/lake/x"),
             OperatorError,
-            "the lake can't be written: no space left on device; mend that and run it again",
+            "the lake can't be written: no space left on device; fix the cause and run it again",
         ),
         (RuntimeError(raised("OSError: [Errno 5] Input/output error")), OttlaError, "the copy failed: OSError: [Errno"),
         (ConnectionRefusedError(111, "Connection refused"), OttlaError, f"the copy failed: {JAVA_DIED}"),
         (
             RuntimeError(aborted("java.io.IOException: No space left on device")),
             OperatorError,
-            "the copy failed: No space left on device, where Spark keeps what it holds meanwhile",
+            "the copy failed: No space left on device, in Spark's scratch directory",
         ),
     ],
 )
-def test_a_task_that_failed_is_whose_fault_it_was(error: Exception, kind: type[Exception], sentence: str) -> None:
-    """What an operator mends ends with exit code 2, wherever it was met."""
+def test_task_failure_has_error_class_of_its_cause(error: Exception, kind: type[Exception], sentence: str) -> None:
+    """Errors that the operator can fix end with exit code 2, at any place."""
     pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
     from ottla.pipeline.load.tasks import task_failure
 
@@ -175,7 +175,7 @@ def test_a_task_that_failed_is_whose_fault_it_was(error: Exception, kind: type[E
     assert str(found).startswith(sentence)
 
 
-def test_a_statement_on_which_spark_itself_fails() -> None:
+def test_internal_spark_error_is_reported() -> None:
     text = "An error occurred while calling o1.sql.\n: {}\n\tat org.apache.spark.X.y(X:1)"
     assert refusal(RuntimeError(text.format("java.lang.AssertionError"))) == "java.lang.AssertionError"
     assert refusal(RuntimeError(text.format("java.lang.StackOverflowError"))) == TOO_DEEP

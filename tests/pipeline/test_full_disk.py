@@ -1,6 +1,6 @@
-"""Tables on a full disk, in directories that can't be looked into or written: one sentence each, nothing half-done.
+"""Tables on a full disk, in unreadable or unwritable directories: one error sentence each, nothing half-done.
 
-Without Spark: what a load's task, its commit, compact, vacuum and status do is done in one process for all formats.
+Without Spark: the task of a load, its commit, compact, vacuum and status run in one process for all formats.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def outcomes(python: list[str], root: Path, trouble: str) -> Outcomes:
 
 
 def require_sentences(found: Outcomes, root: Path, reason: str) -> None:
-    """Each says what is the matter and where, in one line."""
+    """Each error names cause and place in one line."""
     for name, error in found.items():
         if error is not None:
             kind, text = error
@@ -53,7 +53,8 @@ def failed(found: Outcomes) -> set[str]:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """What is there can be read, vacuumed but for Iceberg, whose snapshots expire by a file, and gone on with."""
+    """Existing data can be read, vacuumed (except Iceberg: expiring snapshots needs a file), and loads continue
+    later."""
     with SmallDisk(tmp_path, 2 * MEGABYTE) as disk:
         found = outcomes([disk.python], disk.path, "full")
     require_sentences(found, disk.path, "no space left on device")
@@ -78,8 +79,8 @@ def test_directories_without_rights(tmp_path: Path, trouble: str) -> None:
 
 
 @pytest.mark.pipeline
-def test_no_room_for_what_a_query_shuffles(tmp_path: Path) -> None:
-    """One sentence, none of Spark's own, and nothing stays; with room the same command gives its rows."""
+def test_full_disk_during_shuffle_is_reported(tmp_path: Path) -> None:
+    """One error sentence without Spark's own output, and no leftovers; with free space the same command succeeds."""
     pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
     table = tmp_path / "table"
     from ottla.pipeline.model.decode import SCHEMA
@@ -104,6 +105,8 @@ def test_no_room_for_what_a_query_shuffles(tmp_path: Path) -> None:
         assert os.listdir(disk.outside) == []
     full, done = found
     assert (full.returncode, full.stdout) == (2, "")
-    assert full.stderr.startswith("ottla: the query failed: No space left on device, where Spark keeps"), full.stderr
+    assert full.stderr.startswith("ottla: the query failed: No space left on device, in Spark's scratch directory"), (
+        full.stderr
+    )
     assert len(full.stderr.splitlines()) == 1
     assert (done.returncode, done.stdout.split()) == (0, ["texts", "200000"]), done.stderr

@@ -1,4 +1,4 @@
-"""Ctrl-C while Spark starts and while it works: no words, no process that stays, nothing in the table."""
+"""Ctrl-C while Spark starts and while it works: no output, no remaining process, nothing in the table."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def jvm_of(session_id: int) -> int | None:
         pytest.param(signal.SIGINT, b"pyspark.daemon", "python", id="SIGINT-work"),
     ],
 )
-def test_an_interrupted_load_says_nothing_and_leaves_nobody(
+def test_interrupted_load_is_silent_and_leaves_no_process(
     ottla_broker: Broker,
     tmp_path: Path,
     request: pytest.FixtureRequest,
@@ -60,7 +60,7 @@ def test_an_interrupted_load_says_nothing_and_leaves_nobody(
 ) -> None:
     """The signal goes to the whole group, as a terminal's does, once to the command alone.
 
-    SIGTERM ends the JVM while it starts: that is no error of its start.
+    SIGTERM ends the JVM while it starts, which must not be reported as a failed start.
     """
     topic = f"interrupted-{request.node.callspec.id.lower()}"
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
@@ -94,8 +94,9 @@ def test_an_interrupted_load_says_nothing_and_leaves_nobody(
 
 
 @pytest.mark.pipeline
-def test_ctrl_c_while_a_master_takes_nobody(ottla_broker: Broker, tmp_path: Path) -> None:
-    """It answers the command's question as a Spark does, and hangs up on Spark itself, which would try it thrice."""
+def test_ctrl_c_while_master_rejects_application(ottla_broker: Broker, tmp_path: Path) -> None:
+    """The master answers the command's probe as Spark does, and disconnects Spark itself, which would retry three
+    times."""
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
         cluster.create_topic("untaken")
     environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
@@ -105,12 +106,12 @@ def test_ctrl_c_while_a_master_takes_nobody(ottla_broker: Broker, tmp_path: Path
         master.settimeout(WAIT_S)
         options = ["--table", str(tmp_path / "table"), "--master", f"spark://127.0.0.1:{master.getsockname()[1]}"]
         load = subprocess.Popen([*ottla, "pipeline", "load", "-t", "untaken", *options], env=environment)
-        for answer in (DENIAL, DENIAL, b""):  # asked before a table is made and before Java starts, and by Spark
+        for answer in (DENIAL, DENIAL, b""):  # probes before the table is created and before Java starts, then Spark
             connection = master.accept()[0]
             connection.sendall(answer)
             connection.close()
         load.send_signal(signal.SIGINT)
         assert load.wait(WAIT_S) == 128 + signal.SIGINT
         master.setblocking(False)
-        with pytest.raises(BlockingIOError):  # nobody tried again
+        with pytest.raises(BlockingIOError):  # no second attempt
             master.accept()

@@ -1,11 +1,11 @@
-"""What a worker keeps between its tasks."""
+"""The pool of objects that a worker reuses between its tasks."""
 
 from __future__ import annotations
 
 from ottla.pipeline.model.lru_pool import LruPool
 
 
-def test_what_is_taken_is_nobody_elses() -> None:
+def test_taken_object_is_not_in_pool() -> None:
     kept: LruPool[str] = LruPool(2)
     kept.keep("a", "one")
     assert kept.take("b") is None

@@ -1,4 +1,4 @@
-"""One task at a time, as a worker runs it: files, manifest rows, and what is left behind by failures."""
+"""One task at a time, as a worker runs it: files, manifest rows, and leftovers of failures."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_partition_columns_are_in_the_path_and_not_in_the_file(cluster: MemoryCl
     assert "partition" not in file_of(row).columns
 
 
-def test_what_names_no_directory_is_told() -> None:
+def test_unplaceable_partition_values_are_found() -> None:
     texts = ["__HIVE_DEFAULT_PARTITION__", "", " a", "a/b", "a%2fb", "ü", "t" * 250, None, "a b", "_a", "t" * 249]
     batch = pa.record_batch({"topic": texts})
     assert unplaceable(batch, ["topic"]).to_pylist() == [True] * 7 + [False] * 4
@@ -109,7 +109,7 @@ def test_columns_that_name_no_directory_are_refused(name: str) -> None:
         require_partition_columns(pa.schema([(name, pa.string())]), [name])
 
 
-def test_nothing_but_aborted_records_makes_no_file(tmp_path: Path) -> None:
+def test_aborted_records_only_create_no_file(tmp_path: Path) -> None:
     cluster = MemoryCluster()
     cluster.create("clicks", 1)
     log = cluster.partitions["clicks", 0]
@@ -145,7 +145,7 @@ def test_a_corrupt_batch_leaves_no_file(
 
 
 def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
-    """The limit of file sizes stands in for the disk: the same system call fails."""
+    """The limit of file sizes simulates a full disk: the same system call fails."""
     cluster = MemoryCluster()
     cluster.create("clicks", 1)
     cluster.partitions["clicks", 0].append_values([random.Random(1).randbytes(1_000_000)])
@@ -159,16 +159,16 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_that_can_not_be_written_is_told_once(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """Spark would try the task four times, and tell it as a failure of its own."""
+def test_unwritable_directory_is_reported_once(cluster: MemoryCluster, tmp_path: Path) -> None:
+    """Spark would retry the task four times, and report a failure of its own."""
     (tmp_path / "file").touch()
     row = land(cluster, tmp_path / "file" / "table", 0, 10)
     assert row.error_kind == "operator"
-    assert row.error.endswith("file/table can't be written: not a directory; mend that and run it again")
+    assert row.error.endswith("file/table can't be written: not a directory; fix the cause and run it again")
 
 
 def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
-    """A file's name may have 255 bytes, the topic's alone has 249."""
+    """A file name has at most 255 bytes, the topic's name alone has 249."""
     cluster, name = MemoryCluster(), "t" * 249
     cluster.create(name, 1)
     cluster.partitions[name, 0].append_values([b"v"])
@@ -185,14 +185,14 @@ def test_retention_overtakes_the_load(cluster: MemoryCluster, tmp_path: Path) ->
     failed = land(cluster, tmp_path, 10, 50)
     assert failed.error_kind == "data loss"
     assert "the log starts at 30 now" in failed.error
-    assert failed.error.endswith("; load what is there with --on-data-loss skip")
+    assert failed.error.endswith("; load the remaining records with --on-data-loss skip")
     row = land(cluster, tmp_path, 10, 50, on_data_loss="skip")
     assert (row.skipped_offsets, row.rows) == (20, 20)
     assert values(tmp_path, row)[0] == b"v30"
 
 
-def test_a_topic_made_again_under_a_task(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """The name leads to other records then; the id of the plan does not."""
+def test_topic_recreated_during_task(cluster: MemoryCluster, tmp_path: Path) -> None:
+    """The name now refers to other records; the id of the plan does not."""
     planned = OffsetRange("clicks", uuid_to_string(cluster.topic_ids["clicks"]), 0, 0, 50, 0, 0)
     cluster.create("clicks", 1)
     cluster.partitions["clicks", 0].append_values([b"other"] * 100)
@@ -204,10 +204,10 @@ def test_a_topic_made_again_under_a_task(cluster: MemoryCluster, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_topic_made_again_behind_the_last_fetch(
+def test_topic_recreated_after_last_fetch(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its log is shorter than what was read, and was not cut."""
+    """Its log is shorter than the read offset, but was not truncated."""
     epoch_ends = cluster.epoch_ends
 
     def late(*arguments: Any) -> dict[tuple[str, int], int]:
@@ -222,26 +222,26 @@ def test_a_topic_made_again_behind_the_last_fetch(
 
 
 def test_a_log_cut_back_under_a_task(cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unclean election between two fetches: what comes then has the planned offsets and is something else."""
+    """An unclean election between two fetches: the next records have the planned offsets but are different ones."""
     monkeypatch.setattr(fetching, "FETCH_BYTES", 1)
     log = cluster.partitions["clicks", 0]
     fetch = cluster.fetch
 
     def lose_the_end(*arguments: Any, **named: Any) -> FetchResult:
         if cluster.fetches == 3:
-            log.lead_anew(150)
+            log.elect_leader(150)
             log.append_values([b"other"] * 50)
         return fetch(*arguments, **named)
 
     monkeypatch.setattr(cluster, "fetch", lose_the_end)
     row = land(cluster, tmp_path, 0, 200)
     assert row.error_kind == "data loss"
-    assert "cut back to offset 150 while it was read" in row.error
+    assert "truncated to offset 150 during the read" in row.error
     assert not list(tmp_path.iterdir())
     assert land(cluster, tmp_path, 0, 150).rows == 150
 
 
-def test_a_partition_that_brings_nothing_ends_in_an_error(
+def test_stalled_partition_ends_in_error(
     cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "STALL_TIMEOUT_S", 0.0)
@@ -249,7 +249,7 @@ def test_a_partition_that_brings_nothing_ends_in_an_error(
     monkeypatch.setattr(cluster, "fetch", lambda *_, **__: empty)
     row = land(cluster, tmp_path, 0, 10)
     assert row.error_kind == "failed"
-    assert "nothing came from offset 0" in row.error
+    assert "no record arrived from offset 0" in row.error
 
 
 def test_discard_takes_the_files_of_one_load_only(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Loads from a real broker by a real Spark: exactly once, whoever dies or races; the table is there for others."""
+"""Loads from a real broker by a real Spark: exactly once, despite kills and races; other readers can use the table."""
 
 from __future__ import annotations
 
@@ -66,18 +66,18 @@ def values(start: int, end: int) -> list[bytes]:
 
 
 def keyed(start: int, end: int, prefix: bytes = b"") -> Iterator[dict[str, Any]]:
-    """Records with those values, by their keys in all partitions."""
+    """Records with those values, distributed over all partitions by their keys."""
     for number, value in enumerate(values(start, end)):
         yield {"value": prefix + value, "key": b"k%d" % (number % 17)}
 
 
 def loaded(table: Path) -> list[bytes]:
-    """All values in the table, by a reader that is not ours."""
+    """All values in the table, read by another library."""
     found: list[bytes] = deltalake.DeltaTable(str(table)).to_pyarrow_table().column("value").to_pylist()
     return sorted(found)
 
 
-def test_loads_what_is_new_and_nothing_twice(
+def test_load_adds_new_records_once(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
@@ -161,10 +161,10 @@ def test_a_query_that_fails_while_it_runs_says_why(
     register_tables(spark, [DeltaTarget(table)])
 
     def failing(offset: int) -> int:
-        raise BrokerUnreachable(f"nobody is there at {offset}")
+        raise BrokerUnreachable(f"no broker at {offset}")
 
     spark.udf.register("failing", failing, "bigint")
-    with pytest.raises(OttlaError, match=r"^the query failed: BrokerUnreachable: nobody is there at \d+$"):
+    with pytest.raises(OttlaError, match=r"^the query failed: BrokerUnreachable: no broker at \d+$"):
         run_sql(spark, "select failing(offset) from records")
     for file in table.glob("*.parquet"):
         file.unlink()
@@ -176,7 +176,7 @@ def test_a_query_that_fails_while_it_runs_says_why(
 def test_files_that_are_not_where_the_table_is_are_not_committed(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
-    """As when the table's directory is one of each machine of a cluster, instead of one that they share."""
+    """As with a table directory that is local to each machine of a cluster, instead of a shared one."""
     produce(bootstrap, topic, keyed(0, 1_000))
 
     class Elsewhere(Observer):
@@ -192,16 +192,19 @@ def test_files_that_are_not_where_the_table_is_are_not_committed(
 
 
 @pytest.mark.parametrize("step", ["written", "landed", "committed"])
-def test_a_killed_driver_loses_and_doubles_nothing(
+def test_killed_driver_loses_and_duplicates_nothing(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary], step: str
 ) -> None:
     produce(bootstrap, topic, keyed(0, 1_000))
     load_topic()
     produce(bootstrap, topic, keyed(1_000, 3_000))
-    told, scratch = table.with_name("told"), table.with_name("scratch")  # what Spark leaves behind when it is killed
+    # for the leftovers of a killed Spark
+    death_folder, scratch = table.with_name("deaths"), table.with_name("scratch")
     scratch.mkdir()
-    make_folder(told)
-    settings = json.dumps({"folder": str(told), "table": str(table), "deaths": [{"step": step, "victim": "driver"}]})
+    make_folder(death_folder)
+    settings = json.dumps(
+        {"folder": str(death_folder), "table": str(table), "deaths": [{"step": step, "victim": "driver"}]}
+    )
     arguments = ["load", "-t", topic, "--table", str(table), "-b", bootstrap, "--master", "local[2]"]
     command = [sys.executable, str(DRIVER), settings, *arguments, "--max-bytes-per-task", "4000"]
     environment = os.environ | {"TMPDIR": str(scratch)}
@@ -211,7 +214,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(
     assert loaded(table) == values(0, 3_000 if committed else 1_000)
     files = {str(path) for path in table.glob("*.parquet")}
     orphans = files - set(deltalake.DeltaTable(str(table)).file_uris())
-    if step != "written":  # the other worker's file may be there by then, or not
+    if step != "written":  # the other worker's file may or may not exist by then
         assert bool(orphans) == (not committed)
     assert load_topic().rows == (0 if committed else 2_000)
     assert loaded(table) == values(0, 3_000)
@@ -222,7 +225,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(
 def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
     spark: Any, bootstrap: str, topic: str, table: Path, deaths: int
 ) -> None:
-    """It dies as the system kills it when memory runs out: in the middle of a task, by SIGKILL."""
+    """It is killed by SIGKILL in the middle of a task, as by the system when memory runs out."""
     produce(bootstrap, topic, keyed(0, 300))
     target, graves = DeltaTarget(table), table.with_name("graves")
     layout = target.ensure(SCHEMA)
@@ -249,7 +252,7 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
     assert len(list(graves.iterdir())) == deaths
 
 
-def test_a_topic_made_again_is_loaded_from_its_start(
+def test_recreated_topic_is_loaded_from_its_start(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
     produce(bootstrap, topic, keyed(0, 300))
@@ -264,10 +267,10 @@ def test_a_topic_made_again_is_loaded_from_its_start(
     assert loaded(table) == values(0, 400)
 
 
-def test_a_topic_made_again_while_it_is_loaded(
+def test_topic_recreated_during_load(
     bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
 ) -> None:
-    """Between plan and landing: the same name, offsets that were planned, and other records."""
+    """Between plan and landing: the same name and the planned offsets, but other records."""
     produce(bootstrap, topic, keyed(0, 300))
 
     class Remade(Observer):
@@ -295,7 +298,7 @@ def test_a_record_of_the_year_10000_goes_to_the_dead_letters(
     summary = load_topic()
     assert (summary.rows, summary.dead_letters) == (1, 1)
     letters = DeltaTarget(table).dead_letters()
-    assert summary.notes == [f"1 record that the table can't hold went to {letters.location}, with the reason of each"]
+    assert summary.notes == [f"1 record that the table can't store went to {letters.location}, with the reason of each"]
     assert loaded(table) == [b"good"]
     register_tables(spark, [letters])
     found = run_sql(spark, "select offset, timestamp_ms, value, reason from _dead_letters").to_pylist()
@@ -327,7 +330,7 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.usefixtures("commands_in_session")
 def test_the_commands(bootstrap: str, topic: str, table: Path) -> None:
-    """In this process and its session; `test_standalone.py` has them as processes with sessions of their own."""
+    """In this process and its session; `test_standalone.py` runs them as processes with sessions of their own."""
     produce(bootstrap, topic, keyed(0, 500))
     arguments = ("load", "--topics", topic, "--table", str(table), "-b", bootstrap)
     first = CliRunner().invoke(cli.pipeline, arguments)
@@ -336,9 +339,9 @@ def test_the_commands(bootstrap: str, topic: str, table: Path) -> None:
     assert first.stderr == ""
     second = run_cli(*arguments, "--json")
     assert second.returncode == 0, second.stderr
-    told = json.loads(second.stdout)
-    assert [told[name] for name in ("rows", "dead_letters", "offsets", "version")] == [0, 0, 0, None]
-    assert told["seconds"] > 0
+    summary = json.loads(second.stdout)
+    assert [summary[name] for name in ("rows", "dead_letters", "offsets", "version")] == [0, 0, 0, None]
+    assert summary["seconds"] > 0
     query = "select cast(value as string) as v, value, offset >= 0 as ok from records order by v limit 1"
     result = CliRunner().invoke(cli.pipeline, ["sql", query, "--table", str(table), "--json"])
     assert result.exit_code == 0, result.output
@@ -351,4 +354,4 @@ def test_the_commands(bootstrap: str, topic: str, table: Path) -> None:
     empty.mkdir()
     nothing = run_cli("sql", "select 1", "--table", str(empty))
     assert nothing.returncode == 2
-    assert "there is no Delta table in" in nothing.stderr
+    assert "no Delta table found in" in nothing.stderr

@@ -43,7 +43,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(bootstrap: str) -> Run:
-    """A command's answer."""
+    """Run a command; returns its JSON output."""
 
     def run(*arguments: str, asks: bool = True) -> Any:
         where = ("-b", bootstrap) if asks else ()
@@ -56,12 +56,12 @@ def run(bootstrap: str) -> Run:
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
-    """A prefix of its own."""
+    """A prefix for one test."""
     return f"s3://{BUCKET}/{tmp_path.name}"
 
 
 def send(bootstrap: str, topic: str, numbers: range) -> None:
-    """A JSON object for each number; ten keys, each in a partition of its own."""
+    """Send a JSON object for each number; ten keys, each in one partition."""
     produce(
         bootstrap,
         topic,
@@ -70,7 +70,7 @@ def send(bootstrap: str, topic: str, numbers: range) -> None:
 
 
 def ask(run: Run, statement: str, table: str) -> Any:
-    """What both engines answer."""
+    """Run a statement with both engines; returns their common result."""
     by_spark, by_duckdb = (
         run("sql", statement, "--table", table, "--engine", engine, asks=False) for engine in ("spark", "duckdb")
     )
@@ -79,7 +79,9 @@ def ask(run: Run, statement: str, table: str) -> Any:
 
 
 @FORMATS
-def test_a_table_is_loaded_asked_and_kept(bootstrap: str, topic: str, run: Run, place: str, table_format: str) -> None:
+def test_table_is_loaded_queried_and_maintained(
+    bootstrap: str, topic: str, run: Run, place: str, table_format: str
+) -> None:
     table = f"{place}/clicks"
     for part in range(2):
         send(bootstrap, topic, range(part * 30, part * 30 + 30))
@@ -131,8 +133,10 @@ def test_a_replay_of_a_topic_and_of_a_table(
 
 
 @FORMATS
-def test_a_stream_goes_on(bootstrap: str, topic: str, run: Run, place: str, table_format: str, tmp_path: Path) -> None:
-    """Rows of a second run take the place of those with their keys; the checkpoint is on this machine."""
+def test_stream_resumes_from_checkpoint(
+    bootstrap: str, topic: str, run: Run, place: str, table_format: str, tmp_path: Path
+) -> None:
+    """Rows of a second run replace those with their keys; the checkpoint is local."""
     table, file = f"{place}/counts", tmp_path / "counts.toml"
     file.write_text(STREAM.format(topic=topic, table=table, table_format=table_format))
     command = ("stream", str(file), "--once", "--checkpoint", str(tmp_path / "checkpoint"))
@@ -154,10 +158,10 @@ def test_a_stream_goes_on(bootstrap: str, topic: str, run: Run, place: str, tabl
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, BUCKET, "error sending request"),
     ],
 )
-def test_a_store_that_refuses_is_told_in_one_sentence(
+def test_store_refusal_is_reported_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], bucket: str, sentence: str
 ) -> None:
-    """Before a broker is asked, or Spark is."""
+    """Before any request to a broker, and before Spark starts."""
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", "127.0.0.1:1")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -178,12 +182,12 @@ def test_a_store_that_refuses_is_told_in_one_sentence(
         ("status", table),
     )
     for arguments in commands:
-        with pytest.raises(OperatorError, match=sentence) as told:
+        with pytest.raises(OperatorError, match=sentence) as caught:
             raise CliRunner().invoke(cli.pipeline, arguments).exception or AssertionError(arguments)
-        assert "\n" not in str(told.value)
-    with pytest.raises(OperatorError, match=f"({sentence}).*; the bucket has to be there") as told:
+        assert "\n" not in str(caught.value)
+    with pytest.raises(OperatorError, match=f"({sentence}).*; create the bucket if it is missing") as caught:
         doctor.stored_table(table)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_iceberg_needs_a_catalog(run: Run, topic: str, place: str) -> None:
@@ -191,14 +195,15 @@ def test_iceberg_needs_a_catalog(run: Run, topic: str, place: str) -> None:
         ("snapshot", "-t", topic, "--table", f"{place}/table", "--format", "iceberg"),
         ("replay", "--topic", topic, "--to-table", f"{place}/table", "--format", "iceberg"),
     ):
-        with pytest.raises(OperatorError, match="name a REST catalog by --catalog"):
+        with pytest.raises(OperatorError, match="name a REST catalog with --catalog"):
             raise CliRunner().invoke(cli.pipeline, arguments).exception or AssertionError
 
 
 def test_the_doctor_looks_at_a_store(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = doctor.stored_table(f"{place}/table")
     assert (
-        found == f"{place}/table will be made, files can be written and removed, and of two writers one creates a file"
+        found
+        == f"{place}/table will be created, files can be written and removed, and of two writers one creates a file"
     )
     monkeypatch.setattr(ObjectStore, "create", ObjectStore.replace)
     with pytest.raises(OperatorError, match="lets two writers create the same file"):

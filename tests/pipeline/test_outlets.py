@@ -1,6 +1,6 @@
-"""Commands of `ottla pipeline` whose standard output takes nothing: what they do is done, and they end with a sentence.
+"""Commands of `ottla pipeline` with a closed or full standard output: the work is done, and they end with an error.
 
-`tests/cli/test_outlets.py` has the same of the tools, `tests/app/test_ending.py` of every command's help.
+`tests/cli/test_outlets.py` tests the same for the tools, `tests/app/test_ending.py` for every command's help.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_nothing_can_be_printed(
         ]
         for command in commands:
             assert ended(outlet, "pipeline", *command) == end, (outlet, command)
-        if outlet != "beside a closed input":  # else it goes on to start Spark
+        if outlet != "beside a closed input":  # else it continues and starts Spark
             assert ended(outlet, "pipeline", "doctor", *servers) == end
         assert [deltalake.DeltaTable(str(table)).to_pyarrow_table().num_rows] == [1]
         for target, value in ((pushed, b'{"id": 1}'), (replayed, b"one")):

@@ -32,7 +32,7 @@ from .memory_cluster import MemoryCluster, MemoryPartition
 
 
 class Table:
-    """What a table remembers, without one."""
+    """Offsets of a table, without a table."""
 
     def __init__(self) -> None:
         self.offsets: dict[str, int] = {}
@@ -70,7 +70,7 @@ def bounds(plan: LoadPlan) -> list[tuple[int, int, int]]:
     return [(part.partition, part.start_offset, part.end_offset) for part in plan.ranges]
 
 
-def test_first_load_then_nothing_then_what_is_new() -> None:
+def test_first_load_then_empty_then_new_records() -> None:
     cluster, table = cluster_with(100, 0, 30), Table()
     plan = make_plan(cluster, table, ["clicks"], PlanSettings())
     assert bounds(plan) == [(0, 0, 100), (2, 0, 30)]
@@ -94,7 +94,7 @@ def test_pipelines_do_not_share_offsets() -> None:
 
 
 LAST = 1_700_000_000_000
-"""The time of offset 0 in `cluster_with`; the others follow, one a millisecond."""
+"""The time of offset 0 in `cluster_with`; the others follow at one millisecond each."""
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ LAST = 1_700_000_000_000
     ],
 )
 def test_an_end_before_the_start_is_refused(start: Boundary, end: Boundary) -> None:
-    with pytest.raises(OperatorError, match="--to lies before --from"):
+    with pytest.raises(OperatorError, match="--to is before --from"):
         PlanSettings(start=start, end=end)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\nb", "\udcff", "x" * 201])
-def test_names_that_no_pipeline_has(name: str) -> None:
+def test_invalid_pipeline_ids_are_refused(name: str) -> None:
     with pytest.raises(OperatorError, match=r"pipeline id .* must have 1 to 200 characters"):
         PlanSettings(pipeline_id=name)
 
@@ -147,7 +147,7 @@ def test_the_first_start_and_an_end(
             assert sum(last - first for first, last in loaded + rest) == count - begun[partition]
 
 
-def test_a_start_that_has_nothing_to_load_yet_is_kept() -> None:
+def test_start_at_latest_is_stored_without_records() -> None:
     cluster, table = cluster_with(10, 0), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings(start=Boundary(timestamp=LATEST_TIMESTAMP))))
     for index in range(2):
@@ -155,34 +155,34 @@ def test_a_start_that_has_nothing_to_load_yet_is_kept() -> None:
     assert bounds(make_plan(cluster, table, ["clicks"], PlanSettings())) == [(0, 10, 15), (1, 0, 5)]
 
 
-def test_a_start_is_refused_where_a_pipeline_has_one_and_behind_the_end() -> None:
+def test_from_is_refused_after_first_load_and_beyond_end() -> None:
     cluster, table = cluster_with(10), Table()
-    with pytest.raises(OperatorError, match="offset 11 lies behind its end, offset 10"):
+    with pytest.raises(OperatorError, match="offset 11 is beyond its end, offset 10"):
         make_plan(cluster, table, ["clicks"], PlanSettings(start=Boundary(offset=11)))
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     for start in (Boundary(offset=0), Boundary(offset=10)):
-        with pytest.raises(OperatorError, match=r"'default' has loaded .* up to offset 10, .* replay what was before"):
+        with pytest.raises(OperatorError, match=r"'default' has loaded .* up to offset 10, .* the earlier records"):
             make_plan(cluster, table, ["clicks"], PlanSettings(start=start))
     assert bounds(make_plan(cluster, table, ["clicks"], PlanSettings("other", start=Boundary(offset=4)))) == [
         (0, 4, 10)
     ]
 
 
-def test_a_start_below_what_retention_left_is_a_loss() -> None:
+def test_start_below_log_start_offset_is_data_loss() -> None:
     cluster, table = cluster_with(100), Table()
     cluster.partitions["clicks", 0].log_start = 30
     with pytest.raises(DataLossError, match="offsets 20 to 29 were deleted"):
         make_plan(cluster, table, ["clicks"], PlanSettings(start=Boundary(offset=20)))
 
 
-def test_an_end_below_what_is_loaded_is_no_cut() -> None:
+def test_end_below_loaded_offset_is_not_truncation() -> None:
     cluster, table = cluster_with(100), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings(end=Boundary(offset=60))))
     assert make_plan(cluster, table, ["clicks"], PlanSettings(end=Boundary(offset=40))).is_empty
     assert bounds(make_plan(cluster, table, ["clicks"], PlanSettings())) == [(0, 60, 100)]
 
 
-def test_a_topic_made_again_starts_anew_and_is_noted() -> None:
+def test_recreated_topic_loads_from_start_and_is_noted() -> None:
     cluster, table = cluster_with(50), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     cluster.create("clicks", 1)
@@ -206,7 +206,7 @@ def test_records_deleted_before_they_were_loaded() -> None:
     assert "50 to 59" in plan.notes[0]
 
 
-def test_everything_deleted_moves_the_offset_once() -> None:
+def test_fully_deleted_partition_moves_offset_once() -> None:
     cluster, table = cluster_with(50), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     log = cluster.partitions["clicks", 0]
@@ -220,8 +220,8 @@ def test_everything_deleted_moves_the_offset_once() -> None:
 
 
 @pytest.mark.parametrize("left", [0, 2])
-def test_records_deleted_from_a_partition_of_which_nothing_was_loaded(left: int) -> None:
-    """One was empty at the first load, one came since then."""
+def test_records_deleted_from_never_loaded_partition(left: int) -> None:
+    """One partition was empty at the first load, one was added later."""
     cluster, table = cluster_with(10, 0), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     cluster.partitions["clicks", 2] = MemoryPartition()
@@ -240,7 +240,7 @@ def test_records_deleted_from_a_partition_of_which_nothing_was_loaded(left: int)
 
 
 def test_records_deleted_while_sizes_are_asked_for() -> None:
-    """The task that meets the place tells what is lost, or passes over it as was asked for."""
+    """The task that reads the deleted offsets reports the loss, or skips them as requested."""
 
     class Shrinking(MemoryCluster):
         def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:
@@ -257,30 +257,30 @@ def loaded_and_cut(at: int) -> tuple[MemoryCluster, Table]:
     """50 records are loaded, then a new leader has only the first `at` of them."""
     cluster, table = cluster_with(50), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
-    cluster.partitions["clicks", 0].lead_anew(at)
+    cluster.partitions["clicks", 0].elect_leader(at)
     return cluster, table
 
 
 @pytest.mark.parametrize("written", [0, 5, 10, 30])
-def test_a_log_that_was_cut_below_what_the_table_holds(written: int) -> None:
-    """Whatever came after the cut: not seeing it would be silent as soon as the log is as long as it was."""
+def test_log_truncated_below_table_offset(written: int) -> None:
+    """For any number of records after the truncation: the log may be as long as before."""
     cluster, table = loaded_and_cut(40)
     log = cluster.partitions["clicks", 0]
     if written:
         log.append_values([b"new"] * written)
-    with pytest.raises(DataLossError, match=r"cut back to offset 40, .* up to 50: .*40 to 49 .*load from offset 40 on"):
+    with pytest.raises(DataLossError, match=r"truncated to offset 40, .* up to 50: .*40 to 49 .*from offset 40 on"):
         make_plan(cluster, table, ["clicks"], PlanSettings())
     plan = make_plan(cluster, table, ["clicks"], SKIP)
     assert bounds(plan) == ([(0, 40, 40 + written)] if written else [])
     assert not plan.is_empty
-    assert "cut back to offset 40" in plan.notes[0]
+    assert "truncated to offset 40" in plan.notes[0]
     table.apply(plan)
     assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
     log.append_values([b"later"] * 3)
     assert bounds(make_plan(cluster, table, ["clicks"], PlanSettings())) == [(0, 40 + written, 43 + written)]
 
 
-def test_a_cut_log_whose_start_has_passed_the_cut() -> None:
+def test_log_start_beyond_truncation_offset() -> None:
     cluster, table = loaded_and_cut(40)
     log = cluster.partitions["clicks", 0]
     log.append_values([b"new"] * 30)
@@ -288,21 +288,21 @@ def test_a_cut_log_whose_start_has_passed_the_cut() -> None:
     plan = make_plan(cluster, table, ["clicks"], SKIP)
     assert bounds(plan) == [(0, 60, 70)]
     assert plan.skipped_offsets == 20
-    assert ["cut back" in plan.notes[0], "40 to 59 were deleted" in plan.notes[1]] == [True, True]
+    assert ["truncated to" in plan.notes[0], "40 to 59 were deleted" in plan.notes[1]] == [True, True]
 
 
-def test_elections_that_lose_nothing_are_no_cut() -> None:
-    """Neither is an end that is not known again yet, or is lower under read_committed than what was read without it."""
+def test_clean_elections_are_not_truncation() -> None:
+    """Neither is an end that is not yet known again, or is lower under read_committed than the earlier read."""
     cluster, table = cluster_with(50), Table()
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
     log = cluster.partitions["clicks", 0]
     for _ in range(3):
-        log.lead_anew()
+        log.elect_leader()
         assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
     log.append_values([b"new"] * 10)
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
-    log.lead_anew()
-    log.lead_anew()
+    log.elect_leader()
+    log.elect_leader()
     stable = cluster.list_offsets
 
     def lower(*arguments: Any, **named: Any) -> dict[tuple[str, int], OffsetInfo]:
@@ -313,20 +313,20 @@ def test_elections_that_lose_nothing_are_no_cut() -> None:
 
 
 def test_a_table_of_an_older_release_knows_no_epochs() -> None:
-    """Only a log that is shorter can be told then; the epoch is kept from the next load on."""
+    """Only a shorter log can be recognized then; the next load stores the epoch."""
     cluster, table = loaded_and_cut(40)
     table.offsets = {name: offset for name, offset in table.offsets.items() if "leader-epoch" not in name}
-    with pytest.raises(DataLossError, match="cut back to offset 40"):
+    with pytest.raises(DataLossError, match="truncated to offset 40"):
         make_plan(cluster, table, ["clicks"], PlanSettings())
     cluster.partitions["clicks", 0].append_values([b"new"] * 20)
     table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
-    cluster.partitions["clicks", 0].lead_anew(40)
-    with pytest.raises(DataLossError, match=r"cut back to offset 40, .* up to 60"):
+    cluster.partitions["clicks", 0].elect_leader(40)
+    with pytest.raises(DataLossError, match=r"truncated to offset 40, .* up to 60"):
         make_plan(cluster, table, ["clicks"], PlanSettings())
 
 
-def test_epochs_that_go_back_are_refused_in_any_case() -> None:
-    """The brokers were put back to an old copy: how far the table and the topic agree is not known to anybody."""
+def test_decreasing_leader_epochs_are_refused() -> None:
+    """The brokers were reverted to an old copy: the offset at which table and topic diverge is unknown."""
     cluster, table = loaded_and_cut(40)
     cluster.partitions["clicks", 0].append_values([b"new"] * 30)
     table.apply(make_plan(cluster, table, ["clicks"], SKIP))
@@ -339,7 +339,7 @@ def test_epochs_that_go_back_are_refused_in_any_case() -> None:
     assert bounds(again) == [(0, 0, 70)]
 
 
-def test_retention_before_the_first_load_is_no_loss() -> None:
+def test_retention_before_first_load_is_not_data_loss() -> None:
     cluster = cluster_with(50)
     cluster.partitions["clicks", 0].log_start = 20
     assert bounds(make_plan(cluster, Table(), ["clicks"], PlanSettings())) == [(0, 20, 50)]
@@ -369,7 +369,7 @@ def test_tasks_follow_the_bytes_not_the_offsets() -> None:
     assert 8_000_000 <= plan.size_bytes <= 14_000_000
 
 
-def test_idle_cores_get_a_part_of_one_big_partition() -> None:
+def test_big_partition_is_split_for_idle_cores() -> None:
     cluster = cluster_with(2_000, size=10_000)
     assert len(make_plan(cluster, Table(), ["clicks"], PlanSettings(parallelism=1)).tasks) == 1
     assert len(make_plan(cluster, Table(), ["clicks"], PlanSettings(parallelism=4)).tasks) == 3

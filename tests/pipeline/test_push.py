@@ -69,9 +69,9 @@ def test_lines_of_json_go_as_they_are(bootstrap: str, topic: str, tmp_path: Path
     }
     assert records(bootstrap, topic, 3) == [(None, lines[2]), (b"1", lines[0]), (b"zwei", lines[1])]
     again = run(path, "--key-column", "id")
-    assert again.stdout == f"Nothing to add to {topic}, behind what was there already.\n"
-    anew = run(path, "--key-column", "id", "--push-id", "anew")
-    assert anew.exit_code == 0, anew.output
+    assert again.stdout == f"Nothing to add to {topic}, after the rows of earlier runs.\n"
+    renamed = run(path, "--key-column", "id", "--push-id", "second")
+    assert renamed.exit_code == 0, renamed.output
     assert len(records(bootstrap, topic, 6)) == 6
 
 
@@ -86,7 +86,7 @@ def test_rows_of_csv_become_objects_of_text(
     assert records(bootstrap, topic, 2) == [(b"1", b'{"id":"1","name":"Ann, B."}'), (b"2", b'{"id":"2","name":null}')]
 
 
-def test_what_json_has_no_numbers_for_is_text(
+def test_nan_and_infinity_are_text_in_json(
     bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]
 ) -> None:
     path = tmp_path / "numbers.parquet"
@@ -126,7 +126,7 @@ def test_a_table_gives_its_records_back(bootstrap: str, topic: str, tmp_path: Pa
 def test_partition_columns_of_a_table_are_pushed(
     bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result], kind: str
 ) -> None:
-    """Which the files of Delta and Parquet do not hold; of a file that is older than a column it is null."""
+    """Files of Delta and Parquet do not contain them; in a file that is older than a column it is null."""
     table = open_table(tmp_path / "table", format=kind, partition_by=["day", "n"])
     load_rows(table, {"day": date(2026, 3, 2), "n": 7, "name": "a/b"})
     load_rows(table, {"day": None, "n": 8, "name": "c", "later": "x"})
@@ -187,20 +187,20 @@ def test_values_without_a_python_type_are_pushed_whole(
             "rows.jsonl",
             b'{"a": 1}\nnonsense\n',
             ("--key-column", "a"),
-            "line 2 of .* is no JSON: .*; nothing of it is in topic",
+            "line 2 of .* is not valid JSON: .*; nothing of it is in topic",
         ),
         ("rows.jsonl", b'{"b": 1}\n', ("--key-column", "a"), "line 1 of .* has no field 'a' for the key"),
         ("rows.csv", b"a,b\n1,2\n", ("--value-column", "c"), "has no column `c`, only: a, b"),
         ("rows.csv", b"a;b\n1;2\n", (), "names one column, 'a;b': separate cells by commas in place of ';'"),
-        ("rows.json", b'[{"a": 1}]\n', (), "is an array and the whole file: make a line of each"),
-        ("rows.csv", b"", (), "rows.csv is empty, and its first line should name the columns; nothing of it is in"),
-        ("rows.csv", b'a\n1\n"2\n', (), "line 3 of .*rows.csv begins a row in which a quote is never closed"),
+        ("rows.json", b'[{"a": 1}]\n', (), "is an array and the whole file: convert each"),
+        ("rows.csv", b"", (), "rows.csv is empty, but its first line must name the columns; nothing of it is in"),
+        ("rows.csv", b'a\n1\n"2\n', (), "line 3 of .*rows.csv starts a row with an unclosed quote"),
         ("rows.csv", b"a,value,a\n1,2,3\n", (), "rows.csv has two columns of the name 'a'; rename one of them"),
-        ("rows.txt", b"1\n", (), "can't be told by its name"),
+        ("rows.txt", b"1\n", (), "the format of .* is unknown"),
         ("rows.csv", b"a\n1\n", ("--push-id", "a b"), "the id 'a b' must be 1 to 100 letters"),
     ],
 )
-def test_what_cannot_be_pushed_is_told_and_leaves_nothing(
+def test_unpushable_input_is_refused_and_leaves_nothing(
     bootstrap: str,
     topic: str,
     tmp_path: Path,
@@ -220,10 +220,10 @@ def test_what_cannot_be_pushed_is_told_and_leaves_nothing(
     assert records(bootstrap, topic) == []
 
 
-def test_what_was_pushed_before_a_malformed_line_is_told(
+def test_rows_before_malformed_line_are_reported(
     bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]
 ) -> None:
-    """Also by a second run, which goes on behind it."""
+    """Also by a second run, which resumes after them."""
     monkeypatch.setattr("ottla.pipeline.operations.push.TRANSACTION_ROWS", 10_000)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{row}\n" for row in range(25_000)) + "{")
@@ -231,24 +231,24 @@ def test_what_was_pushed_before_a_malformed_line_is_told(
         result = run(path)
         assert isinstance(result.exception, OperatorError)
         assert str(result.exception) == (
-            f"line 25,001 of {path} is no JSON: mend or remove it; a document over several lines becomes one by "
-            f"`jq -c .`; the first 20,000 rows are in topic '{topic}' and stay there: push the others as a file of "
-            "their own, since one that was mended is another source"
+            f"line 25,001 of {path} is not valid JSON: correct or remove it; convert documents of several lines with "
+            f"`jq -c .`; the first 20,000 rows are in topic '{topic}' and stay there: push the others as a separate "
+            "file, since a corrected file is another source"
         )
         assert len(records(bootstrap, topic, 20_000)) == 20_000
 
 
 def test_a_pipe_is_refused(bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]) -> None:
-    """Its reader would wait for a writer, whatever signal came, and what was read is gone."""
+    """Opening it would block until a writer comes, and its content can't be read twice."""
     path = tmp_path / "rows.csv"
     os.mkfifo(path)
-    assert "is no file that can be read twice" in str(run(path).exception)
+    assert "is not a regular file" in str(run(path).exception)
 
 
 def test_positions_that_another_program_set_are_refused(
     bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result]
 ) -> None:
-    """Which say nothing of the rows: all of them would come a second time."""
+    """Such offsets say nothing about the rows: all of them would be sent a second time."""
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b"1\n2\n")
     assert run(path, "--push-id", f"reset-{topic}").exit_code == 0
@@ -268,14 +268,14 @@ def test_another_source_under_the_same_id_is_refused(
     assert run(path).exit_code == 0
     path.write_text("1\n2\n3\n")
     result = run(path)
-    assert "was begun with other rows than these" in str(result.exception)
+    assert "was started with other rows" in str(result.exception)
     assert records(bootstrap, topic, 2) == [(None, b"1"), (None, b"2")]
 
 
 def test_a_producer_that_the_library_loses(
     bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]
 ) -> None:
-    """As it does where a broker was away for a moment: the next one fences it and goes on behind what is committed."""
+    """As after a short outage of a broker: the next producer fences it and resumes after the last commit."""
     monkeypatch.setattr("ottla.pipeline.operations.push.TRANSACTION_ROWS", 1_000)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{row}\n" for row in range(5_000)))
@@ -295,10 +295,10 @@ def test_a_producer_that_the_library_loses(
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_topic_that_goes_while_rows_go_into_it(
+def test_topic_deleted_during_push(
     bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result], again: bool
 ) -> None:
-    """A topic of the name gets all rows or none: no run goes on in it behind what went with the other."""
+    """The recreated topic gets all rows or none: no run resumes in it after rows of the old one."""
     monkeypatch.setattr("ottla.pipeline.operations.push.TRANSACTION_ROWS", 1_000)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{row}\n" for row in range(3_000)))
@@ -320,7 +320,7 @@ def test_a_topic_that_goes_while_rows_go_into_it(
     assert isinstance(result.exception, OttlaError)
     assert "\n" not in str(result.exception)
     if again:
-        assert "was deleted and made again while rows went into it" in str(result.exception)
+        assert "was deleted and created again during the push" in str(result.exception)
         assert records(bootstrap, topic) == []
     else:
         with Cluster(bootstrap) as cluster:
@@ -354,10 +354,8 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("step", ["sent", "offsets", "committed"])
-def test_a_killed_push_is_gone_on_with(
-    bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result], step: str
-) -> None:
-    """Killed in its second transaction, by a file each."""
+def test_killed_push_resumes(bootstrap: str, topic: str, tmp_path: Path, run: Callable[..., Result], step: str) -> None:
+    """Killed in its second transaction; one file a transaction."""
     paths = [tmp_path / f"{number}.parquet" for number in range(3)]
     for number, path in enumerate(paths):
         values = [b"%d" % row for row in range(number * 800, (number + 1) * 800)]

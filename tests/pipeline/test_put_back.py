@@ -1,4 +1,4 @@
-"""What the commands say of a table that was put back, on a real broker: no lag of 0, and the way on."""
+"""Commands on a rolled back table, with a real broker: no lag of 0, and a remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_restored_table_is_refused_until_accepted(bootstrap: str, topic: str, tm
 
     refused = run(*load)
     assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1), refused.output
-    assert "version 3 (RESTORE) rolled it back behind its load of version 2 with 1 row" in refused.stderr
+    assert "version 3 (RESTORE) rolled it back below its load of version 2 with 1 row" in refused.stderr
     assert refused.stderr.endswith(
         "restore version 2, or load into another table, or leave them out with --on-rollback skip\n"
     )
@@ -47,7 +47,7 @@ def test_restored_table_is_refused_until_accepted(bootstrap: str, topic: str, tm
 
     accepted = run(*load, "--on-rollback", "skip")
     assert accepted.exit_code == 0, accepted.output
-    assert "was left as it is: version 3 (RESTORE)" in accepted.stderr
+    assert "was left unchanged: version 3 (RESTORE)" in accepted.stderr
     assert run(*load).stdout.startswith("Nothing new")
     [status] = json.loads(run("status", table, "-b", bootstrap, "--json").stdout)
     assert {part["lag"] for part in status["partitions"]} == {0}

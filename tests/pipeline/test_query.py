@@ -1,4 +1,4 @@
-"""SQL over tables wherever they lie, and nothing but reading."""
+"""SQL over tables in any directory, read-only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_tables_in_directories_of_any_name(spark: Any, tmp_path: Path, name: str
     ]
 
 
-def test_a_data_file_that_is_gone_is_told_in_one_sentence(spark: Any, tmp_path: Path) -> None:
+def test_missing_data_file_is_reported_in_one_sentence(spark: Any, tmp_path: Path) -> None:
     target = table(tmp_path / "clicks")
     for path in target.files():
         os.unlink(path)
@@ -74,7 +74,7 @@ def test_a_statement_that_would_write_is_not_run(
     target = table(tmp_path / "clicks")
     register_tables(spark, [target])
     out = tmp_path / "out"
-    with pytest.raises(OperatorError, match="does not write"):
+    with pytest.raises(OperatorError, match="is read-only"):
         run_sql(spark, statement.format(out=out))
     assert target.version() == 1
     assert not out.exists()
@@ -82,15 +82,15 @@ def test_a_statement_that_would_write_is_not_run(
     assert run_sql(spark, "select count(*) as n from records").to_pylist() == [{"n": 10}]
 
 
-def test_what_is_told_of_writes_and_mistakes(spark: Any, tmp_path: Path) -> None:
+def test_writes_and_mistakes_are_refused(spark: Any, tmp_path: Path) -> None:
     register_tables(spark, [table(tmp_path / "clicks")])
     with pytest.raises(
-        OperatorError, match=r"no query: .*Syntax error at or near '1': .*; `ottla pipeline sql` does not write"
+        OperatorError, match=r"not a query: .*Syntax error at or near '1': .*; `ottla pipeline sql` is read-only"
     ):
         run_sql(spark, "selec 1")
     with pytest.raises(OperatorError, match="`nope` cannot be resolved"):
         run_sql(spark, "select nope from records")
-    with pytest.raises(OperatorError, match="no query"):
+    with pytest.raises(OperatorError, match="not a query"):
         run_sql(spark, " ; ")
 
 
@@ -108,27 +108,30 @@ def test_what_is_told_of_writes_and_mistakes(spark: Any, tmp_path: Path) -> None
         "select a.topic, b.topic from records a join records b using (offset)",
     ],
 )
-def test_whatever_reads_is_run(spark: Any, tmp_path: Path, statement: str) -> None:
+def test_reading_statements_are_run(spark: Any, tmp_path: Path, statement: str) -> None:
     register_tables(spark, [table(tmp_path / "clicks")])
     assert run_sql(spark, statement).num_rows > 0
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "message"),
     [
         (
             "select " + "- " * 10_000 + "1",
-            "^Spark refused the statement: it is nested too deep for Spark: take it apart",
+            "^Spark refused the statement: it is nested too deep for Spark: use WITH",
         ),
         (
             f"select {'abs(' * 450}1{')' * 450}",
-            "^Spark refused the statement: it is nested too deep for Spark: take it",
+            "^Spark refused the statement: it is nested too deep for Spark: use WITH",
         ),
-        (f"select {'array(' * 100}1{')' * 100}", "^the result can't be handed over: .*; make a text .* by to_json$"),
+        (
+            f"select {'array(' * 100}1{')' * 100}",
+            "^the result can't be converted to Arrow: .*; convert .* with to_json$",
+        ),
         ("(" * 20_000 + "select 1" + ")" * 20_000, "^the statement has more than 500 parentheses open at once"),
     ],
     ids=["stack", "parser", "result", "parentheses"],
 )
-def test_what_is_nested_too_deep(spark: Any, statement: str, told: str) -> None:
-    with pytest.raises(OperatorError, match=told):
+def test_too_deep_statement_is_refused(spark: Any, statement: str, message: str) -> None:
+    with pytest.raises(OperatorError, match=message):
         run_sql(spark, statement)

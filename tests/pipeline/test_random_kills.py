@@ -1,9 +1,9 @@
-"""Loads, snapshots and streams while drivers, workers, their JVMs and the broker are killed, and a second run,
-compactions and vacuums are beside and are killed too: what arrives is the topic, and nothing is left behind.
+"""Loads, snapshots and streams while drivers, workers, their JVMs and the broker are killed; a second run, compactions
+and vacuums run concurrently and are killed too. The result equals the topic, and nothing is left behind.
 
-OTTLA_TRIAL_KILLS=100 makes it so many kills, OTTLA_TRIAL_MINUTES as many as there is time for, OTTLA_TRIAL_JOB and
-OTTLA_TRIAL_FORMAT name what is tried and OTTLA_TRIAL_SEED the order, as `make exactly-once-load` and `make
-exactly-once-topic` do.
+OTTLA_TRIAL_KILLS=100 sets the number of kills, OTTLA_TRIAL_MINUTES a time limit instead, OTTLA_TRIAL_JOB and
+OTTLA_TRIAL_FORMAT the job and the format, and OTTLA_TRIAL_SEED the order, as in `make exactly-once-load` and `make
+exactly-once-topic`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .trial_jobs import TOPIC_KIND
 pytestmark = pytest.mark.pipeline
 
 SHORT: dict[str, tuple[str, ...]] = {"load-delta": (), "stream-topic": ("broker", "java")}
-"""The trial itself, and who is killed first; other jobs are killed at each of their steps by tests of their own."""
+"""A short trial with its first victims; tests of their own kill the other jobs at each of their steps."""
 
 IS_LONG = "OTTLA_TRIAL_KILLS" in os.environ
 KILLS = int(os.environ.get("OTTLA_TRIAL_KILLS", "1"))

@@ -31,7 +31,7 @@ ROWS = 3_000
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
-    """ROWS records in three partitions, in turn, one a second; between them what was aborted."""
+    """ROWS records in three partitions, in turn, one a second; between them aborted ones."""
     name = new_topic(bootstrap, 3)
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 5})
     producer.init_transactions(30)
@@ -74,10 +74,10 @@ def test_a_range_of_time_goes_to_a_new_topic(bootstrap: str, topic: str, run: Ca
     ]
     assert {(each.key(), tuple(each.headers())) for each in found} == {(b"k", (("h", b"1"),))}
     again = run(*arguments, "--keep-timestamps")
-    assert again.stdout == f"Nothing to add to {target}, behind what was there already.\n"
+    assert again.stdout == f"Nothing to add to {target}, after the rows of earlier runs.\n"
 
 
-def test_a_target_of_others_is_refused(bootstrap: str, topic: str, run: Callable[..., Result]) -> None:
+def test_target_with_other_records_is_refused(bootstrap: str, topic: str, run: Callable[..., Result]) -> None:
     other = f"{topic}-other"
     assert run("--topic", topic, "--to", "300", "--to-topic", other).exit_code == 0
     result = run("--topic", topic, "--to", "301", "--to-topic", other)
@@ -87,7 +87,7 @@ def test_a_target_of_others_is_refused(bootstrap: str, topic: str, run: Callable
 
 @pytest.mark.parametrize("step", ["sent", "offsets", "committed"])
 @pytest.mark.parametrize("transaction", ["1", "2"])
-def test_a_killed_replay_is_gone_on_with(
+def test_killed_replay_resumes(
     bootstrap: str, topic: str, run: Callable[..., Result], transaction: str, step: str
 ) -> None:
     target = f"{topic}-{transaction}-{step}"
@@ -100,8 +100,8 @@ def test_a_killed_replay_is_gone_on_with(
     assert rows(bootstrap, target, ROWS) == list(range(ROWS))
 
 
-def test_a_target_that_was_made_again(bootstrap: str, topic: str, run: Callable[..., Result]) -> None:
-    """Empty it gets every record again, by the same command; with records of others it is refused."""
+def test_recreated_target_topic(bootstrap: str, topic: str, run: Callable[..., Result]) -> None:
+    """An empty target gets every record again, by the same command; one with other records is refused."""
     target = f"{topic}-again"
     for _ in range(2):
         assert run("--topic", topic, "--to-topic", target).exit_code == 0
@@ -133,5 +133,5 @@ def test_rows_of_a_table_by_time(bootstrap: str, topic: str, tmp_path: Path, run
         ("--topic", "a", "--to-topic", "b", "--from", "yesterday"),
     ],
 )
-def test_what_was_asked_for_must_be_clear(arguments: tuple[str, ...]) -> None:
+def test_ambiguous_requests_are_refused(arguments: tuple[str, ...]) -> None:
     assert CliRunner().invoke(pipeline, ["replay", *arguments, "-b", "127.0.0.1:1"]).exit_code == 2

@@ -1,4 +1,4 @@
-"""`ottla pipeline replay --to-table`: the rows of a range once, in a table of its own, whatever happens on the way."""
+"""`ottla pipeline replay --to-table`: the rows of a range once, in a table of its own, despite kills and races."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
-    """ROWS records `{"row": N}` in three partitions, in turn, one a second by their times; 100 to 199 came first."""
+    """ROWS records `{"row": N}` in three partitions, in turn, one a second by their times; 100 to 199 were sent
+    first."""
     name = new_topic(bootstrap, 3)
     produce_rows(bootstrap, name, range(ROWS))
     return name
@@ -57,7 +58,7 @@ def produce_rows(bootstrap: str, topic: str, rows: range) -> None:
 
 @pytest.fixture
 def run(bootstrap: str, commands_in_session: None) -> Run:
-    """The commands in this process and its session."""
+    """Run a command in this process and its session."""
 
     def run(*arguments: str | Path) -> Result:
         return CliRunner().invoke(pipeline, [*map(str, arguments), "-b", bootstrap])
@@ -66,7 +67,7 @@ def run(bootstrap: str, commands_in_session: None) -> Run:
 
 
 def rows(table: Path) -> list[int]:
-    """Read by a reader that is not ours."""
+    """Rows, read by another library."""
     files = open_table(table).files()
     return sorted(
         json.loads(value)["row"] for file in files for value in pq.ParquetFile(file).read(["value"])[0].to_pylist()
@@ -97,8 +98,8 @@ def test_a_range_of_time_of_a_topic(run: Run, topic: str, tmp_path: Path, kind: 
     assert rows(table) == list(range(10, 20))
 
 
-def test_offsets_of_one_partition_and_what_came_since(run: Run, bootstrap: str, topic: str, tmp_path: Path) -> None:
-    """An open end goes on; an end that is named stays."""
+def test_replay_of_partition_with_open_and_fixed_end(run: Run, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """An open end grows with the log; a fixed end stays."""
     fixed, growing = tmp_path / "fixed", tmp_path / "growing"
     for _ in range(2):
         assert run("replay", "--topic", f"{topic}:1", "--from", "20", "--to", "30", "--to-table", fixed).exit_code == 0
@@ -110,7 +111,7 @@ def test_offsets_of_one_partition_and_what_came_since(run: Run, bootstrap: str, 
 
 
 def test_rows_of_a_table_with_all_their_columns(run: Run, topic: str, tmp_path: Path, kind: str) -> None:
-    """From a table that is partitioned, into one as it is; its format and columns are those of the first."""
+    """From a partitioned table into an unpartitioned one; format and columns are the defaults of the source."""
     source, table = tmp_path / "source", tmp_path / "table"
     load = run(
         "load", "-t", topic, "--table", source, "--decode", "json", "--partition-by", "partition", "--format", kind
@@ -130,7 +131,7 @@ def test_rows_of_a_table_with_all_their_columns(run: Run, topic: str, tmp_path: 
     assert len(rows(tmp_path / "offsets")) == 6
 
 
-def test_columns_of_any_name_and_small_integers_go_along(run: Run, bootstrap: str, tmp_path: Path) -> None:
+def test_odd_column_names_and_small_integers_are_copied(run: Run, bootstrap: str, tmp_path: Path) -> None:
     """Spark takes a dot in a name for a path, and Iceberg has no small integers."""
     topic, source, schema = new_topic(bootstrap, 1), tmp_path / "source", tmp_path / "schema.json"
     produce(bootstrap, topic, [{"value": b'{"a.b": 7, "a": 1, "`": "x"}'}])
@@ -146,7 +147,7 @@ def test_columns_of_any_name_and_small_integers_go_along(run: Run, bootstrap: st
     assert pq.ParquetFile(file).read([name for name, _ in fields]).to_pylist() == [{"a.b": 7, "a": 1, "`": "x"}]
 
 
-def test_a_table_of_others_is_refused(run: Run, topic: str, tmp_path: Path) -> None:
+def test_target_table_with_other_rows_is_refused(run: Run, topic: str, tmp_path: Path) -> None:
     table = tmp_path / "table"
     assert run("load", "-t", topic, "--table", table).exit_code == 0
     sentence = "has rows that are not of the replay"
@@ -159,7 +160,7 @@ def test_a_table_of_others_is_refused(run: Run, topic: str, tmp_path: Path) -> N
 
 
 def test_two_replays_at_once_do_not_mix(run: Run, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one commits after this one has looked whether the table is its own."""
+    """Another replay commits after this one has checked the owner of the table."""
     table = tmp_path / "table"
 
     def overtaken(*given: Any) -> Any:
@@ -174,9 +175,7 @@ def test_two_replays_at_once_do_not_mix(run: Run, topic: str, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(("what", "step"), [("topic", "after"), ("table", "before")])
-def test_a_killed_replay_is_gone_on_with(
-    run: Run, bootstrap: str, topic: str, tmp_path: Path, what: str, step: str
-) -> None:
+def test_killed_replay_resumes(run: Run, bootstrap: str, topic: str, tmp_path: Path, what: str, step: str) -> None:
     source, table, scratch = tmp_path / "source", tmp_path / "table", tmp_path / "scratch"
     scratch.mkdir()
     chosen: list[str | Path] = ["--topic", topic]
@@ -185,7 +184,7 @@ def test_a_killed_replay_is_gone_on_with(
         chosen = ["--table", source]
     arguments = ["replay", *chosen, *LATE, "--to-table", table, "--master", "local[2]", "-b", bootstrap]
     command = [sys.executable, str(DRIVER), step, *map(str, arguments)]
-    environment = os.environ | {"TMPDIR": str(scratch)}  # what Spark leaves behind when it is killed
+    environment = os.environ | {"TMPDIR": str(scratch)}  # for the leftovers of a killed Spark
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert process.returncode == -signal.SIGKILL, process.stderr
     assert rows(table) == (list(range(10, 20)) if step == "after" else [])
@@ -198,14 +197,17 @@ def test_a_killed_replay_is_gone_on_with(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--topic", "a", "--to-topic", "b", "--to-table", "c"), "name what it goes to"),
-        (("--topic", "a", "--to-table", "c", "--keep-timestamps"), "--keep-timestamps says nothing without --to-topic"),
-        (("--topic", "a", "--to-topic", "c", "--format", "delta"), "--format says nothing without --to-table"),
-        (("--table", ".", "--to-table", "c", "--decode", "json"), "--decode says nothing without --topic"),
+        (("--topic", "a", "--to-topic", "b", "--to-table", "c"), "name the target"),
+        (
+            ("--topic", "a", "--to-table", "c", "--keep-timestamps"),
+            "--keep-timestamps has no effect without --to-topic",
+        ),
+        (("--topic", "a", "--to-topic", "c", "--format", "delta"), "--format has no effect without --to-table"),
+        (("--table", ".", "--to-table", "c", "--decode", "json"), "--decode has no effect without --topic"),
         (("--topic", "a", "--to-table", "c", "--from", "x"), "is not a time: give an ISO 8601 time"),
     ],
 )
-def test_what_was_asked_for_must_be_clear(arguments: tuple[str, ...], sentence: str) -> None:
+def test_ambiguous_requests_are_refused(arguments: tuple[str, ...], sentence: str) -> None:
     result = CliRunner().invoke(pipeline, ["replay", *arguments, "-b", "127.0.0.1:1"])
     assert result.exit_code == 2
     assert sentence in result.stderr

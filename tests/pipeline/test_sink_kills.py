@@ -1,8 +1,8 @@
 """A stream into a topic under exactly-once, from files and from another topic, while driver, workers and broker are
-killed: readers of what is committed get each row of the input once, those of a key in their order.
+killed: consumers of committed records get each row of the input once, those of a key in their order.
 
-OTTLA_SINK_KILLS=50 makes it so many kills at random points, also where files are the input, and kills the driver at
-every step; OTTLA_SINK_SEED is their order, as `make exactly-once-stream` sets them.
+OTTLA_SINK_KILLS=50 sets the number of kills at random points, also with files as the input, and kills the driver at
+every step; OTTLA_SINK_SEED sets their order, as in `make exactly-once-stream`.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ IS_LONG = "OTTLA_SINK_KILLS" in os.environ
 KILLS = int(os.environ.get("OTTLA_SINK_KILLS", "1"))
 SEED = int(os.environ.get("OTTLA_SINK_SEED", "1"))
 ROWS = 100
-"""Of a file; three files are an epoch, each a task."""
+"""Rows of a file; three files are an epoch, each file a task."""
 WAIT_S = 600.0
-"""For the next step, on a machine that has much else to do."""
+"""Seconds until the next step, on a busy machine."""
 EPOCH_STEPS = 9
-"""Of the three tasks of an epoch; so many are at most between two kills."""
+"""Steps of the three tasks of an epoch: the maximum between two kills."""
 PAUSE_S = 0.2
-"""Between two transactions of who writes the source: what a query that is killed all the time can follow."""
+"""Pause between two transactions of the source's producer: a rate that a constantly killed query can follow."""
 
 
 Read = Callable[[int], Sequence[Any]]
-"""Messages of the target, read until there are so many."""
+"""Reads at least that many messages of the target."""
 
 
 class Input(Protocol):
-    """What the query reads."""
+    """Input of the query."""
 
     settings: dict[str, str]
-    goes_on: bool
-    """More comes while the query runs."""
+    grows: bool
+    """True if more input arrives while the query runs."""
 
     def finish(self) -> None:
-        """From now on nothing more comes."""
+        """Stop producing input."""
 
     def check(self, read: Read) -> None:
-        """The committed messages of the target are the input."""
+        """Check that the committed messages of the target equal the input."""
 
 
 class Files:
     """Numbers, one file after another."""
 
-    goes_on = False
+    grows = False
 
     def __init__(self, folder: Path, epochs: int) -> None:
         source = folder / "source"
@@ -83,17 +83,17 @@ class Files:
             os.utime(path, (number + 1, number + 1))  # the order in which the stream takes them
 
     def finish(self) -> None:
-        """All were there before."""
+        """All files existed before."""
 
     def check(self, read: Read) -> None:
-        """Each row once."""
+        """Check that each row exists once."""
         found = Counter(int(message.value()) for message in read(self._rows))
         assert {row: times for row, times in found.items() if times > 1} == {}
         assert sorted(found) == list(range(self._rows))
 
 
 class Topic:
-    """Transactions, some of them aborted, that go on while the query runs."""
+    """Transactions, some of them aborted, that continue while the query runs."""
 
     def __init__(self, servers: str) -> None:
         self.settings = {"topic": "source"}
@@ -102,15 +102,15 @@ class Topic:
             cluster.create_topic("source", 3)
         self._feeder = Feeder(servers, "source", SEED, PAUSE_S)
         self._feeder.start()
-        self.goes_on = True
+        self.grows = True
 
     def finish(self) -> None:
         """Stop writing."""
         self._feeder.finish()
-        self.goes_on = False
+        self.grows = False
 
     def check(self, read: Read) -> None:
-        """Each committed record once, those of a key in their order, and nothing that was aborted."""
+        """Check that each committed record exists once, those of a key in order, and no aborted one."""
         source = read_committed(self._servers, "source")
         values = {message.value() for message in source}
         assert self._feeder.committed <= values
@@ -126,7 +126,7 @@ def _by_key(messages: Sequence[Any]) -> dict[bytes, list[bytes]]:
 
 
 class Course:
-    """A query that is started again whenever it was killed, and its broker likewise."""
+    """A query that is restarted after each kill, and its broker likewise."""
 
     def __init__(self, broker: Broker, folder: Path, source: Input, deaths: list[dict[str, str]]) -> None:
         self.broker = broker
@@ -135,14 +135,14 @@ class Course:
         self._random = random.Random(SEED)
         self._scratch = folder / "scratch"
         self._scratch.mkdir()
-        self._told = folder / "told"
-        make_folder(self._told)
+        self._death_folder = folder / "deaths"
+        make_folder(self._death_folder)
         self._settings = {
             **source.settings,
             "servers": broker.bootstrap_servers,
             "target": "target",
             "checkpoint": str(folder / "checkpoint"),
-            "folder": str(self._told),
+            "folder": str(self._death_folder),
             "deaths": deaths,
         }
         with Cluster(broker.bootstrap_servers) as cluster:
@@ -154,8 +154,8 @@ class Course:
 
     @property
     def deaths(self) -> int:
-        """Planned ones that happened."""
-        return len(graves(self._told))
+        """Planned deaths that happened."""
+        return len(graves(self._death_folder))
 
     def start(self) -> None:
         with (self._folder / "errors").open("ab") as errors:
@@ -169,23 +169,23 @@ class Course:
         self.starts += 1
 
     def run(self, kills: int) -> None:
-        """Until all of the input is written, with so many kills at random points on the way."""
+        """Run until all of the input is written, with that many kills at random points."""
         self.start()
         for _ in range(kills):
             self.progress(self._random.randrange(EPOCH_STEPS))
-            self._kill_somebody()
+            self._kill_random_victim()
         self.finish()
 
     def finish(self) -> None:
         """Wait until all of the input is written."""
-        came = self._source.goes_on
+        came = self._source.grows
         self._source.finish()
         self._until(lambda: self._ended() == 0, "the query ended")
-        if came:  # since the query looked how much there is
+        if came:  # after the query read the ends
             self.start()
             self._until(lambda: self._ended() == 0, "the query ended")
 
-    def _kill_somebody(self) -> None:
+    def _kill_random_victim(self) -> None:
         victim = self._random.choice(["driver", "worker", "broker"])
         if victim == "broker":
             self.broker.kill()
@@ -195,39 +195,39 @@ class Course:
             self._process.wait()
             self.start()
         else:
-            told = steps(self._told)
-            with suppress(ProcessLookupError, IndexError):  # it may have gone with its driver
-                os.kill(int(told[-1].split()[0]), signal.SIGKILL)
+            seen_steps = steps(self._death_folder)
+            with suppress(ProcessLookupError, IndexError):  # it may have died with its driver
+                os.kill(int(seen_steps[-1].split()[0]), signal.SIGKILL)
         self.kills[victim] += 1
 
     def progress(self, count: int) -> None:
-        """Wait until the tasks told so many steps more, or there are no more."""
-        goal = len(steps(self._told)) + count
-        self._until(lambda: len(steps(self._told)) >= goal or self._ended() == 0, f"{count} steps of tasks")
+        """Wait until the tasks recorded this many more steps, or the query has ended."""
+        goal = len(steps(self._death_folder)) + count
+        self._until(lambda: len(steps(self._death_folder)) >= goal or self._ended() == 0, f"{count} steps of tasks")
 
     def _ended(self) -> int | None:
         return None if self._process is None else self._process.poll()
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for it as long as any task tells of a step now and then."""
+        """Wait for a condition, as long as any task makes progress."""
 
         def looked_after() -> bool:
             if self._ended() not in (None, 0):
                 self._failures += 1
                 assert self._failures < 20 + 3 * KILLS, (self._folder / "errors").read_text()[-4000:]
                 self.start()
-            elif self._ended() == 0 and self._source.goes_on:
+            elif self._ended() == 0 and self._source.grows:
                 self.start()
             return condition()
 
-        def went_on(told: int) -> bool:
-            return looked_after() or len(steps(self._told)) > told
+        def progressed(seen: int) -> bool:
+            return looked_after() or len(steps(self._death_folder)) > seen
 
         while not looked_after():
-            eventually(partial(went_on, len(steps(self._told))), f"{what}, or a step", WAIT_S)
+            eventually(partial(progressed, len(steps(self._death_folder))), f"{what}, or a step", WAIT_S)
 
     def check(self) -> None:
-        """The target is the input."""
+        """Check that the target equals the input."""
         self._source.check(partial(read_committed, self.broker.bootstrap_servers, "target"))
 
     def close(self) -> None:
@@ -251,10 +251,10 @@ def begin(tmp_path: Path, ottla_broker_factory: Callable[..., Broker]) -> Iterat
 
 
 @pytest.mark.timeout(700)
-def test_each_step_of_a_task_may_be_the_last(begin: Callable[..., Course]) -> None:
-    """Of driver and worker; where a task was committed and its epoch was not, the next attempt passes over it.
+def test_kill_at_each_step_of_a_task(begin: Callable[..., Course]) -> None:
+    """Of driver and worker; if a task was committed but its epoch was not, the next attempt skips it.
 
-    What a driver leaves behind before a commit is what a worker leaves; it costs a start of Spark.
+    Before a commit, a killed driver leaves the same state as a killed worker, and costs another start of Spark.
     """
     lasts = ("sent", "offsets", "committed")
     driver_lasts = lasts if IS_LONG else lasts[-1:]
@@ -268,7 +268,7 @@ def test_each_step_of_a_task_may_be_the_last(begin: Callable[..., Course]) -> No
 
 
 @pytest.mark.timeout(700)
-def test_the_broker_may_go_at_any_step(begin: Callable[..., Course]) -> None:
+def test_broker_killed_at_any_step(begin: Callable[..., Course]) -> None:
     course = begin(4, [])
     course.start()
     for _ in range(2):

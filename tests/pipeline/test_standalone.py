@@ -1,6 +1,7 @@
-"""A standalone cluster of one master and two workers, as Spark is run on machines of one's own; the commands on it.
+"""A standalone cluster of one master and two workers, as operators run Spark on their own machines; the commands on it.
 
-Ottla comes with the job where the workers' Python has every package but it; where it has none, all of them do.
+If the workers' Python has every package except Ottla, only Ottla is sent with the job; if it has none, all packages
+are.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ CONF = {
     "spark.scheduler.minRegisteredResourcesRatio": 1,
     "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{START_TIMEOUT_S:.0f}s",
 }
-"""Tasks begin once both workers have an executor."""
+"""Tasks start after both workers have an executor."""
 ONE_CORE = {"spark.cores.max": 1}
-"""For jobs that one executor shows as well, which is one JVM less."""
+"""For jobs that need only one executor, which saves a JVM."""
 REGISTERED = "Successfully registered with master"
 COUNTS = '''
 name = "counts"
@@ -69,24 +70,24 @@ table = "counts"
 
 @dataclass
 class Standalone:
-    """A running cluster: the master's URL, the workers' directories, how its processes are started."""
+    """A running cluster: URL of the master, directories of the workers, start of its processes."""
 
     url: str
     work_dirs: list[Path]
     start: Callable[..., Path]
 
     def run(self, *arguments: str, conf: Mapping[str, object] = CONF) -> subprocess.CompletedProcess[str]:
-        """`ottla pipeline ...` on the cluster."""
+        """Run `ottla pipeline ...` on the cluster."""
         return pipeline(*arguments, "--master", self.url, *(part for item in conf.items() for part in as_conf(*item)))
 
     def add_worker(self) -> None:
-        """One more, or one in the place of a dead one."""
+        """Add one more worker, or replace a dead one."""
         directory = self.work_dirs[-1].with_name(f"work-{uuid.uuid4().hex}")
         wait_for(self.start(directory.name, "spark-class", *worker(directory, self.url)), REGISTERED)
         self.work_dirs.append(directory)
 
     def used_packages(self) -> list[set[str]]:
-        """For each worker, the modules of `ottla.record` that its executors got."""
+        """For each worker, the modules of `ottla.record` that its executors received."""
         return [modules(directory.glob("app-*/*/ottla/record/*")) for directory in self.work_dirs]
 
 
@@ -123,7 +124,7 @@ def python_without_ottla(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archive as the command makes it."""
+    """An archive created by the command."""
     path = tmp_path_factory.mktemp("it's an environment, or 2 ") / "environment.tar.gz"
     run = pipeline("package", "--output", str(path))
     assert run.returncode == 0, run.stderr
@@ -133,9 +134,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """Master and workers by the classes of the installed PySpark, on loopback, on ports that the system chooses.
+    """Master and workers by the classes of the installed PySpark, on loopback, on ports that the system assigns.
 
-    Their own Python has no package at all.
+    Their own Python has no packages.
     """
     folder = tmp_path_factory.mktemp("standalone")
     home = Path(pyspark.__file__).parent
@@ -176,7 +177,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
 
 
 def worker(directory: Path, master: str) -> list[str]:
-    """What starts one, of one core."""
+    """Starts a worker with one core."""
     resources = ("--cores", "1", "--memory", "600m", "--work-dir", str(directory))
     return ["org.apache.spark.deploy.worker.Worker", *address(), *resources, master]
 
@@ -186,7 +187,7 @@ def address() -> tuple[str, ...]:
 
 
 def modules(paths: Iterable[Path]) -> set[str]:
-    """Names of Python's modules, the compiled ones too."""
+    """Names of Python modules, including compiled ones."""
     return {path.name for path in paths if path.suffix in (".py", ".so")}
 
 
@@ -209,15 +210,15 @@ def produced(bootstrap: str, topic: str) -> None:
 
 
 def values(table: Path) -> list[int]:
-    """In order, by a reader that is not ours."""
+    """Values in order, read by another library."""
     files = open_table(table).files()
     return sorted(int(one) for file in files for one in pq.ParquetFile(file).read(["value"])[0].to_pylist())
 
 
 def run_jobs(master: str, folder: Path, conf: Mapping[str, object], graves: Path, *commands: list[str]) -> list[Any]:
-    """What `ottla pipeline` commands say that run in one session on the master, whose workers die."""
-    told = {name: str(value) for name, value in conf.items()}
-    settings = json.dumps({"master": master, "conf": told, "commands": commands, "graves": str(graves)})
+    """Outputs of `ottla pipeline` commands in one session on the master, while its workers are killed."""
+    settings_conf = {name: str(value) for name, value in conf.items()}
+    settings = json.dumps({"master": master, "conf": settings_conf, "commands": commands, "graves": str(graves)})
     command = [sys.executable, str(DRIVER), settings]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert run.returncode == 0, run.stderr
@@ -225,7 +226,7 @@ def run_jobs(master: str, folder: Path, conf: Mapping[str, object], graves: Path
     return found
 
 
-def test_the_package_travels_with_a_job(
+def test_package_is_sent_with_job(
     ottla_broker: Broker, standalone: Standalone, python_without_ottla: Path, tmp_path: Path
 ) -> None:
     bootstrap, table = ottla_broker.bootstrap_servers, str(tmp_path / "clicks")
@@ -240,7 +241,7 @@ def test_the_package_travels_with_a_job(
     assert standalone.used_packages() == [here] * WORKERS  # each worker ran a task
 
 
-def test_workers_need_no_package_where_the_environment_travels(
+def test_environment_is_sent_to_bare_workers(
     ottla_broker: Broker, standalone: Standalone, environment: Path, tmp_path: Path
 ) -> None:
     bootstrap, table = ottla_broker.bootstrap_servers, str(tmp_path / "clicks")
@@ -254,7 +255,7 @@ def test_workers_need_no_package_where_the_environment_travels(
 
 
 def test_jobs_while_workers_are_killed(ottla_broker: Broker, standalone: Standalone, tmp_path: Path) -> None:
-    """The load loses a worker whose task has read all, the stream a machine whose task has written all."""
+    """The load loses a worker after its task has read all, the stream a machine after its task has written all."""
     bootstrap = ottla_broker.bootstrap_servers
     produced(bootstrap, "jobs")
     with Cluster(bootstrap) as cluster:
@@ -265,8 +266,8 @@ def test_jobs_while_workers_are_killed(ottla_broker: Broker, standalone: Standal
     definition = tmp_path / "counts.toml"
     definition.write_text(COUNTS)
     at = ("-b", bootstrap)
-    standalone.add_worker()  # takes the place of the first that dies
-    told = run_jobs(
+    standalone.add_worker()  # replaces the first that dies
+    results = run_jobs(
         standalone.url,
         tmp_path,
         {**CONF, "spark.pyspark.python": sys.executable, DATABASE_SETTING: DATABASE},
@@ -286,21 +287,21 @@ def test_jobs_while_workers_are_killed(ottla_broker: Broker, standalone: Standal
         standalone.work_dirs.remove(dead)
     standalone.add_worker()
     assert len(standalone.work_dirs) == WORKERS
-    assert [told[number]["rows"] for number in (0, 2, 3, 4)] == [ROWS, 800, 200, ROWS]
-    assert told[5] == [{"n": ROWS, "different": ROWS}]
-    assert told[6] == [{"n": ROWS}]
+    assert [results[number]["rows"] for number in (0, 2, 3, 4)] == [ROWS, 800, 200, ROWS]
+    assert results[5] == [{"n": ROWS, "different": ROWS}]
+    assert results[6] == [{"n": ROWS}]
     everything = list(range(ROWS))
     assert values(rows) == everything
     assert values(latest) == everything[-100:]
     assert sorted(values(of_topic) + values(of_table)) == everything
     pushed = read_committed(bootstrap, "jobs-again", ROWS)
     assert sorted(int(each.value()) for each in pushed) == everything
-    assert told[7]["rows_out"] == 100
+    assert results[7]["rows_out"] == 100
     wanted = [{"id": str(key), "n": ROWS // 100, "latest": ROWS - 100 + key} for key in range(100)]
-    assert sorted(told[8], key=lambda row: row["latest"]) == wanted
+    assert sorted(results[8], key=lambda row: row["latest"]) == wanted
 
 
-def test_the_environment_travels_by_spark_connect(
+def test_environment_is_sent_by_spark_connect(
     ottla_broker: Broker, standalone: Standalone, environment: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("grpc", reason="needs the extra `connect`")

@@ -1,4 +1,4 @@
-"""How far tables are behind: lag in offsets and in time, topics that are gone, all tables of a directory."""
+"""Lag of tables: in offsets and in time, deleted topics, all tables of a directory."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def table(tmp_path: Path) -> Table:
 
 
 def status(table: Table, cluster: Any) -> list[tuple[object, ...]]:
-    """Partition, committed, end, lag, rows, note of each."""
+    """Partition, committed offset, end, lag, rows and note of each partition."""
     found = table_status(table, cluster, "read_committed").partitions
     return [(one.partition, one.committed, one.end, one.lag, one.rows, one.note) for one in found]
 
 
-def test_a_table_that_has_everything(cluster: MemoryCluster, table: Table) -> None:
+def test_complete_table_has_no_lag(cluster: MemoryCluster, table: Table) -> None:
     load(cluster, table)
     assert status(table, cluster) == [(0, 50, 50, 0, 50, ""), (1, 50, 50, 0, 50, "")]
     found = table_status(table, cluster, "read_committed")  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ def test_a_table_that_has_everything(cluster: MemoryCluster, table: Table) -> No
     assert found.last_load_ms == table.loads()[0].time_ms
 
 
-def test_what_is_not_loaded_has_an_age(cluster: MemoryCluster, table: Table) -> None:
+def test_unloaded_records_have_age(cluster: MemoryCluster, table: Table) -> None:
     load(cluster, table)
     cluster.partitions[TOPIC, 1].append_times(round(time.time() * 1000) - 90_000)
     cluster.partitions[TOPIC, 1].append_values([b"later"])
@@ -71,8 +71,8 @@ def test_partitions_that_were_added_count_from_their_start(cluster: MemoryCluste
     assert status(table, cluster)[2] == (2, None, 7, 7, 0, "")
 
 
-def test_a_partition_that_was_added_and_lost_its_beginning_lacks_nothing(cluster: MemoryCluster, table: Table) -> None:
-    """A first load begins where the log does."""
+def test_added_partition_with_deleted_start_has_no_loss(cluster: MemoryCluster, table: Table) -> None:
+    """A first load starts at the log start offset."""
     load(cluster, table)
     log = cluster.partitions[TOPIC, 2] = type(cluster.partitions[TOPIC, 0])()
     log.append_values([b"new"] * 7)
@@ -123,7 +123,7 @@ def test_each_pipeline_of_a_table(cluster: MemoryCluster, table: Table) -> None:
 
 @pytest.mark.parametrize("columns", [(), ("topic",), ("topic", "partition"), ("date",), ("date", "partition")])
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
-def test_rows_are_counted_wherever_their_partition_stands(
+def test_rows_are_counted_by_partition(
     cluster: MemoryCluster, tmp_path: Path, kind: str, columns: tuple[str, ...]
 ) -> None:
     if kind == "iceberg":
@@ -141,8 +141,8 @@ def test_tables_are_found_below_a_directory(cluster: MemoryCluster, tmp_path: Pa
     assert list(find_tables(tmp_path / "a")) == [str(tmp_path / "a")]
 
 
-def test_a_topic_whose_first_partitions_are_empty(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """Of which the table holds no offset."""
+def test_topic_with_empty_first_partitions(cluster: MemoryCluster, tmp_path: Path) -> None:
+    """The table has no offset for them."""
     cluster = MemoryCluster()
     cluster.create(TOPIC, 200)
     cluster.partitions[TOPIC, 150].append_values([b"v"])
@@ -177,7 +177,7 @@ def test_a_file_that_can_not_be_read(cluster: MemoryCluster, table: Table) -> No
 
 
 def test_the_command_against_a_broker(ottla_broker: Broker, tmp_path: Path) -> None:
-    """A table of another cluster: its topic is not there."""
+    """A table of another cluster: its topic does not exist here."""
     load(make_cluster(), open_table(tmp_path / "lake" / "clicks"))
     arguments = ["pipeline", "status", str(tmp_path / "lake"), "-b", ottla_broker.bootstrap_servers]
     with Cluster(ottla_broker.bootstrap_servers) as cluster:
@@ -195,7 +195,7 @@ def test_the_command_against_a_broker(ottla_broker: Broker, tmp_path: Path) -> N
 
 
 def damage(table: Path, kind: str) -> None:
-    """The files by which a table of that format knows what it has become something else's."""
+    """Damage the files that define a table of that format."""
     where = {"delta": "_delta_log", "parquet": "_ottla_log"}.get(kind)
     files = [table / "catalog.db"] if where is None else [path for path in (table / where).iterdir() if path.is_file()]
     for file in files:
@@ -203,9 +203,7 @@ def damage(table: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
-def test_one_that_can_not_be_read_keeps_no_other_from_being_shown(
-    ottla_broker: Broker, tmp_path: Path, kind: str
-) -> None:
+def test_unreadable_table_does_not_hide_others(ottla_broker: Broker, tmp_path: Path, kind: str) -> None:
     if kind == "iceberg":
         pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     bad, good = tmp_path / "bad", tmp_path / "good"
@@ -229,8 +227,8 @@ def test_one_that_can_not_be_read_keeps_no_other_from_being_shown(
     assert alone.stderr == f"ottla: {first['error']}\n"
 
 
-def test_a_place_that_can_not_be_looked_at_may_be_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rights say nothing to root, so the system call itself refuses."""
+def test_unreadable_directory_may_be_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Permissions do not apply to root, so the system call itself is made to fail."""
     load(make_cluster(), open_table(tmp_path / "good"))
     locked = tmp_path / "locked"
     locked.mkdir()
@@ -248,28 +246,28 @@ def test_a_place_that_can_not_be_looked_at_may_be_a_table(tmp_path: Path, monkey
     }
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_status_without_tables_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, sentence in (
-        (tmp_path, "there is no table in"),
-        (tmp_path / "x", "there is no directory"),
-        (tmp_path / "file", "file is no directory, as a table is: name another"),
+        (tmp_path, "no table found in"),
+        (tmp_path / "x", "does not exist"),
+        (tmp_path / "file", "file is not a directory, but a table is one: name another"),
     ):
         result = CliRunner().invoke(main.cli, ["pipeline", "status", str(path)])
         assert result.exit_code == 2
         assert sentence in result.output
 
 
-def test_a_path_that_is_no_utf8_is_told_by_its_bytes(tmp_path: Path) -> None:
-    """Not by the surrogates that Python has in their place, by which nobody finds a file."""
+def test_non_utf8_path_is_reported_as_bytes(tmp_path: Path) -> None:
+    """Not as Python's surrogates, which do not identify the file."""
     path = f"{tmp_path}/x\udcff"
-    assert told("status", path) == f"ottla: there is no directory {tmp_path}/x\\xff\n"
-    sentence = f"no table can be kept in b'{tmp_path}/x\\xff', which is not valid UTF-8; choose another directory"
-    assert told("compact", "--table", path) == f"ottla: {sentence}\n"
+    assert refusal("status", path) == f"ottla: the directory {tmp_path}/x\\xff does not exist\n"
+    sentence = f"the path b'{tmp_path}/x\\xff' of the table is not valid UTF-8; choose another directory"
+    assert refusal("compact", "--table", path) == f"ottla: {sentence}\n"
 
 
-def told(*arguments: str) -> str:
-    """What a command of the pipeline that is refused says; a process of its own, for its streams' encoding."""
+def refusal(*arguments: str) -> str:
+    """Output of a refused pipeline command, in a process of its own for the encoding of its streams."""
     command = [sys.executable, "-m", "ottla", "pipeline", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert done.returncode == 2

@@ -99,7 +99,7 @@ def test_columns_become_fields_of_records(target: TopicTarget) -> None:
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ({"key": [b"k"]}, "a topic needs a column `value`, and there are only: key"),
+        ({"key": [b"k"]}, "a topic needs a column `value`, but the rows only have: key"),
         ({"value": [1]}, "the column `value` must be binary or string, not int64; cast it"),
         ({"value": [b""], "partition": ["1"]}, "the column `partition` must be integer, not string; cast it"),
         (
@@ -108,20 +108,20 @@ def test_columns_become_fields_of_records(target: TopicTarget) -> None:
         ),
     ],
 )
-def test_columns_that_cannot_be(columns: dict[str, list[Any]], sentence: str) -> None:
+def test_invalid_columns_are_refused(columns: dict[str, list[Any]], sentence: str) -> None:
     with pytest.raises(OperatorError, match=sentence):
         TopicTarget("127.0.0.1:1", "topic").check(pa.record_batch(columns).schema)
 
 
 def test_a_row_needs_a_topic(target: TopicTarget) -> None:
-    with pytest.raises(OperatorError, match="set the option `topic`, or have a column"):
+    with pytest.raises(OperatorError, match="set the option `topic`, or add a column"):
         TopicTarget("127.0.0.1:1").check(values(0, 1).schema)
     batch = pa.record_batch({"topic": [target.topic, None], "value": [b"1", b"2"]})
     with pytest.raises(OperatorError, match="a row has no topic"):
         write(TopicTarget(target.bootstrap_servers), batch)
 
 
-def test_what_is_not_delivered_is_told(target: TopicTarget) -> None:
+def test_undelivered_row_is_reported(target: TopicTarget) -> None:
     big = pa.record_batch({"value": [b"1", b"x" * 2_000_000]})
     with pytest.raises(
         KafkaError, match=r"^row 2 of the task can't be sent: .*[Mm]essage size too large; .* -X message.max.bytes="
@@ -139,7 +139,7 @@ def test_an_epoch_is_written_once(target: TopicTarget) -> None:
     assert write_epoch(target, EpochTask(first.query_id, 0, 1), [values(2_500, 2_600)]) == 100
     assert write_epoch(target, EpochTask(first.query_id, 1, 0), [values(2_600, 2_700)]) == 100
     assert write_epoch(target, EpochTask(first.query_id, 1, 1), []) == 0
-    assert write_epoch(target, first, [values(7, 8)]) == 0  # a zombie of long ago
+    assert write_epoch(target, first, [values(7, 8)]) == 0  # a zombie
     assert written(target, 2_700) == list(range(2_700))
 
 
@@ -151,8 +151,8 @@ def test_a_replay_with_other_rows_is_refused(target: TopicTarget) -> None:
     assert written(target, 10) == list(range(10))
 
 
-def test_an_attempt_that_lives_on_is_fenced(target: TopicTarget) -> None:
-    """The old attempt stands before its last row; the new one does the epoch; then the old one goes on."""
+def test_surviving_attempt_is_fenced(target: TopicTarget) -> None:
+    """The old attempt pauses before its last row; the new one writes the epoch; then the old one continues."""
     task = EpochTask(f"query-{target.topic}", 0, 0)
 
     def halted() -> Any:
@@ -167,7 +167,7 @@ def test_an_attempt_that_lives_on_is_fenced(target: TopicTarget) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids that producers were made for, in the order of the making."""
+    """The ids for which producers were created, in order."""
     ids: list[str] = []
     make = TopicTarget.transactional_producer
 
@@ -192,14 +192,14 @@ class Workers:
 
 @pytest.fixture(autouse=True)
 def workers(monkeypatch: pytest.MonkeyPatch) -> Workers:
-    """Of which the test is one that had no task before."""
+    """The test itself is a worker that had no task before."""
     found = Workers(monkeypatch)
     found.be("the first")
     return found
 
 
-def test_a_worker_keeps_the_producer_of_a_task(target: TopicTarget, made: list[str]) -> None:
-    """Of one query, into one target by one set of properties."""
+def test_worker_reuses_producer_of_task(target: TopicTarget, made: list[str]) -> None:
+    """For one query, into one target with one set of properties."""
     query = f"query-{target.topic}"
     for epoch in range(4):
         rows = [values(epoch * 10, epoch * 10 + 5), values(epoch * 10 + 5, epoch * 10 + 10)]
@@ -212,7 +212,7 @@ def test_a_worker_keeps_the_producer_of_a_task(target: TopicTarget, made: list[s
     assert written(target, 70) == list(range(70))
 
 
-def test_a_replay_of_what_a_kept_producer_committed_is_compared(target: TopicTarget, made: list[str]) -> None:
+def test_replay_after_pooled_producer_compares_fingerprint(target: TopicTarget, made: list[str]) -> None:
     query = f"query-{target.topic}"
     for epoch in range(2):
         write_epoch(target, EpochTask(query, epoch, 0), [values(epoch * 10, epoch * 10 + 10)])
@@ -223,7 +223,7 @@ def test_a_replay_of_what_a_kept_producer_committed_is_compared(target: TopicTar
     assert written(target, 30) == list(range(30))
 
 
-def test_a_worker_that_was_overtaken_takes_the_id_anew(target: TopicTarget, made: list[str], workers: Workers) -> None:
+def test_fenced_worker_initializes_id_again(target: TopicTarget, made: list[str], workers: Workers) -> None:
     query = f"query-{target.topic}"
     write_epoch(target, EpochTask(query, 0, 0), [values(0, 10)])
     workers.be("the second")
@@ -236,10 +236,10 @@ def test_a_worker_that_was_overtaken_takes_the_id_anew(target: TopicTarget, made
     assert written(target, 30) == list(range(30))
 
 
-def test_a_kept_producer_is_fenced_by_a_later_attempt(
+def test_pooled_producer_is_fenced_by_later_attempt(
     target: TopicTarget, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which comes when it has begun its transaction."""
+    """The later attempt starts after this producer has started its transaction."""
     query = f"query-{target.topic}"
     write_epoch(target, EpochTask(query, 0, 0), [values(0, 10)])
     send_offsets = TransactionalProducer.send_offsets
@@ -258,8 +258,8 @@ def test_a_kept_producer_is_fenced_by_a_later_attempt(
     assert written(target, 20) == list(range(20))
 
 
-def test_many_rows_are_not_held(target: TopicTarget, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go as they come, by a producer that has taken the id before the first."""
+def test_many_rows_are_not_buffered(target: TopicTarget, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are sent as they arrive, by a producer that initialized its id before the first."""
     query = f"query-{target.topic}"
     write_epoch(target, EpochTask(query, 0, 0), [values(0, 10)])
     monkeypatch.setattr(epochs, "FEW_BYTES", values(0, 10).nbytes)
@@ -269,7 +269,7 @@ def test_many_rows_are_not_held(target: TopicTarget, made: list[str], monkeypatc
     assert written(target, 100) == list(range(100))
 
 
-def test_a_kept_producer_of_a_broker_that_was_away(ottla_broker_factory: Callable[..., Broker]) -> None:
+def test_pooled_producer_after_broker_outage(ottla_broker_factory: Callable[..., Broker]) -> None:
     broker = ottla_broker_factory()
     with Cluster(broker.bootstrap_servers) as cluster:
         cluster.create_topic("rows", 1)
@@ -281,8 +281,8 @@ def test_a_kept_producer_of_a_broker_that_was_away(ottla_broker_factory: Callabl
     assert written(target, 30) == list(range(30))
 
 
-def test_a_writer_that_is_fenced_says_so(target: TopicTarget) -> None:
-    """Also where it hears of it while it queues a row, and not by its commit."""
+def test_fenced_writer_raises_producer_fenced(target: TopicTarget) -> None:
+    """Also if the error occurs while it queues a row, and not in its commit."""
     transactional_id = f"fenced-{target.topic}"
     old = RowWriter(target.transactional_producer(transactional_id), target.topic)
     old.write(values(0, 50))
@@ -309,9 +309,9 @@ def test_a_task_that_fails_leaves_nothing(target: TopicTarget) -> None:
     assert written(target, 50) == list(range(50))
 
 
-def test_an_abort_that_the_coordinator_never_heard_of(ottla_broker_factory: Callable[..., Broker]) -> None:
-    """The broker dies with the request that would have begun the transaction: to librdkafka that is a fatal error
-    (INVALID_TXN_STATE, as of Apache Kafka), to a task that ends anyhow nothing, and its next attempt goes on."""
+def test_abort_unknown_to_coordinator(ottla_broker_factory: Callable[..., Broker]) -> None:
+    """The broker dies with the request that would have begun the transaction. librdkafka reports a fatal error
+    (INVALID_TXN_STATE, as with Apache Kafka); the failed task ignores it, and its next attempt continues."""
     broker = ottla_broker_factory()
     with Cluster(broker.bootstrap_servers) as cluster:
         cluster.create_topic("rows", 1)
@@ -321,7 +321,7 @@ def test_an_abort_that_the_coordinator_never_heard_of(ottla_broker_factory: Call
     producer.commit()
     os.kill(broker.pid, signal.SIGSTOP)
     producer.send("rows", b"1")
-    producer.flush(1.0)  # what is sent meanwhile nobody reads
+    producer.flush(1.0)  # the stopped broker does not read the request
     broker.kill()
     starter = threading.Timer(0.5, broker.start)
     starter.start()
@@ -335,7 +335,7 @@ def test_an_abort_that_the_coordinator_never_heard_of(ottla_broker_factory: Call
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_string()])
-def test_a_fingerprint_is_of_rows_and_not_of_batches(kind: Any) -> None:
+def test_fingerprint_does_not_depend_on_batches(kind: Any) -> None:
     keys = pa.array([None, "ab", "", "c"] * 5).cast(kind)
     batch = pa.record_batch(
         {"key": keys, "value": pa.array([f"x{n}" if n % 3 else None for n in range(20)]).cast(kind)}

@@ -1,4 +1,4 @@
-"""SQL over topics: the names of a statement, what is fetched for it, and results as files."""
+"""SQL over topics: topic names in a statement, fetched offsets, and results as files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FIRST_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """A broker with one topic: ten records a partition, the second an hour later."""
+    """A broker with one topic: ten records a partition, the second partition an hour later."""
     with Broker() as broker:
         with Cluster(broker.bootstrap_servers) as cluster:
             cluster.create_topic(TOPIC, 2)
@@ -59,7 +59,7 @@ def test_names_of_topics_in_a_statement() -> None:
     statement = "select topic.a.value, '`' from TOPIC . b join topic.`c-d``e` using (topic) -- topic.f"
     assert names_in(statement) == ["a", "b", "c-d`e", "f"]
     assert topics_in(statement, ["B", "c-d`e", "g", "mytopic"]) == ["B", "c-d`e"]
-    with pytest.raises(OperatorError, match="can't tell the topics B and b apart"):
+    with pytest.raises(OperatorError, match="can't distinguish the topics B and b"):
         topics_in(statement, ["b", "B"])
 
 
@@ -92,7 +92,7 @@ def test_filters_are_pushed_down_where_one_place_reads(
 
 
 class Command:
-    """`ottla pipeline sql` in the session of all tests."""
+    """`ottla pipeline sql` in the shared session."""
 
     def __init__(self, spark: Any, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bootstrap = bootstrap
@@ -140,21 +140,21 @@ def test_a_table_and_a_topic_together(spark: Any, sql: Command, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["select 1"], "Name a table with --table, or a topic as topic.NAME"),
         (["select * from topic.nope"], "topic 'nope' does not exist on 127.0.0.1"),
-        (["select * from topic.`page-views`", "--output", "x.txt"], "has to end with .csv, .json, .parquet"),
+        (["select * from topic.`page-views`", "--output", "x.txt"], "use a name ending in .csv, .json, .parquet"),
         (["select * from topic.`page-views`", "--output", "/nowhere/x.csv"], "/nowhere/x.csv can't be written"),
         (["select * from topic.`page-views`", "--csv", "--json"], "Give one of --output, --csv and --json"),
-        (["select * from topic.`page-views`", "--master", "sc://h"], "topics can't be named in SQL on Spark Connect"),
+        (["select * from topic.`page-views`", "--master", "sc://h"], "topics can't be queried on Spark Connect"),
         (["select nope from topic.`page-views`"], "`nope` cannot be resolved"),
     ],
 )
-def test_mistakes_are_told_in_one_sentence(sql: Command, arguments: list[str], told: str) -> None:
+def test_mistakes_are_reported_in_one_sentence(sql: Command, arguments: list[str], message: str) -> None:
     result = sql(*arguments)
     assert result.exit_code == 2
-    assert told in result.output
+    assert message in result.output
     assert "Traceback" not in result.output
 
 

@@ -1,4 +1,4 @@
-"""Times outside of the years 1 to 9999 are found in columns of any shape, and commands refuse them in one sentence."""
+"""Times outside of the years 1 to 9999 are found in columns of any type, and commands refuse them in one sentence."""
 
 from __future__ import annotations
 

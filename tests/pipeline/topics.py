@@ -1,4 +1,4 @@
-"""Topics of a real broker and what is in them, by a client that is not ours."""
+"""Topics of a real broker and their records, by the confluent-kafka client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _numbers = itertools.count()
 
 
 def new_topic(bootstrap: str, partitions: int, configs: Mapping[str, str] | None = None) -> str:
-    """Make a topic that no other test has; returns its name."""
+    """Create a topic with a unique name; returns the name."""
     name = f"topic-{next(_numbers)}"
     with Cluster(bootstrap) as cluster:
         cluster.create_topic(name, partitions, configs=configs)
@@ -25,7 +25,7 @@ def new_topic(bootstrap: str, partitions: int, configs: Mapping[str, str] | None
 
 
 def make_again(bootstrap: str, topic: str, partitions: int) -> None:
-    """Delete a topic and make another of its name."""
+    """Delete a topic and create another one of its name."""
     with Cluster(bootstrap) as cluster:
         cluster.delete_topics([topic])
         cluster.create_topic(topic, partitions)

@@ -1,4 +1,4 @@
-"""What a trial of kills runs again and again: a command of `ottla pipeline` on one topic, and what it has to bring."""
+"""Jobs of the kill trials: a command of `ottla pipeline` on one topic, and its expected result."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .sinks.test_formats import content
 TOPIC = "source"
 TARGET = "target"
 TOPIC_KIND = "topic"
-"""The kind of a stream whose results are no table."""
+"""The kind of a stream with results in a topic."""
 TASK_BYTES = "32KiB"
-"""Makes some tasks of each partition."""
+"""Small enough for several tasks of each partition."""
 
 STREAM = """
     name = "trial"
@@ -35,7 +35,7 @@ STREAM = """
 
 
 class Row(NamedTuple):
-    """A record, as it was read or as it arrived."""
+    """A record, as produced or as stored."""
 
     partition: int
     offset: int
@@ -44,16 +44,16 @@ class Row(NamedTuple):
 
 
 class Job:
-    """A load; others are told apart below."""
+    """A load; subclasses are the other jobs."""
 
     command = "load"
     steps: tuple[str, ...] = ("planned", "landing", "reading", "written", "landed", "committed")
-    """Of its driver and its workers, as `driver.py` tells them."""
+    """Steps of its driver and its workers, as `driver.py` records them."""
     under_way = "reading"
-    """The step from which on it has something to lose."""
+    """The first step at which a death can lose something."""
     worker_steps: tuple[str, ...] = ("reading", "written")
     turns = 1
-    """How often a run comes to each of its driver's steps, at least as a rule."""
+    """Minimum number of occurrences of each driver step in a run, as a rule."""
 
     def __init__(self, servers: str, folder: Path, kind: str, choice: random.Random) -> None:
         self._servers = servers
@@ -67,19 +67,19 @@ class Job:
         return self._kind != TOPIC_KIND
 
     def arguments(self) -> list[str]:
-        """Behind the command, but for `--json`."""
+        """Arguments after the command, without `--json`."""
         return [
             *("--table", str(self.table), "--format", self._kind, "--topics", TOPIC, "-b", self._servers),
             *("--master", "local[2]", "--max-bytes-per-task", TASK_BYTES),
             *("--source", self._random.choice(["auto", "fetch"])),
         ]
 
-    def found_nothing(self, told: dict[str, Any]) -> bool:
-        """Whether a run that said this had nothing to do."""
-        return told["version"] is None
+    def found_nothing(self, summary: dict[str, Any]) -> bool:
+        """True if a run with this summary had nothing to do."""
+        return summary["version"] is None
 
     def rows(self) -> list[Row]:
-        """What arrived so far, in the order of the topic."""
+        """Stored rows so far, in the order of the topic."""
         table = open_table(self.table, format=self._kind)
         if not table.exists() or not table.files():
             return []
@@ -88,11 +88,11 @@ class Job:
         return sorted(Row(*row) for row in zip(*columns, strict=True))
 
     def expected(self, records: Sequence[Row]) -> list[Row]:
-        """What all records of the topic, in their order, have to bring."""
+        """Expected rows for all records of the topic, in their order."""
         return list(records)
 
     def identity(self, row: Row) -> tuple[Any, ...]:
-        """What no two rows share."""
+        """A unique key of a row."""
         return row.partition, row.offset
 
 
@@ -140,8 +140,8 @@ class Stream(Job):
             *("--master", "local[2]", "-b", self._servers),
         ]
 
-    def found_nothing(self, told: dict[str, Any]) -> bool:
-        return told["batches"] == 0
+    def found_nothing(self, summary: dict[str, Any]) -> bool:
+        return summary["batches"] == 0
 
     def rows(self) -> list[Row]:
         if self.has_table:

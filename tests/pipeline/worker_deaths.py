@@ -14,16 +14,16 @@ WORKER_CLASS = b"org.apache.spark.deploy.worker.Worker"
 
 @dataclass(frozen=True)
 class Killer:
-    """Travels to tasks; the first that strikes kills, and leaves the directory that it ran in in `grave`.
+    """Sent to tasks; the first that calls `strike` kills, and leaves its working directory in `grave`.
 
-    Without `machine` the worker alone dies by SIGKILL, and the task goes on until the executor has ended over that;
-    with it the executor and the task do too, as of a machine that loses its power.
+    Without `machine` only the worker is killed by SIGKILL, and the task continues until the executor has ended because
+    of it; with `machine` the executor and the task are killed too, as in a power failure.
     """
 
     grave: Path
     machine: bool = False
     driver: int = field(default_factory=os.getpid)
-    """The process where nobody dies."""
+    """The process that is never killed."""
 
     def strike(self) -> None:
         if os.getpid() == self.driver:
@@ -33,7 +33,7 @@ class Killer:
                 grave.write(os.getcwd())
         except FileExistsError:
             return
-        executor = _parent(_parent(os.getpid()))  # the one between is the daemon that forks Python's workers
+        executor = _parent(_parent(os.getpid()))  # the process in between is the daemon that forks Python workers
         worker = _parent(executor)
         assert WORKER_CLASS in Path(f"/proc/{worker}/cmdline").read_bytes()
         os.kill(worker, signal.SIGKILL)
@@ -45,7 +45,7 @@ class Killer:
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """State and parent."""
+    """State and parent of a process."""
     state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return state, int(parent)
 

@@ -1,6 +1,6 @@
-"""Topics into lake tables, exactly once, by PySpark.
+"""Loads of topics into lake tables, exactly once, with PySpark.
 
-Reaches a cluster only through `ottla.client`; the broker imports nothing of this. `plan` says what is to be loaded,
-`land` moves it inside Spark's Python workers, `decode` turns record batches into Arrow, `sinks` commits data files and
-offsets together. Importing this package imports neither Spark nor Arrow: the extra `pipeline` may be missing.
+Connects to clusters only through `ottla.client`; the broker does not import this package. `plan` selects the offsets to
+load, `land` writes them as files in Spark's Python workers, `decode` converts record batches to Arrow, `sinks` commits
+data files and offsets together. Importing this package imports neither Spark nor Arrow: the extra is optional.
 """

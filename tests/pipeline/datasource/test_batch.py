@@ -1,4 +1,4 @@
-"""Batch reads of a real topic by a real Spark: what comes, what is refused, what filters leave out."""
+"""Batch reads of a real topic by a real Spark: rows, refused options, filters."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_ranges_by_offset_and_by_time(read: Read, produce: Produce, topic: str) 
         read(startingTimestamp=2_002).count()
 
 
-def test_what_is_subscribed(read: Read, produce: Produce, topic: str, bootstrap: str) -> None:
+def test_subscriptions_select_partitions(read: Read, produce: Produce, topic: str, bootstrap: str) -> None:
     produce([b"a0"], 0)
     produce([b"b0"], 1)
     other = f"{topic}-other"
@@ -116,15 +116,13 @@ def test_aborted_records_and_markers(read: Read, produce: Produce, bootstrap: st
     for value, ends in ((b"aborted", producer.abort_transaction), (b"committed", producer.commit_transaction)):
         producer.begin_transaction()
         producer.produce(topic, value, partition=0)
-        producer.flush(30)  # an abort would drop what was not sent
+        producer.flush(30)  # an abort would drop unsent records
         ends()
     assert values(read(**{"kafka.isolation.level": "read_committed"})) == ["committed"]
     assert values(read()) == ["aborted", "committed"]  # the default of Kafka's consumer and of the connector
 
 
-def test_a_record_that_a_table_would_not_take_is_in_its_place(
-    read: Read, produce: Produce, topic: str, bootstrap: str
-) -> None:
+def test_dead_letter_records_keep_their_position(read: Read, produce: Produce, topic: str, bootstrap: str) -> None:
     late = f"{topic}-late"
     with Cluster(bootstrap) as cluster:
         cluster.create_topic(late, 1, configs={"message.timestamp.after.max.ms": str((1 << 63) - 1)})
@@ -170,7 +168,7 @@ def test_a_frame_that_is_filtered_and_used_again(
         ("not (partition = 0) or value is null", 2, numbered("b", 0, 10)),
     ],
 )
-def test_filters_bound_what_a_frame_of_one_use_reads(
+def test_filters_limit_reads_of_single_use_frame(
     read: Read, produce: Produce, pushdown: None, condition: str, tasks: int, expected: list[str]
 ) -> None:
     produce([b"a%d" % number for number in range(10)], 0)
@@ -181,37 +179,37 @@ def test_filters_bound_what_a_frame_of_one_use_reads(
     assert read(filterPushdown="true").where(condition).rdd.getNumPartitions() == tasks
 
 
-def test_timestamps_out_of_order_are_filtered_right(read: Read, produce: Produce, pushdown: None) -> None:
+def test_unordered_timestamps_are_filtered_correctly(read: Read, produce: Produce, pushdown: None) -> None:
     for number, time in enumerate([3_000, 1_000, 4_000, 2_000, 1_500]):
         produce([b"%d" % number], 0, start_ms=time)
     assert values(read(filterPushdown="true").where("timestamp < timestamp_millis(2001)")) == ["1", "3", "4"]
     assert values(read(filterPushdown="true").where("timestamp >= timestamp_millis(2000)")) == ["0", "2", "3"]
 
 
-def test_deleted_records_are_told_or_passed_over(read: Read, produce: Produce, bootstrap: str, topic: str) -> None:
+def test_deleted_records_are_reported_or_skipped(read: Read, produce: Produce, bootstrap: str, topic: str) -> None:
     produce([b"a%d" % number for number in range(10)], 0)
     produce([b"b0"], 1)
     with Cluster(bootstrap) as cluster:
         cluster.delete_records({(topic, 0): 4})
     start = json.dumps({topic: {"0": 1, "1": 0}})
-    with pytest.raises(PySparkException, match="offset 1 is gone, the log starts at 4; with failOnDataLoss false"):
+    with pytest.raises(PySparkException, match="offset 1 is gone, the log starts at 4; set failOnDataLoss to false"):
         read(startingOffsets=start).count()
     assert values(read(startingOffsets=start, failOnDataLoss="false")) == [*numbered("a", 4, 10), "b0"]
     assert values(read()) == [*numbered("a", 4, 10), "b0"]
     end = json.dumps({topic: {"0": 11, "1": -1}})
-    with pytest.raises(PySparkException, match="offset 11 is not there yet, the partition ends at 10"):
+    with pytest.raises(PySparkException, match="offset 11 does not exist yet, the partition ends at 10"):
         read(endingOffsets=end).count()
     assert values(read(endingOffsets=end, failOnDataLoss="false")) == [*numbered("a", 4, 10), "b0"]
 
 
-def test_mistakes_are_told_when_the_frame_is_made(ottla_spark: Any, read: Read, topic: str) -> None:
+def test_mistakes_are_reported_at_frame_creation(ottla_spark: Any, read: Read, topic: str) -> None:
     with pytest.raises(AnalysisException, match=r"unknown option 'startingoffset'; did you mean startingOffsets\?"):
         read(startingOffset="earliest")
     with pytest.raises(AnalysisException, match=r"kafka\.bootstrap\.servers is missing"):
         ottla_spark.read.format("ottla").option("subscribe", topic).load()
     with pytest.raises(PySparkException, match="topic 'nowhere' does not exist"):
         read(subscribe="nowhere").count()
-    with pytest.raises(PySparkException, match="takes no schema"):
+    with pytest.raises(PySparkException, match="accepts no schema"):
         ottla_spark.read.format("ottla").schema("a int").options(
             **{"kafka.bootstrap.servers": "localhost:1", "subscribe": topic}
         ).load().count()

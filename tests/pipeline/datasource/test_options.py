@@ -1,4 +1,4 @@
-"""What can be told a read, and what is refused in one sentence."""
+"""Options of a read: accepted values, and one-sentence errors for others."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def test_defaults_are_those_of_sparks_connector() -> None:
     assert (stream.start, stream.end) == (Bound("", LATEST_TIMESTAMP), None)
 
 
-def test_names_are_told_apart_without_regard_to_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     options = parse_options({"KAFKA.BOOTSTRAP.SERVERS": "h:1", "SubscribePattern": "a.*", "FAILONDATALOSS": "False"})
     assert options.bootstrap_servers == "h:1"
     assert options.subscription.pattern == "a.*"
     assert options.on_data_loss == "skip"
 
 
-def test_one_time_goes_before_times_before_offsets() -> None:
+def test_precedence_of_time_times_and_offsets() -> None:
     given = {
         "startingOffsets": "latest",
         "startingOffsetsByTimestamp": '{"a":{"0":7}}',
@@ -52,7 +52,7 @@ def test_times_are_written_as_spark_writes_them(text: str, expected: int) -> Non
     assert parse_options(LEAST | {"maxTriggerDelay": text}).max_trigger_delay_ms == expected
 
 
-def test_settings_of_the_consumer_that_change_no_record_are_taken() -> None:
+def test_harmless_consumer_settings_are_accepted() -> None:
     options = parse_options(
         LEAST | {"kafka.session.timeout.ms": "1", "kafka.max.poll.records": "9", "groupIdPrefix": "p"}
     )
@@ -60,7 +60,7 @@ def test_settings_of_the_consumer_that_change_no_record_are_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"subscribe": ""}, "subscribe names no topic"),
         ({"assign": '{"a":[0]}'}, "subscribe and assign are given both: give exactly one of"),
@@ -86,26 +86,26 @@ def test_settings_of_the_consumer_that_change_no_record_are_taken() -> None:
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time such as 15m"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss must be true or false"),
         ({"kafka.isolation.level": "serializable"}, r"kafka\.isolation\.level must be read_uncommitted or read_comm"),
-        ({"kafka.auto.offset.reset": "latest"}, "can't be given: startingOffsets says where to start"),
-        ({"kafka.enable.auto.commit": "true"}, "the query's checkpoint holds the offsets"),
+        ({"kafka.auto.offset.reset": "latest"}, "can't be given: startingOffsets sets the start"),
+        ({"kafka.enable.auto.commit": "true"}, "the query's checkpoint stores the offsets"),
         ({"kafka.key.deserializer": "X"}, "the column `key` has the bytes"),
         ({"kafka.security.protocol": "TLS"}, r"security\.protocol in the options kafka\.\* is TLS, which is none of"),
         ({"kafka.security.protocol": "SASL_SSL"}, r"sasl\.mechanism in the options kafka\.\* is GSSAPI: set it to"),
-        ({"kafka.sasl.jaas.config": "x"}, r"kafka\.sasl\.jaas\.config says nothing without kafka\.security\.protocol"),
+        ({"kafka.sasl.jaas.config": "x"}, r"kafka\.sasl\.jaas\.config has no effect without kafka\.security\.protocol"),
         ({"kafka.ssl.truststore.loction": "x"}, r"did you mean kafka\.ssl\.truststore\.location\?"),
         ({"kafka.isolation.levle": "x"}, r"did you mean kafka\.isolation\.level\?"),
         ({"includeheader": "true"}, r"unknown option 'includeheader'; did you mean includeHeaders\?"),
         ({"path": "/tmp"}, "unknown option 'path'"),
     ],
 )
-def test_mistakes_are_told_in_one_sentence(given: dict[str, str], told: str) -> None:
-    with pytest.raises(OperatorError, match=told) as caught:
+def test_mistakes_are_reported_in_one_sentence(given: dict[str, str], message: str) -> None:
+    with pytest.raises(OperatorError, match=message) as caught:
         parse_options(LEAST | given)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
-def test_what_has_no_meaning_in_a_batch_or_in_a_stream() -> None:
+def test_options_refused_in_batch_or_stream() -> None:
     for given in ({"startingOffsets": "latest"}, {"startingOffsets": json.dumps({"a": {"0": -1}})}):
         with pytest.raises(OperatorError, match="can't be latest"):
             for_batch(parse_options(LEAST | given))

@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def test_a_batch_is_a_small_part_of_a_range() -> None:
-    """Of a batch there are several copies on its way, in a worker and in the JVM."""
+    """A batch has several copies on its way, in a worker and in the JVM."""
     cluster = MemoryCluster()
     cluster.create("clicks", 1)
     for _ in range(64):

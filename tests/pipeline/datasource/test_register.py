@@ -1,4 +1,4 @@
-"""The format in a program that is run as any other, by the Python of a virtual environment."""
+"""The format in an ordinary program, run by the Python of a virtual environment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ count()  # another session, on the Java of the first
 
 
 def run(python3: Path, bootstrap: str, topic: str) -> subprocess.CompletedProcess[str]:
-    """The program, whose PATH has `python3` before all others, and which names it for its second session."""
+    """Run the program with `python3` first on PATH, which is also the Python of its second session."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     java_home = launch_home(find_java(), python3.parent / "java")
     inherited |= {"JAVA_HOME": str(java_home), "PATH": f"{python3.parent}:{os.environ['PATH']}"}
@@ -49,7 +49,7 @@ def run(python3: Path, bootstrap: str, topic: str) -> subprocess.CompletedProces
 
 @pytest.fixture
 def python3(tmp_path: Path) -> Path:
-    """One that can't be a worker's."""
+    """A Python that can't run workers."""
     path = tmp_path / "python3"
     path.write_text("#!/bin/sh\necho not this one >&2\nexit 1\n")
     path.chmod(0o755)
@@ -66,8 +66,8 @@ def test_workers_have_the_programs_python_unless_one_is_named(
     assert "not this one" in done.stderr
 
 
-def test_asking_for_columns_needs_no_arrow() -> None:
-    """Spark has processes that ask no more; Arrow would be half of what they take."""
+def test_schema_request_needs_no_arrow() -> None:
+    """Some Spark processes only need the columns; Arrow would be half of their memory."""
     program = (
         "import sys; from ottla.pipeline.datasource.provider import OttlaDataSource as Source; "
         "Source({'kafka.bootstrap.servers': 'a:1', 'subscribe': 'b'}).schema(); "

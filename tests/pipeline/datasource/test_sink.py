@@ -18,10 +18,10 @@ pytestmark = pytest.mark.pipeline
 
 
 def test_a_dataframe_is_written(ottla_spark: Any, bootstrap: str, topic: str) -> None:
-    """By option and by column, as Spark's own sink takes it."""
+    """By option and by column, as in Spark's own sink."""
     frame = ottla_spark.sql(
-        "select 'k' as key, cast(id as string) as value, cast(1 as int) as partition, "
-        "array(struct('h' as key, cast('1' as binary) as value)) as headers, id as other from range(50)"
+        "select 'k' as key, cast(id as string) as value, cast(1 as int) as partition, array(struct('h' as key, "
+        "cast('1' as binary) as value)) as headers, id as other from range(50)"
     )
     writer = frame.write.format("ottla").mode("append").option("kafka.bootstrap.servers", bootstrap)
     writer.option("topic", topic).save()
@@ -39,12 +39,14 @@ def test_a_dataframe_is_written(ottla_spark: Any, bootstrap: str, topic: str) ->
         ({}, "no topic to write to: set the option `topic`"),
         ({"topic": "t", "delivery.guarantee": "exactly-once"}, "delivery.guarantee=exactly-once is for streams"),
         ({"topic": "t", "delivery.guarantee": "twice"}, "is one of at-least-once, exactly-once, not 'twice'"),
-        ({"tpoic": "t"}, "there is no option 'tpoic' of a sink; did you mean topic"),
+        ({"tpoic": "t"}, "unknown option 'tpoic' of a sink; did you mean topic"),
         ({"topic": "t", "kafka.acsk": "1"}, 'No such configuration property: "acsk"'),
         ({"topic": "t", "kafka.key.serializer": "x"}, "`kafka.key.serializer` can't be set"),
     ],
 )
-def test_options_that_cannot_be(ottla_spark: Any, bootstrap: str, options: dict[str, str], sentence: str) -> None:
+def test_invalid_sink_options_are_refused(
+    ottla_spark: Any, bootstrap: str, options: dict[str, str], sentence: str
+) -> None:
     frame = ottla_spark.sql("select 'v' as value")
     writer = frame.write.format("ottla").mode("append").options(**{"kafka.bootstrap.servers": bootstrap, **options})
     with pytest.raises(Exception) as raised:  # noqa: PT011  # Spark's own wrapping
@@ -53,7 +55,7 @@ def test_options_that_cannot_be(ottla_spark: Any, bootstrap: str, options: dict[
 
 
 def test_a_stream_goes_from_topic_to_topic(ottla_spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
-    """Exactly once; a second run of the query writes what is new only."""
+    """Exactly once; a second run of the query writes new records only."""
     source = new_topic(bootstrap, 3)
     for run in range(2):
         rows = range(run * 300, (run + 1) * 300)

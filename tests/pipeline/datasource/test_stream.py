@@ -1,4 +1,4 @@
-"""Streams: what the reader says between batches, and whole queries that end, go on and are told of losses."""
+"""Streams: offsets of the reader between batches, and whole queries that end, resume and report data loss."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cluster(bootstrap: str) -> Iterator[Cluster]:
 
 @pytest.fixture
 def reader(bootstrap: str, topic: str) -> Iterator[MakeReader]:
-    """The driver's part of a query, as Spark holds it."""
+    """The driver's part of a query, as in Spark."""
     made: list[StreamReader] = []
 
     def make(now: Callable[[], float] | None = None, **options: object) -> StreamReader:
@@ -71,7 +71,7 @@ def batch(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> l
 
 
 def held(cluster: Cluster, group: str) -> dict[Position, int]:
-    """What a group has committed."""
+    """Committed offsets of a group."""
     return {key: one.offset for key, one in cluster.group_offsets(group).items()}
 
 
@@ -84,7 +84,7 @@ def some(prefix: str, count: int) -> list[bytes]:
 
 
 class TestOffsets:
-    def test_they_are_the_connectors_and_the_ids_of_the_topics(
+    def test_offsets_have_connector_format_and_topic_ids(
         self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster
     ) -> None:
         produce(some("a", 3), 0)
@@ -98,7 +98,7 @@ class TestOffsets:
         assert mine.latestOffset(end, ALL) == end
         assert mine.partitions(end, end) == []
 
-    def test_a_checkpoint_of_the_connector_goes_on(self, reader: MakeReader, produce: Produce, topic: str) -> None:
+    def test_connector_checkpoint_is_resumed(self, reader: MakeReader, produce: Produce, topic: str) -> None:
         produce(some("a", 5), 0)
         start = {topic: {"0": 2, "1": 0}}
         mine = reader()
@@ -111,7 +111,7 @@ class TestOffsets:
                 reader().latestOffset(foreign, ALL)
 
     def test_a_batch_that_is_run_again_is_the_same(self, reader: MakeReader, produce: Produce) -> None:
-        """As after a crash: another process, the offsets of the checkpoint, and more records since."""
+        """As after a crash: another process, the checkpoint's offsets, and newer records."""
         produce(some("a", 5), 0)
         first = reader()
         start = first.initialOffset()
@@ -144,7 +144,7 @@ class TestLimits:
         big, small = ("t", 0), ("t", 1)
         assert limited({big: 0, small: 7}, {big: 1_000_000, small: 9}, 10) == {big: 9, small: 8}
 
-    def test_at_least_or_after_a_while(self, reader: MakeReader, produce: Produce, topic: str) -> None:
+    def test_minimum_offsets_or_maximum_delay(self, reader: MakeReader, produce: Produce, topic: str) -> None:
         time = [0.0]
         mine = reader(lambda: time[0], minOffsetsPerTrigger=10, maxTriggerDelay="60s")
         assert mine.getDefaultReadLimit() == ReadMinRows(10)
@@ -160,7 +160,7 @@ class TestLimits:
         produce(some("c", 10), 0)
         assert mine.latestOffset(second, ReadMinRows(10))[topic]["0"] == 17
 
-    def test_what_is_available_now(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
+    def test_available_now_limits_end(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
         produce(some("a", 4), 0)
         mine = reader(minOffsetsPerTrigger=100, maxOffsetsPerTrigger=100)
         start = mine.initialOffset()
@@ -174,7 +174,7 @@ class TestLimits:
 
 class TestTasks:
     def test_few_records_of_several_partitions_are_one_task(self, reader: MakeReader, produce: Produce) -> None:
-        """Unless somebody said how many tasks there shall be."""
+        """Unless the number of tasks is set."""
         produce(some("a", 3), 0)
         produce(some("b", 4), 1)
         for options, shape in (
@@ -188,8 +188,8 @@ class TestTasks:
             assert [[one.offsets for one in task.ranges] for task in mine.partitions(start, end)] == shape
             assert batch(mine, start, end) == sorted([*numbered("a", 0, 3), *numbered("b", 0, 4)])
 
-    def test_many_are_not(self) -> None:
-        """The next one begins a task where the task would have too many, in the order of the partitions."""
+    def test_many_records_of_partitions_are_several_tasks(self) -> None:
+        """A task never exceeds the limit; the next range starts a new one, in the order of the partitions."""
         ranges = [OffsetRange("t", "id", number, 0, size, 0) for number, size in enumerate((5, 90, 6, 1, 200, 3))]
         found = gathered(ranges, 100)
         assert [[one.offsets for one in task] for task in found] == [[5, 90], [6, 1], [200], [3]]
@@ -197,16 +197,16 @@ class TestTasks:
 
 
 class TestWorkers:
-    """A worker has connections from one task to the next."""
+    """A worker reuses connections across tasks."""
 
     @pytest.fixture
     def opened(self, bootstrap: str) -> list[Cluster]:
-        """Those that tasks opened."""
+        """Connections that tasks opened."""
         return []
 
     @pytest.fixture
     def worker(self, bootstrap: str, topic: str, opened: list[Cluster]) -> Iterator[Callable[..., Any]]:
-        """The reader of a worker that has a task of the query."""
+        """The reader in a worker that has a task of the query."""
 
         def open_cluster(*, recently_reachable: bool = False) -> Cluster:
             opened.append(Cluster(bootstrap, recently_reachable=recently_reachable))
@@ -233,7 +233,7 @@ class TestWorkers:
     def read(self, reader: StreamReader, tasks: list[Any]) -> list[bytes]:
         return [value for task in tasks for rows in reader.read(task) for value in rows.column("value").to_pylist()]
 
-    def test_of_one_query_with_the_same_settings(
+    def test_connections_are_shared_within_query_and_settings(
         self, reader: MakeReader, worker: Callable[..., Any], opened: list[Cluster], produce: Produce, topic: str
     ) -> None:
         produce(some("a", 9), 0)
@@ -251,7 +251,7 @@ class TestWorkers:
             assert self.read(worker(query, **options), tasks) == [b"a3"]
         assert len(opened) == 4
 
-    def test_a_topic_that_was_made_again_meanwhile(
+    def test_topic_recreated_meanwhile(
         self,
         reader: MakeReader,
         worker: Callable[..., Any],
@@ -260,7 +260,7 @@ class TestWorkers:
         topic: str,
         cluster: Cluster,
     ) -> None:
-        """Metadata of an earlier task would name the one that is gone."""
+        """Metadata of an earlier task would name the deleted topic."""
         produce(some("old", 3), 0)
         assert self.read(worker(topic), self.tasks(reader(), 0, 3, topic)) == some("old", 3)
         cluster.delete_topics([topic])
@@ -309,8 +309,8 @@ class TestChanges:
         produce(some("x", 2), 0, to=f"{topic}-x1")
         assert batch(mine, start, mine.latestOffset(start, ALL)) == ["x0", "x1"]
 
-    def test_a_topic_made_again(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
-        """With as many records as before: only the id tells."""
+    def test_recreated_topic(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
+        """With as many records as before: only the id differs."""
         produce(some("old", 3), 0)
         first = reader()
         start = first.initialOffset()
@@ -320,28 +320,28 @@ class TestChanges:
         produce(some("new", 3), 0)
         with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted and created again"):
             reader().latestOffset(end, ALL)
-        with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted before the batch .*failOnDataLoss false"):
+        with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted before .*failOnDataLoss to false"):
             batch(reader(), start, end)
-        going_on = reader(failOnDataLoss="false")
-        assert batch(going_on, start, end) == []
-        anew = going_on.latestOffset(end, ALL)
-        assert anew[IDS] != end[IDS]
-        assert batch(going_on, end, anew) == numbered("new", 0, 3)
-        assert going_on.latestOffset(anew, ALL) == anew
+        lenient = reader(failOnDataLoss="false")
+        assert batch(lenient, start, end) == []
+        recreated = lenient.latestOffset(end, ALL)
+        assert recreated[IDS] != end[IDS]
+        assert batch(lenient, end, recreated) == numbered("new", 0, 3)
+        assert lenient.latestOffset(recreated, ALL) == recreated
 
     def test_a_topic_that_is_gone(self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster) -> None:
         produce(some("a", 3), 0)
         first = reader()
         end = first.latestOffset(first.initialOffset(), ALL)
         cluster.delete_topics([topic])
-        with pytest.raises(DataLossError, match=f"topic '{topic}' partition . is gone"):
+        with pytest.raises(DataLossError, match=f"topic '{topic}' partition . does not exist any more"):
             reader().latestOffset(end, ALL)
-        with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted before the batch"):
+        with pytest.raises(DataLossError, match=f"topic '{topic}' was deleted before its batch"):
             reader().partitions({IDS: {}}, end)
         assert reader(failOnDataLoss="false").partitions({IDS: {}}, end) == []
         assert reader(failOnDataLoss="false").latestOffset(end, ALL) == {IDS: {}}
 
-    def test_a_topic_made_again_under_the_tasks_of_a_batch(
+    def test_topic_recreated_during_batch_tasks(
         self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster
     ) -> None:
         produce(some("old", 3), 0)
@@ -362,26 +362,26 @@ class TestChanges:
         start = first.initialOffset()
         end = first.latestOffset(start, ALL)
         cluster.delete_records({(topic, 0): 6})
-        with pytest.raises(DataLossError, match="with failOnDataLoss false what is there is read"):
+        with pytest.raises(DataLossError, match="set failOnDataLoss to false to read the remaining records"):
             batch(reader(), start, end)
         assert batch(reader(failOnDataLoss="false"), start, end) == numbered("a", 6, 10)
 
-    def test_a_log_that_is_shorter_than_what_was_read(self, reader: MakeReader, produce: Produce, topic: str) -> None:
+    def test_log_shorter_than_read_offset(self, reader: MakeReader, produce: Produce, topic: str) -> None:
         produce(some("a", 3), 0)
         ahead = {topic: {"0": 5, "1": 0}}
         with pytest.raises(DataLossError, match="was read up to offset 5, but ends at 3 now"):
             reader().latestOffset(ahead, ALL)
-        going_on = reader(failOnDataLoss="false")
-        end = going_on.latestOffset(ahead, ALL)
+        lenient = reader(failOnDataLoss="false")
+        end = lenient.latestOffset(ahead, ALL)
         assert end[topic]["0"] == 3
-        assert going_on.partitions(ahead, end) == []
+        assert lenient.partitions(ahead, end) == []
 
 
 class TestGroup:
     def test_a_group_that_caught_up_has_no_lag(
         self, reader: MakeReader, produce: Produce, topic: str, cluster: Cluster, bootstrap: str
     ) -> None:
-        """Behind the marker of a transaction, where a consumer that counts records never gets."""
+        """The committed offset is after the transaction marker, where a consumer that counts records never arrives."""
         import confluent_kafka
 
         producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
@@ -389,7 +389,7 @@ class TestGroup:
         producer.begin_transaction()
         producer.produce(topic, b"a", partition=0)
         producer.commit_transaction()
-        stable = {(topic, 0): LATEST_TIMESTAMP}  # the marker may follow the answer to a commit by a moment
+        stable = {(topic, 0): LATEST_TIMESTAMP}  # the marker may follow the response to a commit with a delay
         eventually(lambda: cluster.list_offsets(stable, isolation="read_committed")[topic, 0].offset == 2, "the marker")
         group = f"{topic}-group"
         mine = reader(**{"kafka.group.id": group, "kafka.isolation.level": "read_committed"})
@@ -400,7 +400,7 @@ class TestGroup:
         mine.latestOffset(end, ALL)  # Spark asks again when the batch is done
         assert held(cluster, group) == {(topic, 0): 2, (topic, 1): 0}
 
-    def test_a_group_that_can_not_be_committed_to_stops_nothing(
+    def test_failed_group_commit_does_not_stop_query(
         self, reader: MakeReader, produce: Produce, topic: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         mine = reader(**{"kafka.group.id": "x" * 40_000})
@@ -410,7 +410,7 @@ class TestGroup:
 
 
 class TestQueries:
-    def test_available_now_goes_on_where_it_ended(
+    def test_available_now_resumes_at_last_end(
         self, ottla_spark: Any, produce: Produce, topic: str, bootstrap: str, tmp_path: Path, cluster: Cluster
     ) -> None:
         group = f"{topic}-query"

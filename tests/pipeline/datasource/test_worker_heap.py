@@ -1,4 +1,4 @@
-"""What is frozen, and where."""
+"""Freezing of the heap: objects and processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.pipeline.datasource.worker_heap import DAEMON, freeze_heap
 
 @pytest.fixture
 def thawed() -> Iterator[None]:
-    """Whoever runs these tests may have frozen what they collected."""
+    """The test runner may have frozen its objects."""
     before = gc.get_freeze_count()
     gc.unfreeze()
     freeze_heap.cache_clear()
@@ -27,7 +27,7 @@ def thawed() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("program", "frozen"), [(DAEMON, True), ("pytest.__main__", False), (None, False)])
-def test_in_workers_of_the_daemon_only(
+def test_heap_is_frozen_in_daemon_workers_only(
     thawed: None, monkeypatch: pytest.MonkeyPatch, program: str | None, frozen: bool
 ) -> None:
     main = ModuleType("__main__")
@@ -37,7 +37,7 @@ def test_in_workers_of_the_daemon_only(
     assert (gc.get_freeze_count() > 10_000) == frozen
 
 
-def test_garbage_is_not_kept_by_each_task(thawed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heap_is_frozen_once(thawed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     main = ModuleType("__main__")
     main.__spec__ = ModuleSpec(DAEMON, None)
     monkeypatch.setitem(sys.modules, "__main__", main)

@@ -3,7 +3,7 @@
     python -m tests.pipeline.page_views [--views 5000000] [--runs 5] [--seed 1] [--keep DIRECTORY]
 
 It starts a broker and a Spark session of its own; five million views need about ten gigabytes of memory and five of
-disk. Exit code 0: every row is as it has to be; 1: some are not, which are shown.
+disk. Exit code 0: every row is correct; 1: some rows differ, and examples are printed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla.pipeline.spark.session import open_session
 from ottla.testing import Broker
 
 SHOWN = 3
-"""Rows of each kind of difference."""
+"""Printed rows of each kind of difference."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Finds examples/streams/page_views.py, which makes the records of these tests."""
+"""Imports examples/streams/page_views.py, which generates the records of these tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the streams of examples/streams have to give, computed from the records in plain Python: dictionaries and loops.
+"""Expected results of the streams of examples/streams, computed from the records in plain Python: dictionaries, loops.
 
-It knows a watermark as the documentation tells it: the newest event of the runs before, less ten minutes. What is older
-comes too late, and a window is over, and its row there, once the watermark of all events has passed its end.
+Its watermark follows the documentation: the newest event of the earlier runs, minus ten minutes. Older views are late,
+and a window is closed, and its row written, once the watermark of all events has passed its end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AccessLine(NamedTuple):
 
 @dataclass(slots=True)
 class Clock:
-    """Of one stream: `watermark` holds for the records of a run, and `newest` is the newest event of all."""
+    """Clock of one stream: `watermark` applies to the records of a run, `newest` is the newest event of all."""
 
     newest: int = 0
     watermark: int = 0
@@ -54,7 +54,7 @@ class Clock:
 
 @dataclass
 class Oracle:
-    """Takes the records of each run, then tells the rows of each stream; times are seconds since 1970."""
+    """Takes the records of each run, then returns the rows of each stream; times are seconds since 1970."""
 
     views: Clock = field(default_factory=Clock)
     impressions: Clock = field(default_factory=Clock)
@@ -64,7 +64,7 @@ class Oracle:
         self.counts: Counter[str] = Counter()
         self.seen: set[str] = set()
         self.decoded = 0
-        """The sum of the hashes of all views, which tells two lots apart whatever their order."""
+        """Sum of the hashes of all views, which identifies a set regardless of its order."""
         self.feed: Counter[tuple[str, int]] = Counter()
         self.feed_last: dict[tuple[str, int], Row] = {}
         self.by_hour: Counter[tuple[int, str]] = Counter()
@@ -78,7 +78,7 @@ class Oracle:
         self.latest: dict[bytes, bytes] = {}
 
     def run(self, records: Records) -> None:
-        """What one run of all streams reads."""
+        """Process the records of one run of all streams."""
         for clock in (self.views, self.impressions, self.access):
             clock.next_run()
         takers: dict[str, Callable[[bytes, bytes], None]] = {
@@ -96,8 +96,8 @@ class Oracle:
         self.latest[key] = value
         view = json.loads(value)
         at, page, user = seconds(view["at"]), view["page"], view["user"]
-        told = {**view, "at": at, "seconds": round(view["seconds"] * 1e6)}
-        self.decoded += hash(tuple(told[name] for name in VIEW_COLUMNS))
+        decoded_view = {**view, "at": at, "seconds": round(view["seconds"] * 1e6)}
+        self.decoded += hash(tuple(decoded_view[name] for name in VIEW_COLUMNS))
         if self.views.is_late(at):
             return
         window = at - at % 300
@@ -151,7 +151,7 @@ class Oracle:
         }
 
     def monitoring(self) -> set[Row]:
-        """(since, requests, failed, p50, p95, p99), the latencies in whole microseconds; windows that are open too."""
+        """(since, requests, failed, p50, p95, p99), the latencies in whole microseconds; including open windows."""
         return {
             (since, len(found), self.failed[since], *(round(each * 1e6) for each in np.percentile(found, (50, 95, 99))))
             for since, found in self.latency.items()
@@ -203,17 +203,17 @@ def access_line(value: bytes) -> AccessLine:
 
 
 def seconds(text: str) -> int:
-    """Since 1970."""
+    """Seconds since 1970."""
     return int(datetime.fromisoformat(text).timestamp())
 
 
 def sliding(at: int, length: int, step: int) -> Iterator[int]:
-    """The beginnings of the windows that hold a moment."""
+    """Starts of the windows that contain a moment."""
     return iter(range(at - at % step, at - length, -step))
 
 
 def sessions(views: Iterable[tuple[int, int]], gap: int) -> Iterator[Row]:
-    """(since, until, views, bytes) of visits; one ends a gap after its last view."""
+    """(since, until, views, bytes) of visits; a visit ends one gap after its last view."""
     since = until = count = total = 0
     for at, size in sorted(views):
         if count and at > until:

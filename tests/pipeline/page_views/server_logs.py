@@ -1,7 +1,7 @@
 """Generated server logs: lines of an access log and status documents of a proxy, equal for equal seeds.
 
-Addresses and host names are those reserved for documentation (RFC 5737, RFC 3849, RFC 2606). The lines have what real
-logs have: sizes that are missing, quotes that are escaped, requests that are not HTTP, times out of order.
+Addresses and host names are those reserved for documentation (RFC 5737, RFC 3849, RFC 2606). The lines contain
+typical irregularities: missing sizes, escaped quotes, requests that are not HTTP, times out of order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AGENTS = (
 PATHS = ("/", "/index.html", "/images/logo.png", "/blog/tags/log?flav=rss20", "/blog/a%20b", "/files/archive.tar.gz")
 ODD_REQUESTS = ("-", "GET /", "\\x16\\x03\\x01", 'GET /\\"quoted\\" HTTP/1.1')
 SCANNER = "203.0.113.9"
-"""Asks for what is not there, so often that it causes alerts."""
+"""Requests missing pages so often that it causes alerts."""
 
 
 def access_lines(count: int, seed: int = 1) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""examples/streams/plot.py: a picture of each table that is there, with something in it."""
+"""examples/streams/plot.py: a non-empty plot of each existing table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLES: dict[str, dict[str, object]] = {
     "monitoring": {"requests": 100, "failed": 2, "p50": 0.1, "p95": 0.3, "p99": 0.9},
     "visits": {"client": "192.0.2.1", "views": 2},
 }
-"""The columns of each, but for the times of its windows."""
+"""Columns of each table, without the times of its windows."""
 
 
 def write(path: Path, row: dict[str, object]) -> None:
@@ -43,6 +43,6 @@ def test_a_picture_of_each_table(tmp_path: Path) -> None:
         assert len({tuple(pixel) for row in image.imread(path)[::4] for pixel in row[::4].round(1)}) > 2, path
 
 
-def test_tables_that_are_not_there_have_none(tmp_path: Path) -> None:
+def test_missing_tables_have_no_plot(tmp_path: Path) -> None:
     main(tmp_path, tmp_path / "pictures")
     assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["windows.png"]

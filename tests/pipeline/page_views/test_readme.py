@@ -1,4 +1,4 @@
-"""The README of examples/streams as it is printed, over a smaller day and with one of its streams."""
+"""The commands of examples/streams/README.md, over a smaller day and with one of its streams."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ EXAMPLE = ROOT / "examples" / "streams"
 README = (EXAMPLE / "README.md").read_text()
 OWN_LOGS = "## Your own logs"
 VIEWS = "60000"
-"""In place of 200000."""
+"""Replaces 200000."""
 USE = "security"
 OTHERS = ("--table top-pages", "--table last-views", "--topics activity", "--topics alerts", "plot.py")
-"""Commands over what the other streams give. Starting Spark is most of the work here: `test_page_views.py` runs all the
+"""Commands on results of the other streams. Starting Spark is most of the work here: `test_page_views.py` runs all the
 streams, a snapshot and loads in one session, `test_plot.py` draws."""
 LINE = '192.0.2.{host} - - [02/Mar/2026:00:00:{host:02} +0000] "GET / HTTP/1.1" 200 512 "-" "curl/8"\n'
 
@@ -52,13 +52,13 @@ def test_a_day_through_a_stream(reader: Reader) -> None:
     assert "ottla consume alerts --from-beginning --stop-at-end" in reader.typed
 
 
-def test_logs_of_ones_own(reader: Reader) -> None:
+def test_own_access_logs(reader: Reader) -> None:
     (reader.folder / "access.log").write_text("".join(LINE.format(host=host) for host in range(1, 31)))
     typed(reader, README.partition(OWN_LOGS)[2])
     assert [command.split()[1] for command in reader.typed] == ["start", "topic", "produce"]
 
 
-def test_what_is_not_typed_is_installed_elsewhere() -> None:
+def test_install_commands_are_not_typed() -> None:
     first = next(BLOCK.finditer(README))[2].splitlines()[0]
     assert is_elsewhere(first)
     assert "ottla[pipeline,plots]" in first

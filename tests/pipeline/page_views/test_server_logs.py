@@ -1,4 +1,4 @@
-"""Server logs through the commands as they are typed, against plain Python.
+"""Server logs through the commands as a user types them, compared with plain Python.
 
 The logs are generated (`server_logs.py`). OTTLA_LOGS names a directory with real ones: one `.log` in the combined
 format and one `.jsonl` of status documents of NGINX Plus, of any length.
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(900), pytest.mark.usefix
 LOGS = os.environ.get("OTTLA_LOGS")
 GENERATED = {".log": partial(access_lines, 500), ".jsonl": partial(status_documents, 40)}
 RUNS = 2
-"""Parts in which the files come; streams and the snapshot go on after each."""
+"""Number of parts in which the files come; streams and the snapshot run after each."""
 TRAFFIC = """
 name = "traffic"
 
@@ -70,7 +70,7 @@ def parts(lines: list[bytes]) -> list[list[bytes]]:
 
 @pytest.fixture
 def run(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command of `ottla`, in the directory of the test."""
+    """Run a command of `ottla` in the directory of the test."""
     monkeypatch.chdir(tmp_path)
 
     def run(*command: str, given: bytes | None = None) -> None:
@@ -86,7 +86,7 @@ def trial(spark: Any, bootstrap: str, tmp_path: Path) -> Trial:
 
 
 def test_an_access_log_in_windows_and_sessions(run: Run, trial: Trial) -> None:
-    """Every address's windows of ten minutes, of which some alert, and its visits."""
+    """The ten-minute windows of every address, with alerts for some, and its visits."""
     lines, oracle = lines_of(".log"), Oracle()
     for topic in ("access", "alerts"):
         run("topic", "create", topic, "--partitions", "3")
@@ -121,7 +121,7 @@ def loaded_lines(trial: Trial) -> list[AccessLine]:
 
 
 def test_nested_documents_in_windows_and_snapshots(run: Run, trial: Trial, tmp_path: Path) -> None:
-    """Windows whose rows are replaced, the latest document of each worker, and every document as it was."""
+    """Windows with replaced rows, the latest document of each worker, and every document unchanged."""
     lines = lines_of(".jsonl")
     documents = [json.loads(line) for line in lines]
     zone = next(iter(documents[0]["server_zones"]))
@@ -167,7 +167,7 @@ def windows(documents: list[Any], zone: str) -> set[Row]:
 
 
 def without_nulls(value: Any) -> Any:
-    """A document as it was before the columns of others were added."""
+    """A document without the null columns of other documents."""
     if isinstance(value, dict):
         return {name: without_nulls(one) for name, one in value.items() if one is not None}
     return [without_nulls(one) for one in value] if isinstance(value, list) else value

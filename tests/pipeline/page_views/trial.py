@@ -1,8 +1,8 @@
-"""The streams of examples/streams over a day of page views, held against the oracle row by row.
+"""The streams of examples/streams over a day of page views, compared with the oracle row by row.
 
-The day comes in several runs of all streams, each of which goes on from the checkpoints of the one before; the last run
-brings what came when the day was over. Besides, the views are loaded and decoded, and the last one of each reader is
-kept as a snapshot.
+The day comes in several runs of all streams, each of which resumes from the checkpoints of the one before; the last run
+brings the records after the end of the day. Also, the views are loaded and decoded, and the last one of each reader is
+in a snapshot.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Outcome:
-    """Of one use. `doubled`, `missing` and `wrong` are rows: there twice, not there, and there against expectation."""
+    """Result of one use. `doubled`, `missing` and `wrong` are rows: duplicate, missing, and unexpected ones."""
 
     name: str
     records: int = 0
@@ -72,7 +72,7 @@ class Outcome:
 
 @dataclass
 class Trial:
-    """Runs on a broker and in a session that are given; tables and checkpoints go into `lake`."""
+    """Runs on a given broker and session; tables and checkpoints are in `lake`."""
 
     spark: Any
     bootstrap_servers: str
@@ -80,7 +80,7 @@ class Trial:
     say: Say = print
 
     def run(self, day: Day, runs: int) -> list[Outcome]:
-        """Produce the day in so many parts, and what came after it, and run all streams after each."""
+        """Produce the day in several parts, and the records after it, and run all streams after each."""
         oracle = Oracle()
         outcomes = {name: Outcome(name) for name in (*USES, "load", "snapshot")}
         definitions = {name: read_definition(EXAMPLES / f"{name}.toml") for name in USES}
@@ -118,7 +118,7 @@ class Trial:
         return nullcontext(self.spark)
 
     def results(self, definition: StreamDefinition) -> Iterator[Row]:
-        """The rows of a stream in the words of the oracle."""
+        """The rows of a stream in the form of the oracle."""
         if definition.result.topic:
             for message in read_committed(self.bootstrap_servers, definition.result.topic):
                 row = json.loads(message.value())
@@ -129,7 +129,7 @@ class Trial:
             yield from map(plain, self.rows(definition.result.table))
 
     def rows(self, table: str, *columns: str) -> Iterator[Row]:
-        """Of a table as it lies there, without Spark: these columns or all."""
+        """Rows of a table, read without Spark: these columns or all."""
         for path in open_table(self.lake / table).files():
             for batch in ParquetFile(path).iter_batches(columns=list(columns) or None):
                 names = columns or batch.schema.names
@@ -147,7 +147,7 @@ class Trial:
         outcome.seconds += time.monotonic() - started
 
     def _load(self, outcome: Outcome, oracle: Oracle) -> None:
-        """All that was decoded, as the sum of the hashes of its rows."""
+        """Load and decode all views; the sum of the hashes of their rows."""
         started = time.monotonic()
         target = open_table(self.lake / "views")
         summary = load(

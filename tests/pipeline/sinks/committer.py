@@ -1,7 +1,7 @@
 """A commit in a process of its own that is killed on the way, see `forks.py`.
 
-`step` is the number of a step of the commit (a file opened to be written, linked, renamed or removed) before which it
-dies, "log" for the moment in which another process sees the table's directory change, or "after".
+`step` is the number of the step of the commit (opening a file for writing, link, rename, remove) before which it
+is killed, "log" for the moment in which another process sees the table's directory change, or "after".
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def table(kind: str, tmp_path: Path):
     params=["delta-disk", "iceberg-disk", "parquet-disk", "delta-s3", "parquet-s3"],
 )
 def placed_table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
-    """Of each format, in each kind of place that can hold it."""
+    """A table of each format, in each kind of store that supports it."""
     from ottla.pipeline.sinks.open_table import open_table
 
     kind, _, place = request.param.partition("-")
@@ -49,7 +49,7 @@ def placed_table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 @pytest.fixture(scope="session")
 def committer() -> Iterator[Forks]:
-    """`committer.py`, with a process for each of its commits."""
+    """`committer.py`, with a forked process for each of its commits."""
     forks = Forks(Path(__file__).with_name("committer.py"))
     yield forks
     forks.close()

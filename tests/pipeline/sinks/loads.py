@@ -47,7 +47,7 @@ def commit(table: Table, plan: LoadPlan, files: Sequence[DataFile], load_id: str
 
 
 def load(cluster: MemoryCluster, table: Table, pipeline_id: str = "default") -> int | None:
-    """A whole load; the version, None when there was nothing new."""
+    """Run a whole load; returns the version, None without new records."""
     plan = plan_load(cluster, table, pipeline_id)
     if plan.is_empty:
         return None

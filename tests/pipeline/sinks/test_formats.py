@@ -1,4 +1,4 @@
-"""What every table format promises, held for each: exactly once under races and kills, offsets that last."""
+"""Guarantees of every table format: exactly once under races and kills, offsets that survive."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ RACERS = 4
 
 
 def again(table: Table) -> Table:
-    """The same table, opened anew as another process does."""
+    """The same table, opened again as another process does."""
     return open_table(table.location)
 
 
 def content(table: Table) -> Any:
-    """All rows by a reader that is not ours, where the format has one for the place."""
+    """All rows, by another reader if the format has one for the store."""
     if is_url(table.location):
         return open_dataset(table.layout(), table.schema(), table.files()).to_table()
     kind = found_format(open_store(table.location))
@@ -62,7 +62,7 @@ def rows(table: Table) -> list[tuple[int, int]]:
     return sorted(zip(found.column("partition").to_pylist(), found.column("offset").to_pylist(), strict=True))
 
 
-def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, placed_table: Table) -> None:
+def test_load_adds_new_records_once(cluster: MemoryCluster, placed_table: Table) -> None:
     table = placed_table
     first = load(cluster, table)
     assert rows(table) == topic_rows(cluster)
@@ -80,16 +80,16 @@ def test_loads_what_is_new_and_nothing_twice(cluster: MemoryCluster, placed_tabl
 
 
 def test_a_topic_of_another_cluster_is_refused(cluster: MemoryCluster, table: Table) -> None:
-    """Which nothing in a row would tell from the table's own; another topic of that cluster is welcome."""
+    """Its rows would look like the table's own; another topic of that cluster is accepted."""
     other = make_cluster()
     other.cluster_id, other.topic_ids["clicks"] = "other", b"o" * 16
     late = plan_load(other, table)
     load(cluster, table)
-    sentence = "'clicks' was loaded from the cluster memory, .* is other, .*or load from other into another table"
+    sentence = "'clicks' was loaded from cluster memory, .* names cluster other, .* load from other into another table"
     with pytest.raises(OperatorError, match=sentence):
         plan_load(other, again(table))
     files = write_files(other, again(table), late, "late")
-    with pytest.raises(StaleCommitError, match="'clicks' of the cluster memory in the meantime"):
+    with pytest.raises(StaleCommitError, match="'clicks' of cluster memory in the meantime"):
         commit(again(table), late, files, "late")
     assert rows(table) == topic_rows(cluster)
     del other.topic_ids["clicks"]
@@ -100,7 +100,7 @@ def test_a_topic_of_another_cluster_is_refused(cluster: MemoryCluster, table: Ta
     assert again(table).known_topics().clusters == {"clicks": "memory", "orders": "other"}
 
 
-def test_a_table_that_was_written_before_clusters_were_kept(cluster: MemoryCluster, table: Table) -> None:
+def test_table_without_cluster_ids_is_loaded(cluster: MemoryCluster, table: Table) -> None:
     cluster.cluster_id = ""
     load(cluster, table)
     assert again(table).known_topics().clusters == {}
@@ -141,7 +141,7 @@ def test_partition_columns_have_their_values(
 
 @pytest.mark.parametrize("name", ["_under", "__consumer_offsets", "-dash", ".dot", "t" * 249])
 def test_a_topic_of_any_name_has_its_directory(kind: str, tmp_path: Path, name: str) -> None:
-    """And none of its rows goes to the dead letters, or is lost on who counts and rewrites."""
+    """None of its rows goes to the dead letters, or is lost in row counts and rewrites."""
     cluster = MemoryCluster()
     cluster.create(name, 1)
     table = open_table(tmp_path / "table", format=kind, partition_by=("topic",))
@@ -165,8 +165,8 @@ def test_in_directories_of_any_name(cluster: MemoryCluster, kind: str, tmp_path:
 def test_of_racing_committers_one_wins(
     cluster: MemoryCluster, placed_table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All have the same plan and files of their own, and commit in the same moment; also where the environment tells
-    delta-rs to do without conditional puts."""
+    """All have the same plan and files of their own, and commit concurrently; also if the environment disables
+    conditional puts of delta-rs."""
     monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
     table = placed_table
     plan = plan_load(cluster, table)
@@ -212,7 +212,7 @@ def test_committers_of_other_pipelines_all_win(cluster: MemoryCluster, placed_ta
 
 
 def test_a_late_committer_is_refused(cluster: MemoryCluster, table: Table) -> None:
-    """Also one that opens the table anew, and one whose plan ends lower than what is committed."""
+    """Also one that opens the table again, and one with a plan that ends below the committed offset."""
     low = plan_load(cluster, table)
     low_files = write_files(cluster, table, low, "low")
     for index in range(2):
@@ -227,8 +227,8 @@ def test_a_late_committer_is_refused(cluster: MemoryCluster, table: Table) -> No
     assert {Path(path) for path in table.files()} == set(Path(table.location).rglob("part-*"))
 
 
-def test_a_commit_of_a_load_that_was_killed_and_began_again(cluster: MemoryCluster, table: Table) -> None:
-    """The same files under the same load id are refused as well: their offsets are there."""
+def test_repeated_commit_of_killed_load_is_refused(cluster: MemoryCluster, table: Table) -> None:
+    """The same files under the same load id are refused as well: their offsets are committed."""
     plan = plan_load(cluster, table)
     files = write_files(cluster, table, plan, "one")
     commit(table, plan, files, "one")
@@ -239,7 +239,7 @@ def test_a_commit_of_a_load_that_was_killed_and_began_again(cluster: MemoryClust
 
 @pytest.mark.parametrize("step", ["0", "1", "2", "3", "4", "5", "6", "log", "after"])
 def test_a_kill_while_committing(committer: Forks, kind: str, table: Table, step: str) -> None:
-    """Whatever is there then, the next load brings the rest: nothing lost, nothing twice."""
+    """After a kill at any step the next load adds the rest: nothing is lost or duplicated."""
     assert committer.run(kind, table.location, step) == -signal.SIGKILL
     cluster = make_cluster()
     before = rows(table) if table.files() else []
@@ -258,7 +258,7 @@ def test_offsets_move_without_files(cluster: MemoryCluster, table: Table) -> Non
 
 
 def test_files_are_replaced_once(cluster: MemoryCluster, table: Table) -> None:
-    """As a compaction or an upsert does: in one commit, and not when another took them."""
+    """As a compaction or an upsert does: in one commit, and not if another writer removed them."""
     load(cluster, table)
     old = table.files()
     plan = plan_load(cluster, table, "copy")
@@ -266,7 +266,7 @@ def test_files_are_replaced_once(cluster: MemoryCluster, table: Table) -> None:
     table.commit(TableCommit("copy", files, removed=old))
     assert rows(table) == topic_rows(cluster)
     assert not set(old) & set(again(table).files())
-    with pytest.raises(StaleCommitError, match="out of the table in the meantime"):
+    with pytest.raises(StaleCommitError, match="from the table in the meantime"):
         again(table).commit(TableCommit("late", files, removed=old))
     assert load(cluster, again(table)) is None
 
@@ -283,7 +283,7 @@ def test_a_table_gets_new_columns(cluster: MemoryCluster, table: Table) -> None:
         table.widen(pa.schema([("value", pa.int64())]))
 
 
-def test_columns_that_another_adds_meanwhile_are_no_obstacle(
+def test_load_commits_after_concurrent_column_addition(
     cluster: MemoryCluster, kind: str, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(cluster, table)
@@ -301,7 +301,7 @@ def test_columns_that_another_adds_meanwhile_are_no_obstacle(
 
 
 def committer_of(kind: str) -> tuple[type, str]:
-    """What makes the next version of a table where that is the next one."""
+    """Commits the next version of a table at a given call."""
     if kind == "delta":
         return TableAlterer, "add_columns"
     if kind == "parquet":
@@ -311,28 +311,28 @@ def committer_of(kind: str) -> tuple[type, str]:
     return SqlCatalog, "commit_table"
 
 
-def test_what_is_there_decides_the_format(table: Table, kind: str, cluster: MemoryCluster) -> None:
+def test_existing_table_decides_format(table: Table, kind: str, cluster: MemoryCluster) -> None:
     assert found_format(open_store(table.location)) is None
     load(cluster, table)
     assert found_format(open_store(table.location)) == kind
     assert type(again(table)) is type(table)
     other = "parquet" if kind == "delta" else "delta"
-    with pytest.raises(OperatorError, match=f"holds a table of {kind}, not of {other}"):
+    with pytest.raises(OperatorError, match=f"is a table of {kind}, not of {other}"):
         open_table(table.location, format=other)
 
 
-def test_a_table_that_is_not_there(table: Table) -> None:
+def test_missing_table_is_reported(table: Table) -> None:
     assert not table.exists()
     assert table.committed_offsets(["a"]) == {"a": None}
     assert table.known_topics() == KnownTopics()
     for ask in (table.files, table.version, table.schema, table.named_files):
-        with pytest.raises(OperatorError, match=r"there is no .*table"):
+        with pytest.raises(OperatorError, match=r"no .*table.* found in"):
             ask()
 
 
 def test_a_file_where_the_table_should_be(table: Table) -> None:
     Path(table.location).touch()
-    with pytest.raises(OperatorError, match=r"can't be made"):
+    with pytest.raises(OperatorError, match=r"can't be created"):
         table.ensure(SCHEMA)
 
 

@@ -1,4 +1,4 @@
-"""Iceberg's own: one snapshot on top of the checked one, errors looked up, offsets that outlive snapshots."""
+"""Iceberg specifics: one snapshot on top of the checked one, errors looked up, offsets that survive snapshots."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_statistics_let_readers_skip_files(cluster: MemoryCluster, table: Iceber
     assert not list(made.scan(row_filter="timestamp > '2024-01-01T00:00:00+00:00'").plan_files())
 
 
-def test_the_commit_can_be_read_by_people(cluster: MemoryCluster, table: IcebergTarget) -> None:
+def test_commit_metadata_is_readable(cluster: MemoryCluster, table: IcebergTarget) -> None:
     load(cluster, table)
     newest = table._open().current_snapshot()
     assert newest.summary["ottla.ranges"] == '{"clicks/0": [0, 50], "clicks/1": [0, 50]}'
@@ -70,7 +70,7 @@ def test_offsets_outlive_the_expiry_of_snapshots(cluster: MemoryCluster, table: 
 
 
 def test_many_small_commits_leave_few_manifests(cluster: MemoryCluster, table: IcebergTarget) -> None:
-    """And not more metadata files than one needs to go back a little."""
+    """The number of metadata files is bounded, too."""
     table.ensure(SCHEMA)
     with table._open().transaction() as change:
         change.set_properties({"commit.manifest.min-count-to-merge": "3", "write.metadata.previous-versions-max": "2"})
@@ -87,7 +87,7 @@ def test_many_small_commits_leave_few_manifests(cluster: MemoryCluster, table: I
 def test_an_error_after_the_commit_is_looked_up(
     cluster: MemoryCluster, table: IcebergTarget, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Also when others committed behind it before the error was looked at."""
+    """Also if others committed after it before the error was checked."""
     plan = plan_load(cluster, table)
     files = write_files(cluster, table, plan, "one")
     write: Callable[..., Any] = iceberg._write
@@ -105,10 +105,10 @@ def test_an_error_after_the_commit_is_looked_up(
     assert rows(table) == sorted(topic_rows(cluster) * 2)
 
 
-def test_the_same_plan_of_another_load_is_not_taken_for_ours(
+def test_commit_of_other_load_with_same_plan_is_not_ours(
     cluster: MemoryCluster, table: IcebergTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It commits between our look at the offsets and our commit; pyiceberg must not put ours on top."""
+    """It commits between our check of the offsets and our commit; pyiceberg must not put ours on top."""
     plan = plan_load(cluster, table)
     ours, theirs = (write_files(cluster, table, plan, name) for name in ("ours", "theirs"))
     write: Callable[..., Any] = iceberg._write
@@ -127,7 +127,7 @@ def test_the_same_plan_of_another_load_is_not_taken_for_ours(
 def test_a_catalog_that_is_gone_after_the_commit(
     cluster: MemoryCluster, table: IcebergTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the commit happened can't be told, which is not the same as that it did not."""
+    """An unknown outcome of the commit is not treated as a failed commit."""
     plan = plan_load(cluster, table)
     files = write_files(cluster, table, plan, "one")
     write: Callable[..., Any] = iceberg._write
@@ -139,14 +139,14 @@ def test_a_catalog_that_is_gone_after_the_commit(
         return OSError("the network is gone")
 
     monkeypatch.setattr(iceberg, "_write", write_and_lose_the_catalog)
-    with pytest.raises(UnknownCommitError, match="the next load finds out"):
+    with pytest.raises(UnknownCommitError, match="the next load checks it"):
         commit(table, plan, files, "one")
     catalog.with_name("gone").rename(catalog)
     assert load(cluster, IcebergTarget(table.path)) is None
     assert rows(table) == topic_rows(cluster)
 
 
-def test_tables_that_can_not_serve(cluster: MemoryCluster, table: IcebergTarget, tmp_path: Path) -> None:
+def test_unusable_tables_are_refused(cluster: MemoryCluster, table: IcebergTarget, tmp_path: Path) -> None:
     (tmp_path / "foreign" / "metadata").mkdir(parents=True)
     with pytest.raises(OperatorError, match="of another catalog"):
         IcebergTarget(tmp_path / "foreign").ensure(SCHEMA)
@@ -163,14 +163,14 @@ def test_tables_that_can_not_serve(cluster: MemoryCluster, table: IcebergTarget,
 
 
 def test_a_table_that_was_rolled_back_is_refused(cluster: MemoryCluster, table: IcebergTarget) -> None:
-    """Its offsets are those of the newest load, the rows are not."""
+    """Its offsets are those of the newest load, but its rows are older."""
     load(cluster, table)
     first = table._open().current_snapshot().snapshot_id
     cluster.partitions["clicks", 0].append_values([b"more"])
     load(cluster, table)
     table._open().manage_snapshots().rollback_to_snapshot(first).commit()
     cluster.partitions["clicks", 0].append_values([b"more"])
-    with pytest.raises(OperatorError, match="rolled back behind its newest load"):
+    with pytest.raises(OperatorError, match="rolled back below its newest load"):
         load(cluster, table)
 
 
@@ -183,6 +183,6 @@ def test_a_renamed_column_is_not_read_by_its_old_name(cluster: MemoryCluster, ta
 
 
 @pytest.mark.parametrize("name", ["clicks", "a/b", "lake.", ""])
-def test_names_that_no_catalog_has(name: str) -> None:
-    with pytest.raises(OperatorError, match=r"give NAMESPACE\.TABLE"):
+def test_invalid_catalog_names_are_refused(name: str) -> None:
+    with pytest.raises(OperatorError, match=r"use NAMESPACE\.TABLE"):
         IcebergTarget(name, catalog_url="http://127.0.0.1:1")

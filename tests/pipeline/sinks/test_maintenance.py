@@ -1,4 +1,4 @@
-"""Vacuum and compaction of each format: safe beside loads, orphans gone, no offset moved."""
+"""Vacuum and compaction of each format: safe beside loads, orphans removed, no offset moved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla.common.errors import OperatorError  # noqa: E402
+from ottla.common.errors import OperatorError
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
@@ -58,7 +58,7 @@ def let_expire(table: Table, load_id: str) -> None:
 
 
 def test_a_running_load_keeps_its_files(cluster: MemoryCluster, table: Table) -> None:
-    """Though no version names them yet, and nothing else is kept."""
+    """Even though no version names its files yet; all other files are removed."""
     load(cluster, table)
     cluster.partitions["clicks", 0].append_values([b"more"])
     plan = plan_load(cluster, table)
@@ -73,7 +73,7 @@ def test_a_running_load_keeps_its_files(cluster: MemoryCluster, table: Table) ->
 
 
 def test_files_of_a_killed_load_go_at_once(cluster: MemoryCluster, table: Table) -> None:
-    """And should it live after all, it commits nothing."""
+    """If it was only suspended, it commits nothing."""
     load(cluster, table)
     cluster.partitions["clicks", 0].append_values([b"more"])
     plan = plan_load(cluster, table)
@@ -92,10 +92,8 @@ def test_files_of_a_killed_load_go_at_once(cluster: MemoryCluster, table: Table)
     assert rows(table) == topic_rows(cluster)
 
 
-def test_a_vacuum_goes_on_where_one_was_killed(
-    cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It had taken the lease of a killed load, and not yet the files."""
+def test_vacuum_resumes_after_killed_one(cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The killed vacuum had revoked the lease of a killed load, but not yet removed the files."""
     load(cluster, table)
     cluster.partitions["clicks", 0].append_values([b"more"])
     with suppress(KeyboardInterrupt), held_lease(open_store(table.location), "killed"):
@@ -111,7 +109,7 @@ def test_a_vacuum_goes_on_where_one_was_killed(
     assert not list(Path(table.location, LEASE_DIRECTORY).iterdir())
 
 
-def test_what_a_killed_load_committed_stays(cluster: MemoryCluster, table: Table) -> None:
+def test_committed_files_of_killed_load_stay(cluster: MemoryCluster, table: Table) -> None:
     plan = plan_load(cluster, table)
     with held_lease(open_store(table.location), "killed"):
         commit(table, plan, write_files(cluster, table, plan, "killed"), "killed")
@@ -123,7 +121,7 @@ def test_what_a_killed_load_committed_stays(cluster: MemoryCluster, table: Table
 def test_files_of_a_load_that_begins_beside_a_vacuum_stay(
     cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The vacuum has read the leases when the load takes its own."""
+    """The load acquires its lease after the vacuum has read the leases."""
     load(cluster, table)
     cluster.partitions["clicks", 0].append_values([b"more"])
     plan = plan_load(cluster, table)
@@ -142,8 +140,8 @@ def test_files_of_a_load_that_begins_beside_a_vacuum_stay(
     assert rows(table) == topic_rows(cluster)
 
 
-def test_a_file_that_tells_no_load_is_spared_for_a_while(cluster: MemoryCluster, table: Table) -> None:
-    """It may be of a commit that is under way, or of a compaction."""
+def test_file_without_load_id_is_kept_for_lease_duration(cluster: MemoryCluster, table: Table) -> None:
+    """It may belong to a running commit or compaction."""
     load(cluster, table)
     odd = Path(table.location, table.layout().subdirectory, "part-00000-c000.parquet")
     odd.touch()
@@ -159,7 +157,7 @@ def test_a_file_that_tells_no_load_is_spared_for_a_while(cluster: MemoryCluster,
     assert not after(EXPIRY_S + 60)
 
 
-def test_what_killed_writers_staged_goes_after_a_while(cluster: MemoryCluster, table: Table) -> None:
+def test_staged_files_of_killed_writers_are_removed(cluster: MemoryCluster, table: Table) -> None:
     load(cluster, table)
     old, new, foreign = (Path(table.location, f".{name}") for name in ("0" * 32, "1" * 32, "hidden"))
     for path in (old, new, foreign):
@@ -182,7 +180,7 @@ def test_small_files_become_large_ones(cluster: MemoryCluster, table: Table) -> 
     assert rows(table) == topic_rows(cluster)
     assert load(cluster, again(table)) is None
     assert compact(again(table)).version == summary.version
-    assert small < data_files(table), "who still reads them may"
+    assert small < data_files(table), "the small files stay readable"
     vacuum(again(table))
     assert small < data_files(table)
     assert vacuum(again(table), NONE).old_files >= len(small)
@@ -192,7 +190,7 @@ def test_small_files_become_large_ones(cluster: MemoryCluster, table: Table) -> 
     assert rows(table) == topic_rows(cluster)
 
 
-def test_partitions_are_compacted_by_themselves(cluster: MemoryCluster, kind: str, tmp_path: Path) -> None:
+def test_each_partition_is_compacted_separately(cluster: MemoryCluster, kind: str, tmp_path: Path) -> None:
     table = open_table(tmp_path / "table", format=kind, partition_by=("topic", "partition"))
     load_often(cluster, table)
     assert compact(again(table)).files_after == 2
@@ -201,8 +199,8 @@ def test_partitions_are_compacted_by_themselves(cluster: MemoryCluster, kind: st
     assert load(cluster, again(table)) is None
 
 
-def test_a_load_between_is_no_obstacle(cluster: MemoryCluster, table: Table) -> None:
-    """One that planned and landed before a compaction commits after it."""
+def test_compaction_does_not_block_earlier_load(cluster: MemoryCluster, table: Table) -> None:
+    """A load that planned and landed before a compaction commits after it."""
     load_often(cluster, table)
     cluster.partitions["clicks", 1].append_values([b"more"])
     plan = plan_load(cluster, table)
@@ -212,10 +210,10 @@ def test_a_load_between_is_no_obstacle(cluster: MemoryCluster, table: Table) -> 
     assert rows(table) == topic_rows(cluster)
 
 
-def test_a_compaction_whose_lease_was_taken_commits_nothing(
+def test_compaction_with_revoked_lease_commits_nothing(
     cluster: MemoryCluster, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stood still for so long that a vacuum takes the files that it wrote."""
+    """It was suspended for so long that a vacuum removed its files."""
     load_often(cluster, table)
     named, write = table.files(), rewrite.rewrite_files
 
@@ -233,7 +231,7 @@ def test_a_compaction_whose_lease_was_taken_commits_nothing(
     assert {str(path) for path in data_files(table)} == set(named)
 
 
-def test_a_compaction_tells_whose_its_files_are(cluster: MemoryCluster, table: Table) -> None:
+def test_compacted_files_carry_load_id(cluster: MemoryCluster, table: Table) -> None:
     load_often(cluster, table)
     small = data_files(table)
     compact(again(table))
@@ -244,21 +242,21 @@ def test_a_compaction_tells_whose_its_files_are(cluster: MemoryCluster, table: T
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])  # others write to these
 @pytest.mark.parametrize("text", ["a/b", "../up", "\N{SNOWMAN}"])
-def test_partitions_that_no_directory_can_be_named_by_are_left_alone(kind: str, tmp_path: Path, text: str) -> None:
+def test_compaction_refuses_unplaceable_partition_values(kind: str, tmp_path: Path, text: str) -> None:
     table = open_table(tmp_path / "table", format=kind, partition_by=("place",))
     schema = pa.schema([("place", pa.string()), ("number", pa.int64())])
     table.ensure(schema)
     for number in range(2):
         append(table, pa.table({"place": [text], "number": [number]}, schema=schema))
     before = table.version(), set(table.files())
-    with pytest.raises(OperatorError, match=r"partition place=.*, which no directory can be named by"):
+    with pytest.raises(OperatorError, match=r"partition place=.* can't be a directory name"):
         compact(again(table))
     assert (again(table).version(), set(again(table).files())) == before
     assert sorted(content(table).column("number").to_pylist()) == [0, 1]
 
 
 def append(table: Table, rows: Any) -> None:
-    """As another writer does it, by the library of the format."""
+    """Append as another writer does, by the library of the format."""
     if isinstance(table, DeltaTarget):
         deltalake.write_deltalake(table.location, rows, mode="append")
     else:
@@ -266,8 +264,8 @@ def append(table: Table, rows: Any) -> None:
         made._open().append(rows)
 
 
-@pytest.mark.parametrize("kind", ["iceberg", "parquet"])  # Delta's log forgets versions by itself
-def test_a_load_that_commits_beside_a_vacuum_is_no_obstacle(
+@pytest.mark.parametrize("kind", ["iceberg", "parquet"])  # Delta's log expires versions on its own
+def test_load_commits_during_vacuum(
     cluster: MemoryCluster, kind: str, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load_often(cluster, table)
@@ -298,36 +296,36 @@ def test_a_lease_is_renewed_while_it_is_held(tmp_path: Path, monkeypatch: pytest
     assert not path.exists()
 
 
-def test_a_lease_that_can_not_be_renewed_is_not_said_to_be_gone(tmp_path: Path) -> None:
+def test_unrenewable_lease_is_not_reported_as_revoked(tmp_path: Path) -> None:
     with held_lease(LocalStore(tmp_path), "one") as lease:
         leases_directory = tmp_path / LEASE_DIRECTORY
         leases_directory.rename(tmp_path / "aside")
         leases_directory.touch()
-        with pytest.raises(OperatorError, match=r"can't be renewed: not a directory; mend that and run the load"):
+        with pytest.raises(OperatorError, match=r"can't be renewed: not a directory; fix the cause and run the load"):
             lease.require()
 
 
-def test_a_table_that_was_removed_is_no_lease_that_was_taken(tmp_path: Path) -> None:
+def test_removed_table_is_not_reported_as_revoked_lease(tmp_path: Path) -> None:
     with held_lease(LocalStore(tmp_path / "table"), "one") as lease:
         (tmp_path / "table").rename(tmp_path / "aside")
-        with pytest.raises(OperatorError, match=r"committed: .*/table was removed meanwhile, or is mounted no more; "):
+        with pytest.raises(OperatorError, match=r"committed: .*/table was removed, or is not mounted"):
             lease.require()
 
 
-def test_an_end_that_is_no_orderly_one_leaves_the_lease(tmp_path: Path) -> None:
+def test_unexpected_exception_leaves_lease(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), held_lease(LocalStore(tmp_path), "one"):
         raise KeyboardInterrupt
     assert leases.read_leases(LocalStore(tmp_path)).running == {"one"}
 
 
-def test_a_table_that_is_not_there(table: Table) -> None:
-    with pytest.raises(OperatorError, match=r"there is no .*table"):
+def test_missing_table_is_reported(table: Table) -> None:
+    with pytest.raises(OperatorError, match=r"no .*table.* found in"):
         vacuum(table)
-    with pytest.raises(OperatorError, match=r"there is no .*table"):
+    with pytest.raises(OperatorError, match=r"no .*table.* found in"):
         compact(table)
 
 
-def test_a_damaged_file_is_told_and_nothing_is_changed(cluster: MemoryCluster, table: Table) -> None:
+def test_damaged_file_is_reported_and_nothing_changes(cluster: MemoryCluster, table: Table) -> None:
     load(cluster, table)
     load_often(cluster, table)
     damaged = Path(table.files()[0])

@@ -1,5 +1,5 @@
-"""Tables in an S3 bucket: what is different there from a directory, kills and leases first; `test_formats.py` has what
-both hold."""
+"""Tables in an S3 bucket: behaviour that differs from a directory, such as kills and leases; `test_formats.py` tests
+the common behaviour."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def rows(table: Table) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("put", range(4))
 def test_a_kill_while_committing(s3_server: S3Server, committer: Forks, table: Table, put: int) -> None:
-    """Whatever was put by then, the next load brings the rest."""
+    """After a kill at any put the next load adds the rest."""
     kind = type(table).__name__.removesuffix("Target").lower()
     kill = partial(s3_server.kill_at_put, number=put)
     assert committer.run(kind, table.location, "after", before=kill) == -signal.SIGKILL
@@ -74,7 +74,7 @@ def test_upkeep_beside_a_load(cluster: MemoryCluster, table: Table) -> None:
     assert rows(table) == topic_rows(cluster)
 
 
-def test_a_lease_that_was_taken_is_not_renewed(s3_server: S3Server) -> None:
+def test_revoked_lease_is_not_renewed(s3_server: S3Server) -> None:
     store = open_store(f"s3://{BUCKET}/{next(numbers)}")
     with held_lease(store, "one") as lease:
         store.remove(lease.path)
@@ -83,14 +83,14 @@ def test_a_lease_that_was_taken_is_not_renewed(s3_server: S3Server) -> None:
     assert list(store.files()) == []
 
 
-def test_a_bucket_that_was_removed_is_no_lease_that_was_taken(s3_server: S3Server) -> None:
+def test_removed_bucket_is_not_reported_as_revoked_lease(s3_server: S3Server) -> None:
     bucket = f"{s3_server.url}/removed"
     urllib.request.urlopen(urllib.request.Request(bucket, method="PUT")).close()
-    told = r"the lease s3://removed/table/_leases/one can't be renewed: .*\(NoSuchBucket\); mend that"
+    message = r"the lease s3://removed/table/_leases/one can't be renewed: .*\(NoSuchBucket\); fix the cause"
     with held_lease(open_store("s3://removed/table"), "one") as lease:
         lease.store.remove(lease.path)
         urllib.request.urlopen(urllib.request.Request(bucket, method="DELETE")).close()
-        with pytest.raises(OperatorError, match=told):
+        with pytest.raises(OperatorError, match=message):
             lease.require()
 
 
@@ -101,10 +101,10 @@ def test_a_store_without_conditional_puts_is_refused(s3_server: S3Server, monkey
         pass
 
 
-def test_what_can_not_be_is_said_in_one_sentence(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OperatorError, match=r"can't hold an Iceberg table, .* --catalog"):
+def test_invalid_requests_are_refused_in_one_sentence(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OperatorError, match=r"can't contain an Iceberg table .* --catalog"):
         open_table(f"s3://{BUCKET}/iceberg", format="iceberg")
-    with pytest.raises(OperatorError, match="names no place in an object store"):
+    with pytest.raises(OperatorError, match="is not a location in an object store"):
         open_table("s3://")
     with pytest.raises(OperatorError, match=r"The specified bucket does not exist \(NoSuchBucket\)"):
         open_table("s3://none/table")

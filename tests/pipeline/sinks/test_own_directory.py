@@ -1,4 +1,4 @@
-"""A table's directory is its own: it is made in no other's, among no other things, and no copy is taken for it."""
+"""A table is alone in its directory: none is created inside another or among other files, and copies are recognized."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from .test_formats import again, rows
 
 
 def test_a_directory_with_other_things(kind: str, tmp_path: Path) -> None:
-    """A vacuum would take them, also those that are no Parquet files."""
+    """A vacuum would remove them, even files that are not Parquet."""
     thesis = tmp_path / "home" / "thesis.pdf"
     thesis.parent.mkdir()
     thesis.touch()
-    with pytest.raises(OperatorError, match=r"home, which holds other things, 'thesis.pdf' for one: .* --table"):
+    with pytest.raises(OperatorError, match=r"home, which contains other files, 'thesis.pdf' for one: .* --table"):
         open_table(thesis.parent, format=kind).ensure(SCHEMA)
     assert list(thesis.parent.iterdir()) == [thesis]
 
 
-def test_what_may_be_there(table: Table, cluster: MemoryCluster) -> None:
-    """What readers leave out, and what loads leave that were killed before the table was made."""
+def test_allowed_entries_in_table_directory(table: Table, cluster: MemoryCluster) -> None:
+    """Hidden entries, and leftovers of loads that were killed before they created the table."""
     directory = Path(table.location)
     (directory / ".cache").mkdir(parents=True)
     (directory / "part-clicks-0-00000000000000000000-0a1b2c3d4e5f6071-01234567.zstd.parquet").touch()
@@ -47,19 +47,21 @@ def test_a_directory_within_a_table(table: Table, kind: str, tmp_path: Path) -> 
     table.ensure(SCHEMA)
     (tmp_path / "link").symlink_to(table.location)
     for inner in (Path(table.location, "a", "b"), tmp_path / "link" / "b"):
-        with pytest.raises(OperatorError, match=r"b, which lies within the table .*table: a vacuum of that"):
+        with pytest.raises(OperatorError, match=r"b, inside the table .*table: a vacuum of the outer"):
             open_table(inner, format=kind).ensure(SCHEMA)
         assert not inner.joinpath("_delta_log").exists()
     assert not table.files()
 
 
-def test_a_copied_table_is_another_one(table: Table, kind: str, cluster: MemoryCluster, tmp_path: Path) -> None:
-    """Or refused, where metadata hold whole paths: it would write into what it was copied from."""
+def test_copied_table_is_independent_or_refused(
+    table: Table, kind: str, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    """A copy is independent, or refused if its metadata contain absolute paths: writes would go to the original."""
     load(cluster, table)
     copied = open_table(shutil.copytree(table.location, tmp_path / "copy"))
     cluster.partitions["clicks", 0].append_values([b"more"])
     if kind == "iceberg":
-        with pytest.raises(OperatorError, match=r"copy was copied from .*table, where its metadata say"):
+        with pytest.raises(OperatorError, match=r"copy was copied from .*table, and its metadata refer"):
             load(cluster, copied)
     else:
         load(cluster, copied)

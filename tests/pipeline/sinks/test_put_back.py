@@ -1,4 +1,4 @@
-"""Tables that are put back to an older version under their loads: by RESTORE, in their logs, in their catalogs."""
+"""Tables that are rolled back to an older version below their loads: by RESTORE, in their logs, in their catalogs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def open_delta(table: Table) -> Any:
 
 
 def load_twice(cluster: MemoryCluster, table: Table) -> int:
-    """Two loads with a row more in the second; the version of the first."""
+    """Two loads, the second with one more row; returns the version of the first."""
     first = load(cluster, table)
     assert first is not None
     add_row(cluster)
@@ -58,13 +58,11 @@ def read(cluster: MemoryCluster, table: Table, on_rollback: Any = "fail") -> Rea
 
 def test_restored_delta_table_is_refused(cluster: MemoryCluster, delta: Table) -> None:
     open_delta_restored(delta, load_twice(cluster, delta))
-    sentence = (
-        r"version 3 \(RESTORE\) rolled it back behind its load of version 2 with 1 row,.*restore version 2.*skip$"
-    )
+    sentence = r"version 3 \(RESTORE\) rolled it back below its load of version 2 with 1 row,.*restore version 2.*skip$"
     with pytest.raises(RolledBackError, match=sentence):
         read(cluster, delta)
     add_row(cluster)
-    with pytest.raises(RolledBackError, match="behind its load of version 2"):
+    with pytest.raises(RolledBackError, match="below its load of version 2"):
         load(cluster, again(delta))
 
 
@@ -80,7 +78,7 @@ def test_table_restored_to_a_time_is_refused(cluster: MemoryCluster, delta: Tabl
     add_row(cluster)
     load(cluster, again(delta))
     open_delta_restored(delta, datetime.fromtimestamp(moment.timestamp() + 0.001, UTC))
-    with pytest.raises(RolledBackError, match="rolled it back behind its load of version 2"):
+    with pytest.raises(RolledBackError, match="rolled it back below its load of version 2"):
         read(cluster, delta)
 
 
@@ -95,11 +93,11 @@ def test_table_restored_under_a_load_is_refused(cluster: MemoryCluster, delta: T
     late = plan_load(cluster, again(delta))
     files = write_files(cluster, again(delta), late, "late")
     open_delta_restored(delta, first)
-    with pytest.raises(RolledBackError, match="behind its load of version 2"):
+    with pytest.raises(RolledBackError, match="below its load of version 2"):
         commit(again(delta), late, files, "late")
 
 
-def test_table_restored_forward_again_goes_on(cluster: MemoryCluster, delta: Table) -> None:
+def test_table_restored_forward_again_loads(cluster: MemoryCluster, delta: Table) -> None:
     open_delta_restored(delta, load_twice(cluster, delta))
     open_delta_restored(delta, 2)
     add_row(cluster)
@@ -107,7 +105,7 @@ def test_table_restored_forward_again_goes_on(cluster: MemoryCluster, delta: Tab
     assert rows(delta) == topic_rows(cluster)
 
 
-def test_restore_that_takes_no_load_back_is_none(cluster: MemoryCluster, delta: Table) -> None:
+def test_restore_without_lost_load_is_not_rollback(cluster: MemoryCluster, delta: Table) -> None:
     load_twice(cluster, delta)
     open_delta(delta).delete("offset < 10")
     open_delta_restored(delta, 2)
@@ -139,9 +137,7 @@ def overwrite_part(table: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [delete_all, merge, optimize, overwrite_part])
-def test_own_changes_of_an_operator_are_no_rollback(
-    cluster: MemoryCluster, delta: Table, change: Callable[[Any], None]
-) -> None:
+def test_operator_changes_are_not_rollback(cluster: MemoryCluster, delta: Table, change: Callable[[Any], None]) -> None:
     load_twice(cluster, delta)
     change(open_delta(delta))
     assert again(delta).rollback() is None
@@ -155,7 +151,7 @@ def test_table_overwritten_by_an_old_version_is_refused(cluster: MemoryCluster, 
         read(cluster, delta)
 
 
-def test_restore_that_was_accepted_is_so_once(cluster: MemoryCluster, delta: Table) -> None:
+def test_accepted_restore_is_accepted_once(cluster: MemoryCluster, delta: Table) -> None:
     open_delta_restored(delta, load_twice(cluster, delta))
     for _ in range(2):  # with nothing new, and with a row
         plan = read(cluster, delta, "skip").plan
@@ -184,12 +180,14 @@ def test_delta_log_that_lost_its_end_loads_again(cluster: MemoryCluster, delta: 
 
 
 def test_files_of_loads_without_their_offsets_are_refused(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """As in a clone, and in a directory of Parquet files that became a Delta table."""
+    """As in a clone, and in a directory of Parquet files that was converted to a Delta table."""
     load(cluster, open_table(tmp_path / "table", format="parquet"))
     deltalake.convert_to_deltalake(str(tmp_path / "table"))
     table = open_table(tmp_path / "table")
     assert table.format == "delta"
-    with pytest.raises(RolledBackError, match=r"holds files of loads .* no offsets .* a second time") as refused:
+    with pytest.raises(
+        RolledBackError, match=r"contains files of loads .* not their offsets, .* second time"
+    ) as refused:
         read(cluster, table, "skip")
     assert "--on-rollback" not in str(refused.value)
 
@@ -228,7 +226,7 @@ def test_status_of_a_restored_table_has_no_lag(cluster: MemoryCluster, delta: Ta
     open_delta_restored(delta, load_twice(cluster, delta))
     found = table_status(again(delta), cluster, "read_committed")  # type: ignore[arg-type]
     assert {(one.lag, one.note) for one in found.partitions} == {(None, "rows of loads are missing")}
-    assert "rolled it back behind its load of version 2" in (found.error or "")
+    assert "rolled it back below its load of version 2" in (found.error or "")
 
 
 def test_parquet_log_that_lost_its_end_loads_again(cluster: MemoryCluster, tmp_path: Path) -> None:
@@ -244,7 +242,7 @@ def test_parquet_log_with_a_gap_is_refused(cluster: MemoryCluster, tmp_path: Pat
     table = open_table(tmp_path / "table", format="parquet")
     load_twice(cluster, table)
     (tmp_path / "table" / LOG_DIRECTORY / f"{lost:020}.json").unlink()
-    with pytest.raises(OperatorError, match=f"lacks version {lost}, and has {lost + 1} behind it"):
+    with pytest.raises(OperatorError, match=f"lacks version {lost}, but has version {lost + 1}"):
         load(cluster, again(table))
 
 
@@ -276,7 +274,7 @@ class TestIceberg:
         load(cluster, table)
         newest = table._open().current_snapshot().snapshot_id
         table._open().manage_snapshots().rollback_to_snapshot(first).commit()
-        with pytest.raises(RolledBackError, match=f"rolled back behind its newest load.*set its .* to {newest}"):
+        with pytest.raises(RolledBackError, match=f"rolled back below its newest load.*set its .* to {newest}"):
             read(cluster, table)
 
     def test_rollback_outlives_the_expiry_of_snapshots(self, cluster: MemoryCluster, table: Any) -> None:
@@ -287,10 +285,10 @@ class TestIceberg:
         newest = table._open().current_snapshot().snapshot_id
         table._open().manage_snapshots().rollback_to_snapshot(first).commit()
         table._open().maintenance.expire_snapshots().by_id(newest).commit()
-        with pytest.raises(RolledBackError, match="rolled back behind its newest load"):
+        with pytest.raises(RolledBackError, match="rolled back below its newest load"):
             read(cluster, table)
 
-    def test_rollback_behind_a_compaction_is_none(self, cluster: MemoryCluster, table: Any) -> None:
+    def test_rollback_of_compaction_only_is_accepted(self, cluster: MemoryCluster, table: Any) -> None:
         load_twice(cluster, table)
         loaded = table._open().current_snapshot().snapshot_id
         table.compact(1 << 30, "compaction", lambda: None)
@@ -301,8 +299,8 @@ class TestIceberg:
         load(cluster, table)
         assert rows(table) == topic_rows(cluster)
 
-    def test_older_metadata_registered_again_load_again(self, cluster: MemoryCluster, table: Any) -> None:
-        """Properties go back with the snapshots."""
+    def test_older_registered_metadata_loads_again(self, cluster: MemoryCluster, table: Any) -> None:
+        """Properties are reverted with the snapshots."""
         load(cluster, table)
         older = table._open().metadata_location
         add_row(cluster)

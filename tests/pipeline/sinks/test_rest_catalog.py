@@ -1,4 +1,4 @@
-"""REST catalogs that are none, are down, or don't answer: told in one sentence, and waited for no longer than said."""
+"""REST catalogs that are down, slow, or something else: one-sentence errors within the timeout."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ CONFIG = b'{"defaults": {}, "overrides": {}}'
 
 @contextmanager
 def answering(*answers: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
-    """The URL of a server that gives these answers in turn, the last again and again, and the heads it got.
+    """The URL of a server that sends these responses in turn, repeating the last, and the request heads it received.
 
-    None: it accepts and never answers.
+    None: it accepts connections and never answers.
     """
     heads: list[bytes] = []
     held: list[socket.socket] = []
@@ -60,21 +60,21 @@ def status(code: int, body: bytes) -> bytes:
 
 
 def failure(url: str) -> str:
-    with pytest.raises(OperatorError) as told:
+    with pytest.raises(OperatorError) as failure_text:
         open_table("lake.clicks", catalog_url=url).exists()
-    assert "\n" not in str(told.value)
-    return str(told.value)
+    assert "\n" not in str(failure_text.value)
+    return str(failure_text.value)
 
 
-def test_nobody_listens() -> None:
-    assert "the catalog at 127.0.0.1:1 can't be asked: Connection refused" in failure("http://127.0.0.1:1")
+def test_closed_port_is_reported() -> None:
+    assert "the catalog at 127.0.0.1:1 can't be reached: Connection refused" in failure("http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("answers", [(None,), (status(200, CONFIG), None)], ids=["at first", "later"])
-def test_one_that_accepts_and_never_answers(monkeypatch: pytest.MonkeyPatch, answers: tuple[bytes | None, ...]) -> None:
+def test_silent_catalog_times_out(monkeypatch: pytest.MonkeyPatch, answers: tuple[bytes | None, ...]) -> None:
     monkeypatch.setattr(rest_catalog, "READ_TIMEOUT_S", 0.2)
     with answering(*answers) as (url, _):
-        assert "gives no answer in time" in failure(url)
+        assert "did not answer in time" in failure(url)
 
 
 @pytest.mark.parametrize(
@@ -86,19 +86,19 @@ def test_one_that_accepts_and_never_answers(monkeypatch: pytest.MonkeyPatch, ans
         (status(200, b"<html>hello</html>"), "can't be looked up"),
         (status(200, b"[]"), "can't be looked up"),
         (status(503, b""), "can't be looked up"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "can't be asked"),
-        (b"", "can't be asked"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "can't be reached"),
+        (b"", "can't be reached"),
     ],
     ids=lambda value: repr(value[:30]),
 )
-def test_answers_of_no_catalog(answer: bytes, expected: str) -> None:
+def test_non_catalog_responses_are_reported(answer: bytes, expected: str) -> None:
     with answering(answer) as (url, _):
-        told = failure(url)
-    assert expected in told
-    assert len(told) < 700
+        failure_text = failure(url)
+    assert expected in failure_text
+    assert len(failure_text) < 700
 
 
-def test_what_the_environment_says_of_the_catalog_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_catalog_settings_of_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__OTTLA__TOKEN", "secret")
     with answering(status(503, b"")) as (url, heads):
         assert "secret" not in failure(url)

@@ -25,7 +25,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def killed() -> Iterator[Forks]:
-    """`killed.py`, with a process for each of its runs."""
+    """`killed.py`, with a forked process for each of its runs."""
     forks = Forks(Path(__file__).with_name("killed.py"))
     yield forks
     forks.close()
@@ -54,5 +54,5 @@ def world(make_world: Callable[..., World]) -> World:
 
 @pytest.fixture
 def past(make_world: Callable[..., World]) -> World:
-    """One with a history."""
+    """A snapshot with a history."""
     return make_world(history=True)

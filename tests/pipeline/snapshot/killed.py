@@ -1,6 +1,6 @@
 """A run with a history in a process of its own that is killed, see `forks.py`.
 
-`step` is a step that the run tells its observer of, or the number of a file operation of Python's before which it dies.
+`step` is an observer step of the run, or the number of the Python file operation before which it is killed.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def topic(bootstrap: str) -> str:
 
 
 def run(*arguments: str | Path) -> Any:
-    """What a command tells in JSON, None where it is said that there is none."""
+    """JSON output of a command, None for JSON null."""
     result = CliRunner().invoke(main.cli, ["pipeline", *map(str, arguments), "--json"])
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
@@ -85,6 +85,6 @@ def test_a_table_of_users(bootstrap: str, topic: str, tmp_path: Path) -> None:
     run("compact", "--table", table)
     assert run("vacuum", "--table", table, "--retention-hours", "0")["old_files"] > 0
     assert run("sql", "select count(*) as n from users", "--table", table) == [{"n": 50}]
-    assert "is a snapshot, which holds one row a key" in refusal("load", "-t", topic, "--table", table, "-b", bootstrap)
-    assert "has 3 buckets since it was made, not 4" in refusal(*snapshot, "--buckets", "4")
-    assert "was made without --history" in refusal(*snapshot, "--history")
+    assert "is a snapshot with one row a key" in refusal("load", "-t", topic, "--table", table, "-b", bootstrap)
+    assert "was created with 3 buckets, not 4" in refusal(*snapshot, "--buckets", "4")
+    assert "was created without --history" in refusal(*snapshot, "--history")

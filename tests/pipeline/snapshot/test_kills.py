@@ -1,4 +1,4 @@
-"""Runs that are killed, or meet another: the table is that of before or of after, and the next run makes up for it."""
+"""Runs that are killed or race: the table is in the old or the new state, and the next run makes up for it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ STEPS = ("landing", "landed", "merging", "merged", "committed")
 RACE_STEPS = ("planned", "landing", "landed", "merging", "merged")
 PLACED_STEPS = [(kind, "disk", step) for kind in ("delta", "iceberg", "parquet") for step in STEPS]
 PLACED_STEPS += [("delta", "s3", "landed"), ("delta", "s3", "committed"), ("parquet", "s3", "merged")]
-"""In a bucket, what one of the two stages leaves, and a commit that is found again."""
+"""In a bucket: leftovers of one stage, and a commit that is found again."""
 RACES = [("delta", step, history) for step in RACE_STEPS for history in (False, True)]
 RACES += [(kind, step, step.startswith("merg")) for kind in ("iceberg", "parquet") for step in RACE_STEPS]
-"""A history changes what is merged, for every format alike."""
+"""A history changes the merge, for every format alike."""
 
 
 def files_there(world: World) -> set[str]:
-    """Names of data files, each of which is there once only."""
+    """Names of data files, each of which exists only once."""
     found = open_store(world.path).files()
     return {file.name for file in found if file.name.endswith(".parquet") and "_delta_log" not in file.path.split("/")}
 
@@ -39,8 +39,8 @@ def files_named(world: World) -> set[str]:
     return {Path(path).name for table in tables if table.exists() for path in table.named_files()}
 
 
-def check_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a vacuum and the next run make of what was left behind."""
+def check_recovery(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vacuum and the next run clean up after a killed run."""
     from ottla.pipeline.operations.vacuum import vacuum
     from ottla.pipeline.snapshot.staging import STAGED_DIRECTORY
 
@@ -78,7 +78,7 @@ def test_killed_at_each_step(
     assert killed.run(kind, str(world.path), step) == -signal.SIGKILL
     if step != "committed":
         assert world.rows() == before
-    check_goes_on(world, monkeypatch)
+    check_recovery(world, monkeypatch)
 
 
 @pytest.mark.parametrize("operation", range(0, 12, 2))
@@ -91,12 +91,12 @@ def test_killed_before_an_operation_on_files(
     first_records(world)
     world.snapshot()
     assert killed.run("parquet", str(world.path), str(operation)) == -signal.SIGKILL
-    check_goes_on(world, monkeypatch)
+    check_recovery(world, monkeypatch)
 
 
 @pytest.mark.parametrize(("kind", "step", "history"), RACES, indirect=["kind"])
 def test_of_two_runs_one_is_refused(make_world: Callable[..., World], kind: str, step: str, history: bool) -> None:
-    """The other one comes in between, and has read more."""
+    """The other one commits first, and has read more."""
     from ottla.pipeline.sinks.table import StaleCommitError
 
     from .world import Steps, first_records, second_records
@@ -133,7 +133,7 @@ def test_two_first_runs(make_world: Callable[..., World], kind: str) -> None:
 
 
 def test_runs_over_different_topics_race_as_well(world: World) -> None:
-    """Their keys may lie in one bucket, which neither has seen the other write."""
+    """Their keys may be in one bucket, without either seeing the writes of the other."""
     from ottla.pipeline.sinks.table import StaleCommitError
 
     from .world import Steps
@@ -148,8 +148,8 @@ def test_runs_over_different_topics_race_as_well(world: World) -> None:
 
 
 @pytest.mark.parametrize("step", ["merging", "merged"])
-def test_a_compaction_in_between_is_no_obstacle(make_world: Callable[..., World], kind: str, step: str) -> None:
-    """It takes files away that were to be replaced; the buckets are merged anew."""
+def test_run_commits_after_concurrent_compaction(make_world: Callable[..., World], kind: str, step: str) -> None:
+    """It removes files that were to be replaced; the buckets are merged again."""
     from .world import Steps, first_records, second_records
 
     world = make_world(kind, history=True, buckets=1)
@@ -164,8 +164,8 @@ def test_a_compaction_in_between_is_no_obstacle(make_world: Callable[..., World]
     assert world.snapshot().version is None
 
 
-def test_a_compaction_that_comes_too_late_is_refused(world: World) -> None:
-    """It would bring back what a run has replaced."""
+def test_late_compaction_is_refused(world: World) -> None:
+    """It would restore rows that a run has replaced."""
     from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError
 

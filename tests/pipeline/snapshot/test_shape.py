@@ -1,4 +1,4 @@
-"""A table tells by itself whether it is a snapshot, and of which shape; what doesn't fit is refused."""
+"""The shape of a snapshot is read from its table; tables of other shapes are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("history", [False, True])
-def test_a_table_tells_its_shape(make_world: Callable[..., World], kind: str, history: bool) -> None:
+def test_shape_is_read_from_table(make_world: Callable[..., World], kind: str, history: bool) -> None:
     world = make_world(kind, history=history, buckets=3)
     world.produce((b"a", b"1"))
     world.snapshot()
@@ -35,22 +35,22 @@ def test_a_table_tells_its_shape(make_world: Callable[..., World], kind: str, hi
     assert shape_of(world.open()) == shape
     assert settled_shape(world.open(), None, history=False) == shape
     assert settled_shape(world.open(), 3, history=history) == shape
-    with pytest.raises(OperatorError, match="has 3 buckets since it was made, not 4; leave --buckets away"):
+    with pytest.raises(OperatorError, match="was created with 3 buckets, not 4; leave --buckets out"):
         settled_shape(world.open(), 4, history=False)
     if not history:
-        with pytest.raises(OperatorError, match="made without --history"):
+        with pytest.raises(OperatorError, match="created without --history"):
             settled_shape(world.open(), None, history=True)
-    with pytest.raises(OperatorError, match="is a snapshot, which holds one row a key"):
+    with pytest.raises(OperatorError, match="is a snapshot with one row a key"):
         require_no_snapshot(world.open())
 
 
-def test_a_table_of_records_is_no_snapshot(kind: str, tmp_path: Path) -> None:
+def test_table_of_records_is_not_a_snapshot(kind: str, tmp_path: Path) -> None:
     table = open_table(tmp_path / "table", format=kind)
     require_no_snapshot(table)
     load(make_cluster(), table)
     require_no_snapshot(table)
     assert shape_of(table) is None
-    with pytest.raises(OperatorError, match="was not made by `ottla pipeline snapshot`"):
+    with pytest.raises(OperatorError, match="was not created by `ottla pipeline snapshot`"):
         settled_shape(table, None, history=False)
 
 
@@ -59,13 +59,13 @@ def test_no_rows_are_copied_into_an_empty_snapshot(kind: str, tmp_path: Path) ->
     load(make_cluster(), source)
     target = open_table(tmp_path / "snapshot", format=kind, partition_by=shape.partition_columns)
     target.ensure(pa.schema([*SCHEMA, *shape.own_columns]))
-    with pytest.raises(OperatorError, match="is a snapshot, which holds one row a key"):
+    with pytest.raises(OperatorError, match="is a snapshot with one row a key"):
         copy_rows(source, target, "replay", None, lambda: pytest.fail("Spark was started"))
     assert target.files() == []
 
 
-def test_rows_of_a_snapshot_make_no_snapshot(make_world: Callable[..., World], kind: str, tmp_path: Path) -> None:
-    """As one the copy would take no other rows, and forget some by the next snapshot."""
+def test_copied_snapshot_rows_are_not_a_snapshot(make_world: Callable[..., World], kind: str, tmp_path: Path) -> None:
+    """As a snapshot the copy would refuse other rows, and the next snapshot run would remove some."""
     world = make_world(kind)
     world.produce((b"a", b"1"))
     world.snapshot()
@@ -83,18 +83,18 @@ def test_rows_of_a_snapshot_make_no_snapshot(make_world: Callable[..., World], k
         ("/lake/part-key_bucket_4=3.parquet", None),
     ],
 )
-def test_where_a_file_lies(path: str, place: tuple[int, bool] | None) -> None:
+def test_bucket_from_file_path(path: str, place: tuple[int, bool] | None) -> None:
     shape = Shape(4, history=True)
     if place is not None:
         assert shape.place_of(path) == place
         return
-    with pytest.raises(OperatorError, match="lies in no bucket"):
+    with pytest.raises(OperatorError, match="is not in a bucket"):
         shape.place_of(path)
 
 
 def test_the_bucket_of_a_key_never_changes() -> None:
-    """What is in tables already lies there."""
+    """Existing tables depend on it."""
     import pyarrow as pa
 
-    keys = pa.array([b"", b"123456789", b"user-17"])  # the second is that by which CRCs are told apart
+    keys = pa.array([b"", b"123456789", b"user-17"])  # the second is the standard check input of CRCs
     assert Shape(1_000).buckets_of(keys).tolist() == [0, 0xCBF43926 % 1_000, 953]

@@ -1,4 +1,4 @@
-"""A snapshot is what plain Python makes of the same records, however they are cut into runs."""
+"""A snapshot equals the result of plain Python on the same records, regardless of how they are split into runs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_the_latest_value_of_each_key(make_world: Callable[..., World], kind: st
     assert world.snapshot().version is None
 
 
-def test_snapshot_that_was_put_back_is_refused(make_world: Callable[..., World]) -> None:
-    """Keys that get no new record would keep what they had before."""
+def test_rolled_back_snapshot_is_refused(make_world: Callable[..., World]) -> None:
+    """Keys without a new record would keep their old values."""
     world = make_world("delta")
     world.produce((b"a", b"1"), (b"b", b"1"))
     first = world.snapshot().version
@@ -41,7 +41,7 @@ def test_snapshot_that_was_put_back_is_refused(make_world: Callable[..., World])
     deltalake.DeltaTable(world.path).restore(first)
     for _ in range(2):
         with pytest.raises(
-            RolledBackError, match=r"rolled it back behind its load of version 2 .*restore version 2, or"
+            RolledBackError, match=r"rolled it back below its load of version 2 .*restore version 2, or"
         ):
             world.snapshot()
         world.produce((b"b", b"2"))

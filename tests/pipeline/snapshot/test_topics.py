@@ -1,4 +1,5 @@
-"""A topic under a snapshot: it is made again, grows, is cut, loses records, or holds what no table can."""
+"""A topic under a snapshot: it is recreated, grows, is truncated, loses records, or has records that no table can
+store."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ TOPIC = "users"
 
 
 def test_records_that_change_nothing(world: World) -> None:
-    """One without a key, one that the columns can't hold, one that can't be decoded: the value before them stays."""
+    """One without a key, one that does not fit the columns, one that can't be decoded: the value before them stays."""
     world.produce((b"a", b'{"id": 1}'), (b"b", b'{"id": 2}'))
     world.snapshot(value_format=JsonFormat())
     before = world.latest()
@@ -36,7 +37,7 @@ def test_records_that_change_nothing(world: World) -> None:
     assert summary.version is not None
     assert world.latest() == before
     reasons = [reason for _, reason in sorted(world.letters().items())]
-    assert reasons[0].startswith("the value is no JSON")
+    assert reasons[0].startswith("the value is not valid JSON")
     assert reasons[1:3] == [NO_KEY, NO_KEY]
     assert "years 1970 to 9999" in reasons[3]
 
@@ -54,8 +55,8 @@ def test_decoded_fields_are_columns_beside_those_of_the_snapshot(past: World) ->
     past.check()
 
 
-def test_a_topic_that_was_made_again(world: World) -> None:
-    """Its offsets begin anew, below those that the table has."""
+def test_topic_was_recreated(world: World) -> None:
+    """Its offsets start again, below those of the table."""
     world.produce(*((b"key %d" % number, b"old") for number in range(9)))
     world.snapshot()
     world.cluster.create(TOPIC, 2)
@@ -68,7 +69,7 @@ def test_a_topic_that_was_made_again(world: World) -> None:
     assert world.snapshot().version is None
 
 
-def test_a_topic_that_was_made_again_and_is_empty(world: World) -> None:
+def test_recreated_topic_is_empty(world: World) -> None:
     world.produce((b"a", b"old"))
     world.snapshot()
     world.cluster.create(TOPIC, 2)
@@ -86,13 +87,13 @@ def test_a_topic_of_another_cluster_voids_nothing(world: World) -> None:
     world.snapshot()
     world.cluster.cluster_id = "other"
     world.cluster.create(TOPIC, 2)
-    with pytest.raises(OperatorError, match="was loaded from the cluster memory"):
+    with pytest.raises(OperatorError, match="was loaded from cluster memory"):
         world.snapshot()
     world.check()
 
 
-def test_a_history_of_a_topic_that_was_made_again(past: World) -> None:
-    """What the old one held was valid until that was seen."""
+def test_history_of_recreated_topic(past: World) -> None:
+    """Values of the old topic were valid until the recreation was noticed."""
     past.produce((b"a", b"old"), (b"b", b"old"))
     past.snapshot()
     past.cluster.create(TOPIC, 2)
@@ -106,7 +107,7 @@ def test_a_history_of_a_topic_that_was_made_again(past: World) -> None:
 
 
 def test_partitions_and_topics_are_added(world: World) -> None:
-    """A key that goes to another partition from then on is there twice, as in a compacted log."""
+    """A key that moves to another partition then has two rows, as in a compacted log."""
     world.produce((b"a", b"1"))
     world.snapshot()
     world.cluster.partitions[TOPIC, 2] = type(world.cluster.partitions[TOPIC, 0])()
@@ -119,17 +120,17 @@ def test_partitions_and_topics_are_added(world: World) -> None:
 
 
 def cut(world: World) -> None:
-    """The log loses its second batch, and other records take those offsets."""
+    """The log loses its second batch, and other records get those offsets."""
     world.produce((b"a", b"1"), (b"b", b"1"))
     world.produce((b"a", b"lost"), (b"c", b"lost"), (b"d", b"lost"))
     world.snapshot()
-    world.cluster.partitions[TOPIC, 0].lead_anew(2)
+    world.cluster.partitions[TOPIC, 0].elect_leader(2)
     world.records = {key: records[:1] for key, records in world.records.items() if records[0][0] < 2}
     world.produce((b"b", b"2"))
 
 
 def test_a_log_that_was_cut_is_read_from_its_start(world: World) -> None:
-    """What was cut away is in the table, and what it replaced is not."""
+    """The truncated records are in the table, the records that replaced them are not."""
     cut(world)
     with pytest.raises(DataLossError, match="load from offset 0 on with --on-data-loss skip"):
         world.snapshot()
@@ -140,7 +141,7 @@ def test_a_log_that_was_cut_is_read_from_its_start(world: World) -> None:
 
 def test_a_history_of_a_log_that_was_cut_is_refused(past: World) -> None:
     cut(past)
-    with pytest.raises(OperatorError, match="make the history anew in another directory"):
+    with pytest.raises(OperatorError, match="create the history in another directory"):
         past.snapshot(on_data_loss="skip")
 
 
@@ -167,7 +168,7 @@ def test_up_to_an_offset_and_on_from_there(world: World) -> None:
 
 
 def test_more_than_a_task_holds(world: World, past: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each batch is put down by itself, so that a key is in several files."""
+    """Each batch is staged separately, so that a key is in several files."""
     monkeypatch.setattr(staging, "SPILL_BYTES", 1)
     for each in (world, past):
         for number in range(5):

@@ -1,4 +1,4 @@
-"""Topics in memory and a snapshot of them, run in this process, beside what plain Python makes of the same records."""
+"""Topics in memory and a snapshot of them, run in this process, with the expected result from plain Python."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Version = tuple[bool, int, int | None, int | None, bytes]
 
 
 class InProcess:
-    """As much of a Spark session as tasks need, in this process."""
+    """The part of a Spark session that tasks need, in this process."""
 
     @contextmanager
     def open(self) -> Iterator[InProcess]:
@@ -60,7 +60,7 @@ class _Row(dict[str, Any]):
 
 
 class Steps(SnapshotObserver):
-    """Does something once when a run comes to a step: planned, landing, landed, merging, merged or committed."""
+    """Calls a function once at a step of a run: planned, landing, landed, merging, merged or committed."""
 
     def __init__(self, **steps: Callable[[], object]) -> None:
         self._steps = steps
@@ -89,7 +89,7 @@ class Steps(SnapshotObserver):
 
 @dataclass
 class World:
-    """A cluster, a table, and all records that were produced by key, in their order."""
+    """A cluster, a table, and all produced records by key, in their order."""
 
     path: Path | str
     """A directory, or a URL."""
@@ -102,7 +102,7 @@ class World:
     def produce(
         self, *records: tuple[bytes | None, bytes | None], partition: int = 0, topic: str = TOPIC, time: int = 0
     ) -> None:
-        """One batch; `time`: of all, 0 for one that rises with offsets, -1 for none."""
+        """One batch; `time`: of all records, 0 for one that rises with offsets, -1 for none."""
         log = self.cluster.partitions[topic, partition]
         times = [time or 1_000 + log.end + number for number in range(len(records))]
         made = [RecordData(at, key, value) for at, (key, value) in zip(times, records, strict=True)]
@@ -136,7 +136,7 @@ class World:
         compact(self.open())
 
     def rewrite(self) -> None:
-        """What a compaction does, to every file."""
+        """Rewrite every file, as a compaction does."""
         table = self.open()
         layout, schema, removed = table.layout(), table.schema(), table.files()
         files = []
@@ -147,25 +147,25 @@ class World:
         table.commit(TableCommit("compaction", files, removed))
 
     def letters(self) -> dict[tuple[str, int, int], str]:
-        """Topic, partition and offset -> reason, none twice."""
+        """Topic, partition and offset -> reason, without duplicates."""
         found = read_rows(self.open().dead_letters())
         return unique(((row["topic"], row["partition"], row["offset"]), row["reason"]) for row in found)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Of the newest version, by its files alone."""
+        """Rows of the newest version, read from its files alone."""
         return read_rows(self.open())
 
     def latest(self) -> dict[Key, tuple[int, bytes]]:
-        """Offset and value of each key in the table, none of which is there twice."""
+        """Offset and value of each key in the table, without duplicates."""
         return unique((key_of(row), (row["offset"], row["value"])) for row in self.rows() if row.get("current", True))
 
     def expected_latest(self) -> dict[Key, tuple[int, bytes]]:
-        """The same of what was produced."""
+        """Expected rows, from the produced records."""
         last = {key: records[-1] for key, records in self.records.items()}
         return {key: (offset, value) for key, (offset, _, value) in last.items() if value is not None}
 
     def versions(self) -> dict[Key, list[Version]]:
-        """All values that the table has of each key, in their order."""
+        """All values of each key in the table, in their order."""
         found: dict[Key, list[Version]] = {}
         for row in sorted(self.rows(), key=lambda row: row["offset"]):
             times = (milliseconds(row["valid_from"]), milliseconds(row["valid_to"]))
@@ -183,13 +183,13 @@ class World:
 
 
 def first_records(world: World) -> None:
-    """Some in both partitions."""
+    """Some records in both partitions."""
     for partition in range(2):
         world.produce(*((b"key %d" % number, b"1") for number in range(9)), partition=partition)
 
 
 def second_records(world: World) -> None:
-    """Some of the keys go, change and come; one record has none."""
+    """Some keys are deleted, changed and added; one record has no key."""
     for partition in range(2):
         world.produce(
             (b"key 1", None), (b"key 2", b"2"), (b"key 2", b"3"), (None, b"x"), (b"new", b"1"), partition=partition
@@ -197,8 +197,8 @@ def second_records(world: World) -> None:
 
 
 def _versions(records: list[Record]) -> Iterator[Version]:
-    """One key's, each valid until the next one; times that go back are taken as the time before, and those of records
-    without one too."""
+    """Versions of one key, each valid until the next one; times that go back are replaced by the time before, and so
+    are those of records without one."""
     life: int | None = None
     made: Version | None = None
     for offset, time, value in records:

@@ -1,4 +1,4 @@
-"""Segment files give what Fetch gives, whatever is in them and whatever is taken away meanwhile."""
+"""Segment files give the same rows as Fetch, for any content and with files removed meanwhile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def topic(bootstrap: str) -> str:
 
 @pytest.fixture
 def source(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> SegmentSource:
-    """The files of the broker, as a worker gets them; what is fetched instead is logged."""
+    """The files of the broker, as a worker gets them; each fallback to Fetch is logged."""
     caplog.set_level(logging.INFO, "ottla.pipeline.sources.segments")
     found = open_source("segments", cluster)
     assert isinstance(found, SegmentSource)
@@ -80,7 +80,7 @@ def fill(bootstrap: str, topic: str, count: int, codec: str = "none", size: int 
 
 
 def transactions(bootstrap: str, topic: str, rounds: int) -> None:
-    """Committed and aborted ones of two producers, one within the other."""
+    """Nested committed and aborted transactions of two producers."""
     outer, inner = (
         confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{name}"})
         for name in ("outer", "inner")
@@ -118,7 +118,7 @@ def test_rows_are_those_of_fetch(
     assert not caplog.records
 
 
-def test_a_batch_larger_than_what_is_read_at_once(
+def test_batch_larger_than_read_size_is_read(
     bootstrap: str,
     cluster: Cluster,
     topic: str,
@@ -143,7 +143,7 @@ def test_aborted_transactions(
     monkeypatch: pytest.MonkeyPatch,
     isolation: str,
 ) -> None:
-    """Over several segments, and from every offset on, so that ranges begin and end inside of transactions."""
+    """Over several segments, and from every offset on, so that ranges start and end inside of transactions."""
     transactions(bootstrap, topic, 12)
     monkeypatch.setattr(segments, "READ_BYTES", 100_000)
     end = whole(cluster, topic).end_offset
@@ -155,7 +155,7 @@ def test_aborted_transactions(
     assert not caplog.records
 
 
-def test_a_segment_that_goes_while_it_is_read(
+def test_segment_deleted_while_read(
     ottla_broker: Broker,
     bootstrap: str,
     cluster: Cluster,
@@ -164,7 +164,7 @@ def test_a_segment_that_goes_while_it_is_read(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Retention takes what was not read yet: Fetch tells of it from where the files ended."""
+    """Retention removes unread records: Fetch reports that from the end of the files on."""
     fill(bootstrap, topic, 1_000)
     monkeypatch.setattr(segments, "READ_BYTES", 200_000)
     part = whole(cluster, topic)
@@ -180,7 +180,7 @@ def test_a_segment_that_goes_while_it_is_read(
     assert "fetching from offset" in caplog.text
 
 
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
+def test_pipe_in_place_of_segment_does_not_block(
     ottla_broker: Broker,
     bootstrap: str,
     cluster: Cluster,
@@ -203,7 +203,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
         assert "fetching from offset 0 on" in caplog.text
 
 
-def test_deleted_records_are_not_given_though_their_segment_is_there(
+def test_deleted_records_in_existing_segment_are_not_read(
     bootstrap: str, cluster: Cluster, topic: str, source: SegmentSource
 ) -> None:
     fill(bootstrap, topic, 50)
@@ -213,7 +213,7 @@ def test_deleted_records_are_not_given_though_their_segment_is_there(
         rows(source, cluster, part)
 
 
-def test_files_of_another_topic_or_broker_are_left_alone(
+def test_files_of_other_topic_or_broker_are_not_read(
     bootstrap: str, cluster: Cluster, topic: str, source: SegmentSource, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(bootstrap, topic, 10)
@@ -221,10 +221,10 @@ def test_files_of_another_topic_or_broker_are_left_alone(
     for other in (replace(source, cluster_id="another"), replace(source, directories={7: source.directories[1]})):
         caplog.clear()
         assert rows(other, cluster, part).num_rows == 10
-        assert "are not here" in caplog.text
+        assert "are not on this machine" in caplog.text
 
 
-def test_which_source_is_opened(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_kind_selects_source(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_source("fetch", cluster) is fetch.read_range
     assert isinstance(open_source("auto", cluster), SegmentSource)
     monkeypatch.setattr(cluster, "log_directories", list)

@@ -1,4 +1,4 @@
-"""Files of rows for a topic: what is malformed is told with its file, its line and the way out; no broker is needed."""
+"""Files of rows for a topic: a malformed row is reported with file, line and remedy; no broker is needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ottla.pipeline.transform.csv_decoder import CsvDecoder  # noqa: E402
 
 
 def read(path: Path, key_column: str | None = None) -> list[dict[str, Any]]:
-    """The rows as they go to a topic."""
+    """The rows as they are sent to a topic."""
     source = FileRows(LocalStore(path.parent), [path.name], str(format_of(path)), Shape(key_column), ("t", 0))
     return [row for batch, _ in source.batches({}) for row in batch.to_pylist()]
 
@@ -32,27 +32,27 @@ def parquet(tmp_path: Path) -> bytes:
     return path.read_bytes()
 
 
-LATIN_1 = "is not UTF-8: make it that first, as by `iconv -f latin1 -t utf-8` where it is Latin-1"
-NO_JSON = "is no JSON: mend or remove it; a document over several lines becomes one by `jq -c .`"
+LATIN_1 = "is not UTF-8: convert the file first, with `iconv -f latin1 -t utf-8` if it is Latin-1"
+NO_JSON = "is not valid JSON: correct or remove it; convert documents of several lines with `jq -c .`"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.csv", b'a,b\n1,2\n\n3,"4\n5,6\n', "line 4 of {} begins a row in which a quote is never closed: close it"),
-        ("a.csv", b'a,b\n1,"2"x\n', "line 2 of {} is no CSV: ',' expected after '\"'; mend that"),
-        ("a.csv", b'a,b\n1,"\n\n"\n3\n', "line 5 of {} begins a row of 1 cell, and the first line names 2: mend that"),
-        ("a.csv", b"a,b\n1,2,3\n", "line 2 of {} begins a row of 3 cells, and the first line names 2: mend that"),
+        ("a.csv", b'a,b\n1,2\n\n3,"4\n5,6\n', "line 4 of {} starts a row with an unclosed quote: close it"),
+        ("a.csv", b'a,b\n1,"2"x\n', "line 2 of {} is not valid CSV: ',' expected after '\"'; correct it"),
+        ("a.csv", b'a,b\n1,"\n\n"\n3\n', "line 5 of {} starts a row of 1 cell, but the first line names 2: correct it"),
+        ("a.csv", b"a,b\n1,2,3\n", "line 2 of {} starts a row of 3 cells, but the first line names 2: correct it"),
         ("a.csv", "a\n1\ncafé\n".encode("latin-1"), f"line 3 of {{}} {LATIN_1}"),
         ("a.csv", "é\n".encode("latin-1"), f"line 1 of {{}} {LATIN_1}"),
-        ("a.csv", b"", "{} is empty, and its first line should name the columns"),
+        ("a.csv", b"", "{} is empty, but its first line must name the columns"),
         ("a.jsonl", b'{"a": 1}\n{"a": "tw', f"line 2 of {{}} {NO_JSON}"),
         ("a.json", b'{\n  "a": 1\n}\n', f"line 1 of {{}} {NO_JSON}"),
         ("a.jsonl", '{"a": "é"}\n'.encode("latin-1"), f"line 1 of {{}} {LATIN_1}"),
         ("a.jsonl.gz", gzip.compress(b"1\n" * 9, mtime=0)[:-9], "{} can't be read: Truncated compressed stream"),
     ],
 )
-def test_what_is_malformed_is_told_by_its_line(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+def test_malformed_row_is_reported_with_line(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UnreadableRows) as caught:
@@ -63,12 +63,12 @@ def test_what_is_malformed_is_told_by_its_line(tmp_path: Path, name: str, conten
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        (r'{"a": "\ud800"}', "has half a character in its field 'a': mend it"),
+        (r'{"a": "\ud800"}', "has an unpaired surrogate in its field 'a': correct it"),
         ('{"b": 1}', "has no field 'a' for the key"),
         ("[1]", "has no field 'a' for the key"),
     ],
 )
-def test_a_key_that_can_not_be_one(tmp_path: Path, line: str, what: str) -> None:
+def test_invalid_keys_are_reported(tmp_path: Path, line: str, what: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"a": 1}}\n{line}\n')
     with pytest.raises(UnreadableRows) as caught:
@@ -89,7 +89,7 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path, harm: str) -> None:
 
 
 def test_cells_over_several_lines_and_lines_of_any_end(tmp_path: Path) -> None:
-    """A large file too, in which blocks of a reader would cut such cells."""
+    """Also in a large file, in which block boundaries of a reader would cut such cells."""
     path = tmp_path / "a.csv"
     path.write_bytes('\ufeffa,b\r\n1,"x\n""y"""\r2,\n\n'.encode() + b'3,"' + b"z\n" * 1_000_000 + b'"\n')
     assert [json.loads(row["value"]) for row in read(path)] == [
@@ -102,7 +102,7 @@ def test_cells_over_several_lines_and_lines_of_any_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""])
 def test_an_empty_cell_is_null_as_in_a_load(tmp_path: Path, end: str) -> None:
-    """Both by the same cells; quotes tell empty text from nothing."""
+    """Both read the same cells; quotes distinguish empty text from null."""
     rows = ['1,"",', ',2,""', '"","a"",\n",', '"x,""",,""', "1,2,3", '"","",""', ",,", '5"5,,']
     path = tmp_path / "a.csv"
     path.write_text("\n".join(["a,b,c", *rows]) + end, newline="")
@@ -125,5 +125,5 @@ def test_a_row_is_bounded_and_a_batch_too(tmp_path: Path, monkeypatch: pytest.Mo
     source = FileRows(LocalStore(tmp_path), [name], str(format_of(path)), Shape(), ("t", 0))
     assert [batch.num_rows for batch, _ in source.batches({})] == [2, 2, 1]
     path.write_text(header + f'"{"x" * 80}"\n"{"x" * 120}"\n')
-    with pytest.raises(UnreadableRows, match=rf"line {len(header) // 2 + 2} of .* makes a row longer than 100"):
+    with pytest.raises(UnreadableRows, match=rf"line {len(header) // 2 + 2} of .* is part of a row longer than 100"):
         read(path)

@@ -38,7 +38,7 @@ def topic(make_topic: Callable[[], str]) -> str:
 
 @pytest.fixture
 def send(bootstrap: str, topic: str) -> Send:
-    """Produce values in their order, JSON where they are no bytes, one partition after the other."""
+    """Produce values in their order, as JSON unless they are bytes, one partition after the other."""
 
     def run(values: Iterable[bytes | Mapping[str, Any]], to: str = topic) -> None:
         stored = (value if isinstance(value, bytes) else json.dumps(value).encode() for value in values)
@@ -48,7 +48,7 @@ def send(bootstrap: str, topic: str) -> Send:
 
 
 class Streams:
-    """Runs definitions until they have read what is there."""
+    """Runs definitions until they have read all available records."""
 
     def __init__(self, spark: Any, bootstrap: str, directory: Path) -> None:
         self.spark = spark
@@ -57,7 +57,7 @@ class Streams:
         self.batches: list[BatchProgress] = []
 
     def run(self, text: str, before: Callable[[], object] = lambda: None, **options: Any) -> StreamSummary:
-        """`DIR` in the text is a directory of the test; `before` is called when all is checked, before Spark begins."""
+        """`DIR` in the text is a directory of the test; `before` is called after all checks, before Spark starts."""
 
         def open_session() -> AbstractContextManager[Any]:
             before()
@@ -71,7 +71,7 @@ class Streams:
         return run_stream(job, open_session, self.batches.append)
 
     def rows(self, name: str = "table") -> list[dict[str, Any]]:
-        """Those of a table of the test's directory."""
+        """Rows of a table in the test's directory."""
         return [row.asDict() for row in read_table(self.spark, open_table(self.directory / name)).collect()]
 
 

@@ -1,7 +1,7 @@
 """A stream in a process of its own that is killed: `stream_driver.py SETTINGS`.
 
-SETTINGS is JSON: servers, definition (a path), checkpoint, death (the step at which the process kills itself, if it did
-not before: planned, files, decoded, told, letters, committed), grave (a file that is there when it did).
+SETTINGS is JSON: servers, definition (a path), checkpoint, death (the step at which the process kills itself, unless it
+did before: planned, files, decoded, told, letters, committed), grave (a file that marks the death).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`ottla pipeline stream` as one types it: lines of batches, and the ends of a run."""
+"""`ottla pipeline stream` as a user runs it: lines of batches, and the ends of a run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def begin(directory: Path, bootstrap: str, *options: str) -> subprocess.Popen[by
     )
 
 
-def test_ctrl_c_ends_a_stream_and_the_next_run_goes_on(
+def test_ctrl_c_stops_stream_and_next_run_resumes(
     streams: Streams,
     send: Send,
     topic: str,
@@ -58,7 +58,7 @@ def test_ctrl_c_ends_a_stream_and_the_next_run_goes_on(
     commands_in_session: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a terminal sends it: to the command, its JVM and its workers."""
+    """As from a terminal: sent to the command, its JVM and its workers."""
     (tmp_path / "words.toml").write_text(TEXT.format(topic=topic))
     send([b"one"])
     running = begin(tmp_path, bootstrap, "--json")
@@ -77,7 +77,7 @@ def test_ctrl_c_ends_a_stream_and_the_next_run_goes_on(
 
 
 def test_a_reader_of_batches_that_leaves_ends_it(send: Send, topic: str, bootstrap: str, tmp_path: Path) -> None:
-    """As `| head -1` does."""
+    """As with `| head -1`."""
     (tmp_path / "words.toml").write_text(TEXT.format(topic=topic))
     send([b"one"])
     running = begin(tmp_path, bootstrap, "--json")
@@ -101,7 +101,7 @@ def test_spark_connect_is_refused(tmp_path: Path) -> None:
     (tmp_path / "words.toml").write_text(TEXT.format(topic="words"))
     result = CliRunner().invoke(cli, ["pipeline", "stream", str(tmp_path / "words.toml"), "--master", "sc://h"])
     assert (result.exit_code, result.output.count("\n")) == (2, 1)
-    assert "a stream can't run by Spark Connect" in result.output
+    assert "a stream can't run on Spark Connect" in result.output
     assert "name a master such as spark://HOST:7077" in result.output
 
 

@@ -1,4 +1,4 @@
-"""What a definition may say, and the sentence for what it may not."""
+"""Definitions of streams: accepted keys, and the error for each invalid one."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def test_a_python_function() -> None:
         ('name = "n"', 'name = "n"\ntriger = "1 second"', "no key 'triger'; did you mean trigger?"),
         ('name = "n"', 'name = "n"\ntrigger = "soon"', "trigger: is a time such as"),
         ("[sources.views]", "[source.views]", "no key 'source'; did you mean sources?"),
-        ("[sources.views]", '[sources."a b"]', "a view's name is of letters"),
+        ("[sources.views]", '[sources."a b"]', "use letters, digits and '_' in a view's name"),
         ("[sources.views]", "[sources.result]", "choose another"),
         ('sql = "', 'sql = "' + "(" * 501, "[query] sql has more than 500 parentheses open"),
         ('topic = "views"', "", "needs exactly one of topic, topics and topic_pattern"),
         ('topic = "views"', 'topic = "views"\ntopics = ["a"]', "exactly one of topic, topics and topic_pattern"),
         ('topic = "views"', "topics = []", "topics: is empty"),
         ('topic = "views"', 'topics = "views"', "topics: must be a list of texts"),
-        ('topic = "views"', 'topic = "a,b"', "'a,b' is no topic's name"),
+        ('topic = "views"', 'topic = "a,b"', "'a,b' is not a topic name"),
         ('topic = "views"', 'topic = "out"', "the stream would feed itself"),
         ('topic = "views"', 'topic = "views"\nwatermrk = "1 minute"', "no key 'watermrk'; did you mean watermark?"),
         ('topic = "views"', 'topic = "views"\ndecode = "jsn"', "decode: is one of raw, json"),
@@ -101,19 +101,19 @@ def test_a_python_function() -> None:
         ('sql = "select * from views"', 'python = "run.py"', 'is of the form "file.py:function"'),
         ('sql = "select * from views"', 'sql = "x"\npython = "a.py:f"', "exactly one of sql and python"),
         ('sql = "select * from views"', 'sql = "x"\noutput = "all"', "output: is one of append, update, complete"),
-        ('sql = "select * from views"', 'sql = "x"\noutput = "complete"', "a topic can't forget the last one"),
+        ('sql = "select * from views"', 'sql = "x"\noutput = "complete"', "a topic can't drop the previous one"),
         ('topic = "out"', "", "result is missing"),
         ('topic = "out"', 'topic = "out"\ntable = "t"', "exactly one of table and topic"),
-        ('topic = "out"', 'table = "t"\nkey = "page"', "key: says nothing of a table"),
-        ('topic = "out"', 'topic = "out"\nformat = "delta"', "format: says nothing of a topic"),
-        ('topic = "out"', 'topic = "out"\npartition_by = ["page"]', "partition_by: says nothing of a topic"),
+        ('topic = "out"', 'table = "t"\nkey = "page"', "key: has no effect with a table"),
+        ('topic = "out"', 'topic = "out"\nformat = "delta"', "format: has no effect with a topic"),
+        ('topic = "out"', 'topic = "out"\npartition_by = ["page"]', "partition_by: has no effect with a topic"),
         ('topic = "out"', 'table = "t"\npartition_by = "page"', "partition_by: must be a list of texts"),
         ('topic = "out"', 'table = "t"\nformat = "csv"', "format: is one of delta, iceberg, parquet"),
-        ('topic = "out"', 'table = "t"\nkeys = ["page"]', 'only output = "update" has such rows'),
-        ('topic = "out"', 'table = "a.t"\ncatalog = "http://c"\nformat = "delta"', "a catalog holds Iceberg tables"),
+        ('topic = "out"', 'table = "t"\nkeys = ["page"]', 'applies to output = "update" only'),
+        ('topic = "out"', 'table = "a.t"\ncatalog = "http://c"\nformat = "delta"', "a catalog contains Iceberg tables"),
     ],
 )
-def test_what_is_refused(before: str, after: str, sentence: str) -> None:
+def test_invalid_definitions_are_refused(before: str, after: str, sentence: str) -> None:
     assert before in PLAIN
     with pytest.raises(OperatorError) as refused:
         parse_definition(PLAIN.replace(before, after), Path())
@@ -132,13 +132,13 @@ def test_update_into_a_table_needs_keys() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"name = ", "is no TOML"),
-        (b"\xff", "is no TOML"),
+        (b"name = ", "is not valid TOML"),
+        (b"\xff", "is not valid TOML"),
         (b"a" * (2 << 20), "can't be read: it is larger than 1048576"),
     ],
-    ids=["no TOML", "no UTF-8", "large"],
+    ids=["not valid TOML", "no UTF-8", "large"],
 )
-def test_a_file_that_is_none(tmp_path: Path, data: bytes, words: str) -> None:
+def test_invalid_definition_files_are_refused(tmp_path: Path, data: bytes, words: str) -> None:
     path = tmp_path / "s.toml"
     path.write_bytes(data)
     with pytest.raises(OperatorError, match=f"the definition {path} {words}"):

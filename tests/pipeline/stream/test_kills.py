@@ -1,6 +1,6 @@
 """kill -9 of the driver between steps of a batch, then the same definition again: results hold each row once.
 
-Each kill starts Spark anew, so it is killed at the steps that leave most behind; `make exactly-once-topic`, which sets
+Each kill starts Spark again, so only the critical steps are tested here; `make exactly-once-topic`, which sets
 OTTLA_TRIAL_KILLS, kills it at each.
 """
 
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.pipeline
 
 DRIVER = Path(__file__).with_name("stream_driver.py")
 STEPS = ("planned", "files", "letters", "committed")
-"""Before a batch is computed, with its files, with its dead letters committed, with its rows committed."""
+"""Before a batch is computed; after its files, its dead letters and its rows are committed."""
 KILLED_AT = STEPS if "OTTLA_TRIAL_KILLS" in os.environ else STEPS[-2:]
 WAIT_S = 500
 VIEWS = 30
-"""Three batches: the one that is killed again and again, one on top of its state, and one that is not full."""
+"""Three batches: the one that is killed repeatedly, one on top of its state, and one that is not full."""
 
 TEXT = """
     name = "{name}"
@@ -45,7 +45,7 @@ TEXT = """
 
 
 class Course:
-    """One definition, run in processes of its own that are killed, and to its end in the session of all tests."""
+    """One definition, run in processes that are killed, and then to its end in the shared session."""
 
     def __init__(self, streams: Streams, text: str) -> None:
         directory = streams.directory
@@ -77,7 +77,7 @@ class Course:
 
 
 def views(count: int) -> list[bytes]:
-    """Good ones with scores whose sum hangs on their order, and every tenth a bad one."""
+    """Good views with scores whose sum depends on their order, and every tenth a bad one."""
     good = [json.dumps({"page": "abc"[number % 3], "score": 0.1 * number}).encode() for number in range(count)]
     return [b"bad" if number % 10 == 9 else one for number, one in enumerate(good)]
 
@@ -101,7 +101,7 @@ def test_a_table_through_kills(streams: Streams, send: Send, topic: str, tmp_pat
 def test_a_topic_through_kills(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str
 ) -> None:
-    """Of each page each count comes once at most, and they rise."""
+    """Each count of each page occurs at most once, and counts rise."""
     sent = views(VIEWS)
     send(sent)
     target = make_topic()

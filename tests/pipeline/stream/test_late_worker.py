@@ -1,4 +1,4 @@
-"""Spark gives the process of a Python source ten seconds to answer, and on a busy machine it takes longer."""
+"""Spark's limit of ten seconds for the start of a Python source's process, which a busy machine exceeds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ exec {python} "$@"
 """
 
 
-def test_a_query_whose_source_was_late_is_started_again(
+def test_query_with_late_source_is_restarted(
     spark: Any, streams: Streams, send: Send, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, python = tmp_path / "first", tmp_path / "python"

@@ -1,4 +1,5 @@
-"""Records that can't be decoded are dead letters once, whatever becomes of their batch, and nothing stops."""
+"""Records that can't be decoded become dead letters once, regardless of failures of their batch; the stream
+continues."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ TEXT = """
 
 
 class Broken(DeltaTarget):
-    """A table whose commits fail, or are followed by a failure."""
+    """A table with failing commits, or a failure after the commit."""
 
     failures = 1
     after = False
@@ -44,7 +45,7 @@ class Broken(DeltaTarget):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
 def test_bad_records_are_dead_letters_once(streams: Streams, send: Send, topic: str, after: bool) -> None:
-    """Also where the batch fails and is run again."""
+    """Also if the batch fails and is run again."""
     send([{"page": "a"}, b"no JSON", {"page": "b"}, b"[", b'{"page"'])
     text = TEXT.format(topic=topic, output="complete", result='table = "DIR/table"')
     broken = Broken(streams.directory / "table")
@@ -62,7 +63,7 @@ def test_bad_records_are_dead_letters_once(streams: Streams, send: Send, topic: 
     assert {row["page"]: row["views"] for row in streams.rows()} == {"a": 2, "b": 1}
 
 
-def test_those_of_a_stream_into_a_topic(streams: Streams, send: Send, topic: str, make_topic) -> None:
+def test_dead_letters_of_stream_into_topic(streams: Streams, send: Send, topic: str, make_topic) -> None:
     send([{"page": "a"}, b"no JSON"])
     summary = streams.run(TEXT.format(topic=topic, output="update", result=f'topic = "{make_topic()}"'))
     assert (summary.rows_out, summary.dead_letters) == (1, 1)

@@ -1,4 +1,5 @@
-"""Tables of streams are partitioned as those of loads: by columns of the result, and by the day of its `timestamp`."""
+"""Tables of streams are partitioned like those of loads: by columns of the result, and by the day of its
+`timestamp`."""
 
 from __future__ import annotations
 
@@ -32,12 +33,12 @@ WORDS = """
 
 
 def directories(table: Path) -> set[str]:
-    """Of the data files, relative to the table."""
+    """Directories of the data files, relative to the table."""
     return {str(Path(path).parent.relative_to(table)) for path in open_table(table).files()}
 
 
 def test_the_day_of_a_timestamp(streams: Streams, topic: str, bootstrap: str, tmp_path: Path) -> None:
-    """What a table was made with stays, whatever the definition says later."""
+    """The initial partition columns of a table stay, regardless of later definitions."""
     noon_ms = int(NOON.timestamp() * 1000)
     words = ("one", "two", "three")
     produce(
@@ -62,7 +63,7 @@ def test_the_day_of_a_timestamp(streams: Streams, topic: str, bootstrap: str, tm
 def test_rows_are_replaced_within_their_partitions(
     streams: Streams, send: Send, topic: str, tmp_path: Path, format_name: str
 ) -> None:
-    """Null has a partition of its own, and a date that the result has is its own."""
+    """Null has a partition of its own, and a column `date` of the result is kept."""
     if format_name == "iceberg":
         pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     text = f"""
@@ -93,14 +94,26 @@ def test_rows_are_replaced_within_their_partitions(
 @pytest.mark.parametrize(
     ("columns", "partition_by", "sentence"),
     [
-        ("offset", '["word"]', "partition_by: a table can't be partitioned by 'word', which is no column of its rows"),
-        ("offset", '["date"]', "partition_by: a table can't be partitioned by 'date', which is no column of its rows"),
-        ("offset, 'noon' as timestamp", '["date"]', "can't be partitioned by 'date', which is no column of its rows"),
+        (
+            "offset",
+            '["word"]',
+            "partition_by: a table can't be partitioned by 'word', which is not a column of its rows",
+        ),
+        (
+            "offset",
+            '["date"]',
+            "partition_by: a table can't be partitioned by 'date', which is not a column of its rows",
+        ),
+        (
+            "offset, 'noon' as timestamp",
+            '["date"]',
+            "can't be partitioned by 'date', which is not a column of its rows",
+        ),
         ("offset, 0.5 as half", '["half"]', "partition_by: a table can't be partitioned by 'half' of type decimal"),
-        ("cast(value as string) as word", '["word"]', "the columns word have a text that no directory can be named by"),
+        ("cast(value as string) as word", '["word"]', "the columns word contain a text that can't be a directory name"),
     ],
 )
-def test_what_no_table_can_be_partitioned_by(
+def test_unusable_partition_columns_are_refused(
     streams: Streams, send: Send, topic: str, tmp_path: Path, columns: str, partition_by: str, sentence: str
 ) -> None:
     send([b"one", b"a/b"])

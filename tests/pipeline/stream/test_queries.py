@@ -1,4 +1,4 @@
-"""Each kind of query over a small topic gives what plain Python computes."""
+"""Each kind of query over a small topic equals the result of plain Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def view(second: int, page: str, user: str = "u", **more: Any) -> dict[str, Any]
 
 
 def test_windows(streams: Streams, send: Send, topic: str) -> None:
-    """Every window whose end the watermark passed, with the counts of plain Python."""
+    """Every window with an end before the watermark, with counts from plain Python."""
     views = [view(second, "abc"[second % 3]) for second in range(0, 1000, 7)]
     send(views)
     text = f"""
@@ -52,7 +52,7 @@ def test_windows(streams: Streams, send: Send, topic: str) -> None:
 
 
 def test_sessions(streams: Streams, send: Send, topic: str) -> None:
-    """A visit ends after a minute of silence; what plain Python makes of each user's times."""
+    """A visit ends after a minute of silence; compared with plain Python on each user's times."""
     seconds = {"ann": [0, 20, 70, 300, 310], "bob": [5, 64, 200]}
     views = [view(second, "p", user) for user, times in seconds.items() for second in times]
     send([*sorted(views, key=lambda one: one["second"]), view(10_000, "p", "clock")])
@@ -88,7 +88,7 @@ def test_sessions(streams: Streams, send: Send, topic: str) -> None:
 
 
 def test_the_top_of_each_window(streams: Streams, send: Send, topic: str) -> None:
-    """By a statement over the rows of a batch, which has all rows of a window."""
+    """By a statement over the rows of a batch, which contains all rows of a window."""
     pages = [(second, "aaabbc"[second % 6]) for second in range(120)]
     send([*(view(second, page) for second, page in pages), view(10_000, "z")])
     streams.run(
@@ -176,9 +176,7 @@ def test_two_topics_are_joined(streams: Streams, send: Send, topic: str, make_to
 
 
 @pytest.mark.parametrize("format_name", ["delta", "iceberg", "parquet"])
-def test_rows_that_change_take_the_place_of_earlier_ones(
-    streams: Streams, send: Send, topic: str, format_name: str
-) -> None:
+def test_changed_rows_replace_earlier_ones(streams: Streams, send: Send, topic: str, format_name: str) -> None:
     if format_name == "iceberg":
         pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     text = f"""
@@ -203,7 +201,7 @@ def test_rows_that_change_take_the_place_of_earlier_ones(
         assert {row["page"]: row["views"] for row in streams.rows()} == dict(counts)
 
 
-def test_the_whole_result_takes_the_place_of_the_last(streams: Streams, send: Send, topic: str) -> None:
+def test_complete_result_replaces_previous_one(streams: Streams, send: Send, topic: str) -> None:
     text = f"""
         name = "best"
         [sources.views]
@@ -226,7 +224,7 @@ def test_the_whole_result_takes_the_place_of_the_last(streams: Streams, send: Se
 def test_alerts_go_to_a_topic(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str
 ) -> None:
-    """Each once for readers of committed records, also when nothing is new."""
+    """Each alert once for read_committed consumers, also without new records."""
     alerts = make_topic()
     text = f"""
         name = "alerts-{topic}"
@@ -253,7 +251,7 @@ def test_alerts_go_to_a_topic(
 
 
 def test_a_function_in_place_of_sql(streams: Streams, send: Send, topic: str) -> None:
-    """What it calls in workers travels with it."""
+    """Functions that it calls in workers are sent with it."""
     (streams.directory / "words.py").write_text(
         "from pyspark.sql import functions as F\n"
         "def loud(word):\n    return word.upper() + '!'\n"

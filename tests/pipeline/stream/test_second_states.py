@@ -1,6 +1,7 @@
-"""A stream that is begun a second time, in a directory of its own: one of both is refused, whatever the other has done.
+"""A stream that is started a second time, in a directory of its own: one of both is refused, at any progress of the
+other.
 
-By the numbers of batches alone each would take those of the other for its own, whose offsets are others.
+By batch numbers alone each would take the batches of the other for its own, although they have other offsets.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TEXT = """
     [result]
     {result}
 """
-REFUSED = r"has results of a stream 'words-\S+' whose state is not {state}, and both would mix: go on with that one"
+REFUSED = r"has results of a stream 'words-\S+' with another state than {state}, and both would mix: name the directory"
 
 
 def definition(topic: str, result: str, *, where: str = "", source: str = "", column: str = "") -> str:
@@ -38,8 +39,8 @@ def definition(topic: str, result: str, *, where: str = "", source: str = "", co
     return TEXT.format(topic=topic, result=result, where=where, source=source, column=column)
 
 
-def test_of_two_that_begin_at_once_a_table_has_one(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
-    """The second reads more in its first batch, which the first one's would stand for."""
+def test_concurrent_starts_one_owns_table(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
+    """The second one reads more in its first batch, which the first one's batch would replace."""
     text = definition(topic, 'table = "DIR/table"')
     send([b"one", b"two"])
 
@@ -56,10 +57,8 @@ def test_of_two_that_begin_at_once_a_table_has_one(streams: Streams, send: Send,
     assert sorted(row["word"] for row in streams.rows()) == ["one", "three", "two"]
 
 
-def test_of_two_that_begin_at_once_dead_letters_have_one(
-    streams: Streams, send: Send, topic: str, tmp_path: Path
-) -> None:
-    """Bad records alone commit no results, which would tell of whom they are."""
+def test_concurrent_starts_one_owns_dead_letters(streams: Streams, send: Send, topic: str, tmp_path: Path) -> None:
+    """A batch with bad records only commits no results, which would identify its state."""
     text = definition(topic, 'table = "DIR/table"', source='decode = "json"\n    schema = "fields.json"', column="word")
     (tmp_path / "fields.json").write_text(EXAMPLE.replace('"id"', '"word"'))
     send([b"bad", b"worse"])
@@ -69,7 +68,7 @@ def test_of_two_that_begin_at_once_dead_letters_have_one(
     assert len(streams.rows("table/_dead_letters")) == 2
 
 
-def test_of_two_that_begin_at_once_a_topic_has_one(
+def test_concurrent_starts_one_owns_topic(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str, tmp_path: Path
 ) -> None:
     target = make_topic()
@@ -84,10 +83,10 @@ def test_of_two_that_begin_at_once_a_topic_has_one(
     assert len(read_committed(bootstrap, target, 1)) == 2
 
 
-def test_a_topic_is_that_of_a_stream_that_has_sent_nothing_yet(
+def test_topic_is_owned_before_first_record(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], tmp_path: Path
 ) -> None:
-    """As one of alerts, begun where another command runs: its results lie in no directory that could tell."""
+    """Such as alerts, started in another working directory: no results show the owner yet."""
     text = definition(topic, f'topic = "{make_topic()}"', where="where offset > 100")
     send([b"one"])
     assert streams.run(text).rows_out == 0
@@ -96,10 +95,10 @@ def test_a_topic_is_that_of_a_stream_that_has_sent_nothing_yet(
     assert streams.run(text).rows_out == 0
 
 
-def test_one_that_was_killed_while_it_took_the_topic(
+def test_start_after_kill_during_topic_claim(
     streams: Streams, send: Send, topic: str, make_topic: Callable[[], str], bootstrap: str
 ) -> None:
-    """Its transaction is open for minutes; the next one ends it."""
+    """Its transaction is open for minutes; the next one aborts it."""
     target, group = make_topic(), f"ottla-sink-stream-words-{topic}-owner"
     send([b"one"])
     killed = TransactionalProducer(bootstrap, group)

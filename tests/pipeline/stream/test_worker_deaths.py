@@ -1,6 +1,6 @@
-"""kill -9 of Python's workers while they send the batches of a query to a topic: each row is there once.
+"""kill -9 of Python workers while they send the batches of a query to a topic: each row is in the topic once.
 
-The query reads files, whose source is Spark's own.
+The query reads files, with Spark's own file source.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from ..deaths import Deaths, graves, make_folder, steps  # noqa: E402
 pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(900)]
 
 ROWS = 12
-"""Of a batch."""
+"""Rows of a batch."""
 DEATHS = ("0 sent", "1 stored", "2 committed")
 
 
-def doomed_target(told: Deaths) -> type[TopicTarget]:
-    """Tasks tell the steps of their transactions, "BATCH sent", "BATCH stored" and "BATCH committed", and die at some.
+def doomed_target(death_log: Deaths) -> type[TopicTarget]:
+    """Tasks record the steps of their transactions, "BATCH sent", "BATCH stored" and "BATCH committed", and die at
+    some.
 
-    What was sent is with the broker by then.
+    Sent rows have reached the broker by then.
     """
 
     class Producer(TransactionalProducer):
@@ -48,14 +49,14 @@ def doomed_target(told: Deaths) -> type[TopicTarget]:
             (progress,) = offsets.values()
             self.batch = progress.offset - 1
             self.flush()
-            told.reach(f"{self.batch} sent")
+            death_log.reach(f"{self.batch} sent")
             super().send_offsets(group_id, offsets)
 
         def commit(self) -> None:
             self.flush()
-            told.reach(f"{self.batch} stored")
+            death_log.reach(f"{self.batch} stored")
             super().commit()
-            told.reach(f"{self.batch} committed")
+            death_log.reach(f"{self.batch} committed")
 
     class Target(TopicTarget):
         def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
@@ -67,9 +68,9 @@ def doomed_target(told: Deaths) -> type[TopicTarget]:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Iterator[Path]:
-    """What the tasks tell."""
-    folder = tmp_path / "told"
+def death_log(tmp_path: Path) -> Iterator[Path]:
+    """Folder with the recorded steps of the tasks."""
+    folder = tmp_path / "deaths"
     make_folder(folder)
     cloudpickle.register_pickle_by_value(deaths)
     yield folder
@@ -93,21 +94,21 @@ def numbers(messages: Sequence[Any]) -> Counter[int]:
 
 
 def test_workers_that_die_while_they_send(
-    spark: Any, bootstrap: str, make_topic: Callable[[], str], lines: Path, told: Path, tmp_path: Path
+    spark: Any, bootstrap: str, make_topic: Callable[[], str], lines: Path, death_log: Path, tmp_path: Path
 ) -> None:
-    """The next attempt aborts what the dead one sent, or finds that it was committed, and the query goes on."""
+    """The next attempt aborts the rows of the dead one, or finds them committed, and the query continues."""
     topic, state = make_topic(), StreamState(tmp_path / "state", owner=7)
-    doomed = doomed_target(Deaths(told, [{"step": step, "victim": "worker"} for step in DEATHS]))
+    doomed = doomed_target(Deaths(death_log, [{"step": step, "victim": "worker"} for step in DEATHS]))
     results = TopicResults(doomed(bootstrap, topic), f"dying-{topic}", "value", state)
     runner = BatchRunner(results, DeadLetters(state, open_table(tmp_path / "dead-letters"), "dying"))
     frame = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(lines))
     query = frame.writeStream.foreachBatch(runner).option("checkpointLocation", str(state.checkpoint))
     query.trigger(availableNow=True).start().awaitTermination()
     assert runner.rows == dict.fromkeys(range(len(DEATHS)), ROWS)
-    assert graves(told) == list(DEATHS)
-    committed_batches = [line.split()[1] for line in steps(told) if line.endswith(" committed")]
+    assert graves(death_log) == list(DEATHS)
+    committed_batches = [line.split()[1] for line in steps(death_log) if line.endswith(" committed")]
     assert committed_batches == ["0", "1", "2"]  # by one attempt each
     committed = numbers(read_committed(bootstrap, topic, ROWS * len(DEATHS)))
     assert committed == Counter(range(ROWS * len(DEATHS)))
     appended = numbers(read_appended(bootstrap, topic))
-    assert appended - committed == Counter(range(2 * ROWS))  # aborted, of the two that died before they committed
+    assert appended - committed == Counter(range(2 * ROWS))  # aborted rows of the two that died before their commit

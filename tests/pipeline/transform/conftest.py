@@ -26,7 +26,7 @@ class Lake(TopicTable):
         self.cluster.partitions["clicks", 0].append_values(list(values))  # type: ignore[arg-type]
 
     def produce_with(self, *records: tuple[bytes | None, Sequence[tuple[str, bytes | None]]]) -> None:
-        """Values, each with its headers."""
+        """Append values, each with its headers."""
         log = self.cluster.partitions["clicks", 0]
         made = [RecordData(1_700_000_000_000, b"key", value, headers) for value, headers in records]
         log.append(build_batch(made, base_offset=log.end))

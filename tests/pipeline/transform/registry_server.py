@@ -1,4 +1,4 @@
-"""A schema registry in this process: what Confluent's REST API answers to readers, over real HTTP."""
+"""A schema registry in this process: the responses of Confluent's REST API for readers, over real HTTP."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from uuid import UUID
 
 
 def guid(number: int) -> UUID:
-    """That of the schema with this id."""
+    """The GUID of the schema with this id."""
     return UUID(int=(number << 64) + 7)
 
 
 @dataclass
 class RegistryServer:
-    """`fails_with`: a status that every request gets; `password`: of the user `reader`, when one is asked for."""
+    """`fails_with`: a status for every request; `password`: that of the user `reader`, if one is required."""
 
     url: str = ""
     schemas: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class RegistryServer:
         """`references`: (name, subject), each of version 1. Returns the id."""
         number = len(self.schemas) + 1
         described: dict[str, Any] = {"schema": schema}
-        if kind != "AVRO":  # which is left out, as the API has it
+        if kind != "AVRO":  # the API omits the default
             described["schemaType"] = kind
         if references:
             described["references"] = [{"name": name, "subject": of, "version": 1} for name, of in references]
@@ -71,7 +71,7 @@ class RegistryServer:
 
 @contextmanager
 def registry_server(certificate: Path | None = None) -> Iterator[RegistryServer]:
-    """By https where there is a certificate, with its key in the same file."""
+    """With https if there is a certificate, with its key in the same file."""
     state = RegistryServer()
 
     class Handler(BaseHTTPRequestHandler):

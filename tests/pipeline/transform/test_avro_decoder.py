@@ -1,4 +1,4 @@
-"""Avro: what fastavro wrote is what the columns hold, by a schema in a file or by those of a registry."""
+"""Avro: columns equal the values that fastavro wrote, by a schema in a file or by those of a registry."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ GOOD = written(SMALL, {"id": 1, "name": "a", "tags": ["x"]})
     [
         (b"", "too early"),
         (GOOD[:-1], "its schema"),
-        (GOOD + b"x", "goes on for 1 bytes"),
+        (GOOD + b"x", "has 1 bytes after"),
         (b"\x02\x08", "its schema"),
         (b"\x02\x02\xfe\xff\xff\xff\xff\xff\xff\xff\x7f", "its schema"),
         (b"\x02\x02\x04\xff\xff\0", "its schema"),
@@ -141,12 +141,12 @@ def test_a_bad_value_has_its_reason_and_spoils_no_other(value: bytes, reason: st
         ).map(lambda found: {**found, "tags": ["t"] * (found["id"] % 3)})
     )
 )
-def test_equals_what_was_written(values: list[dict[str, Any]]) -> None:
+def test_decoded_records_equal_written_ones(values: list[dict[str, Any]]) -> None:
     assert decode(SMALL, *(written(SMALL, value) for value in values)) == (values, {})
 
 
 def grown(width: int, levels: int, leaf: str) -> dict[str, Any]:
-    """A record of so many levels of records, each `width` times in the one above it, by its name."""
+    """A record of that many levels of records, each `width` times in the one above it, by its name."""
     fields = [("r0", record(("x", leaf), name="R0"))]
     for level in range(1, levels):
         parts = [(f"f{number}", f"R{level - 1}") for number in range(width)]
@@ -178,15 +178,15 @@ MALFORMED = (
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "message"),
     [
-        ("", "no Avro schema"),
-        ("{", "no Avro schema"),
-        ('"long"', "no record"),
-        (json.dumps(record(("a", "Unknown"))), "no Avro schema"),
+        ("", "not a valid Avro schema"),
+        ("{", "not a valid Avro schema"),
+        ('"long"', "not the schema of a record"),
+        (json.dumps(record(("a", "Unknown"))), "not a valid Avro schema"),
         (json.dumps(record(("next", ["null", "Value"]))), "contains itself"),
-        (json.dumps(record(("a", {"type": "array", "items": "null"}))), "no bytes"),
-        (json.dumps(record(("a", {"type": "array", "items": record(name="Nothing")}))), "no bytes"),
+        (json.dumps(record(("a", {"type": "array", "items": "null"}))), "without bytes"),
+        (json.dumps(record(("a", {"type": "array", "items": record(name="Nothing")}))), "without bytes"),
         ('{"type":' * 3_000 + '"long"' + "}" * 3_000, "Avro schema|deep"),
         (
             json.dumps(record(("a", {"type": "array", "items": record(("b", "Inner"), name="Inner")}))),
@@ -196,19 +196,21 @@ MALFORMED = (
         (json.dumps(grown(2, 40, "null")), "more than 10,000 fields"),
         (json.dumps(grown(1, 2_000, "long")), "nested more than 64 deep"),
         (json.dumps([record(("a", "long")), "string"]), "union of records and other types"),
-        (json.dumps(["null", {"type": "map", "values": "long"}]), "no record"),
+        (json.dumps(["null", {"type": "map", "values": "long"}]), "not the schema of a record"),
         (json.dumps(["null", record(("next", ["null", "Value"]))]), "contains itself"),
-        ("[]", "no record"),
-        *((text, "no Avro schema|no record|no text") for text in MALFORMED),
+        ("[]", "not the schema of a record"),
+        *((text, "not a valid Avro schema|not the schema of a record|not a string") for text in MALFORMED),
     ],
     ids=lambda text: text[:60],
 )
-def test_schemas_that_no_value_is_read_by(tmp_path: Path, schema: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_unusable_avro_schemas_are_refused(tmp_path: Path, schema: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_avro(schema)
     path = tmp_path / "schema.avsc"
     path.write_text(schema)
-    with pytest.raises(OperatorError, match=f"can't be used as an .avsc file: .*{told}" if "|" not in told else "used"):
+    with pytest.raises(
+        OperatorError, match=f"can't be used as an .avsc file: .*{message}" if "|" not in message else "used"
+    ):
         open_format(DecodeOptions("avro", path))
 
 
@@ -261,7 +263,7 @@ def test_null_joined_with_a_record(lake: Lake, registry: RegistryServer) -> None
 
 
 def test_a_union_of_records_of_other_subjects(lake: Lake, registry: RegistryServer) -> None:
-    """As several types of events in one topic are registered; the second refers to the first."""
+    """As registered for several types of events in one topic; the second refers to the first."""
     made = {**record(("id", "int"), ("at", "long")), "name": "shop.Made"}
     paid = {**record(("id", "long"), ("first", "shop.Made"), ("at", "string")), "name": "shop.Paid"}
     registry.register("made", json.dumps(made))
@@ -283,17 +285,15 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registries, "PAUSE_S", 0.0)
 
 
-def test_a_registry_that_is_down_leaves_everything_as_it_was(lake: Lake, no_pause: None) -> None:
+def test_unreachable_registry_changes_nothing(lake: Lake, no_pause: None) -> None:
     lake.produce(GOOD)
-    with pytest.raises(OperatorError, match=r"registry at http://127.0.0.1:1 can't be asked: .*refused"):
+    with pytest.raises(OperatorError, match=r"registry at http://127.0.0.1:1 can't be reached: .*refused"):
         lake.load(AvroFormat(registry=SchemaRegistry("http://reader:secret@127.0.0.1:1")))
     assert not lake.table.exists()
 
 
-def test_a_registry_that_fails_under_a_task_fails_it_and_makes_no_dead_letter(
-    lake: Lake, registry: RegistryServer, no_pause: None
-) -> None:
-    """The driver's sample has one id, the task meets another when the registry is gone."""
+def test_registry_failure_in_task_creates_no_dead_letter(lake: Lake, registry: RegistryServer, no_pause: None) -> None:
+    """The driver's sample has one id, the task reads another one when the registry is gone."""
     schema = record(("id", "int"))
     one, two = (registry.register("clicks-value", json.dumps(schema)) for _ in range(2))
     for number in range(2_500):

@@ -1,4 +1,4 @@
-"""Values that are small and would be large as columns: bounded, and bad where a single one is too large."""
+"""Small values that would become large columns: memory is bounded, and a single value that is too large is bad."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ def with_items(count: int, **fields: Any) -> bytes:
     return json.dumps({"id": count, "l": [{}] * count, **fields}).encode()
 
 
-def test_what_a_type_takes() -> None:
+def test_cell_counts_of_types() -> None:
     deep = pa.list_(pa.struct([("x", pa.list_(ITEM)), ("y", pa.map_(pa.string(), pa.int64()))]))
     assert (cell_count(ITEM), cell_count(pa.struct(list(NESTED))), cell_count(deep)) == (10, 3, 1)
     assert [item_cells(type_) for type_ in (ITEM, pa.list_(pa.int64()), pa.list_(ITEM), deep)] == [0, 0, 10, 10]
 
 
 def test_json_of_many_empty_objects() -> None:
-    """Alone as among others; braces in text and in what is passed over are no objects of the list."""
+    """Alone and among others; braces in text and in ignored fields are not objects of the list."""
     good = [with_items(9), with_items(1, s="{" * 50), with_items(2, other=[{}] * 50)]
     values = [good[0], with_items(10), good[1], with_items(1_000), good[2], b'{"l":' + b"[{}," * 1_000, None]
     found = JsonDecoder(NESTED).decode(pa.array(values, pa.binary()))
     assert found.columns.column("id").to_pylist() == [9, None, 1, None, 2, None, None]
     assert found.bad == [1, 3, 5]
     assert "more than 100 fields, absent ones too" in found.reasons[0] == found.reasons[1]
-    assert "looked through" in found.reasons[2]
+    assert "can't be inspected" in found.reasons[2]
     alone = JsonDecoder(NESTED).decode(pa.array(values[3:4], pa.binary()))
     assert alone.reasons == found.reasons[1:2]
 
@@ -101,7 +101,7 @@ def test_avro_of_items_without_bytes() -> None:
 
 
 def test_a_batch_is_decoded_in_pieces() -> None:
-    """Each with room for its rows, or of one row."""
+    """Each piece within the cell limit, or of one row."""
     wide = pa.schema([(f"c{number}", pa.int64()) for number in range(30)])
     for schema, values, expected in [
         (wide, [b"{}"] * 8, [2, 2, 2, 2]),
@@ -114,7 +114,7 @@ def test_a_batch_is_decoded_in_pieces() -> None:
 
 
 def test_letters_of_a_stream_from_a_topic_with_a_long_name(tmp_path: Path) -> None:
-    """In pieces as well, and the attempts at a task leave one file."""
+    """In pieces as well, and all attempts at a task leave one file."""
     decoder = RecordDecoder(JsonDecoder(NESTED), pa.schema([*SCHEMA, *NESTED]))
     batch = records(with_items(1), with_items(1_000), b"no JSON", *[with_items(2)] * 9)
     source = batch.rename_columns(["timestampType" if n == "timestamp_type" else n for n in batch.schema.names])

@@ -16,7 +16,7 @@ from ottla.pipeline.transform.columns import (  # noqa: E402
 )
 
 
-def test_no_field_takes_a_column_of_kafka_and_each_is_found_again() -> None:
+def test_fields_named_like_kafka_columns_get_prefix() -> None:
     prefixed = ["value_offset", "value_value_offset", "value_value", "VALUE_key"]
     fields = [*SCHEMA.names, *prefixed, "Offset", "id", "value_id"]
     columns = [column_name(field) for field in fields]

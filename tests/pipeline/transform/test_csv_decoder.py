@@ -1,4 +1,4 @@
-"""CSV: what Python's csv module reads is what the columns hold, one value one row."""
+"""CSV: columns equal the rows of Python's csv module, one value one row."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_a_bad_row_has_its_reason_alone_and_among_others(value: bytes, reason: s
     assert [row["n"] for row in rows] == [5, None, 6, None, None]
 
 
-def test_a_row_never_runs_on_into_the_next() -> None:
-    """Each of these would take its neighbour in, or be taken for more rows, if it were joined with it as it is."""
+def test_row_never_extends_into_next() -> None:
+    """Joined naively, each of these would absorb its neighbour, or count as several rows."""
     rows, bad = decode(TEXT, b'1,"', b'2,"', b'a"b,"c', b'x,y",z"', b"p,q\nr,s", b"\xef\xbb\xbfu,v", b"w,\xef\xbb\xbf")
     assert list(bad) == [0, 1, 2, 3, 4]
     assert rows[5:] == [{"x": "u", "y": "v"}, {"x": "w", "y": "\ufeff"}]
@@ -70,7 +70,7 @@ def test_a_row_never_runs_on_into_the_next() -> None:
 
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
 @given(rows=st.lists(st.tuples(TEXTS, TEXTS), max_size=10))
-def test_equals_what_was_written(rows: list[tuple[str, str]], quoting: Any) -> None:
+def test_decoded_records_equal_written_ones(rows: list[tuple[str, str]], quoting: Any) -> None:
 
     values = []
     for row in rows:
@@ -138,7 +138,7 @@ def test_inferred_columns_refuse_later_codes() -> None:
     assert rows[0] == {"n": 7, "d": 1.5e-07, "b": True, "s": "007"}
 
 
-def test_schemas_that_csv_does_not_give() -> None:
+def test_unsupported_csv_schemas_are_refused() -> None:
     with pytest.raises(OperatorError, match="at least one column"):
         CsvDecoder(pa.schema([]))
     with pytest.raises(OperatorError, match="'l' of type list"):

@@ -1,4 +1,4 @@
-"""Loads of decoded values: columns beside Kafka's, schemas that grow, dead letters for the rest."""
+"""Loads of decoded values: columns beside Kafka's, growing schemas, dead letters for the rest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_fields_are_columns_and_bad_values_dead_letters(lake: Lake) -> None:
         {"offset": 2, "id": None, "name": None, "value_offset": None, "n": None},
         {"offset": 3, "id": 2, "name": None, "value_offset": None, "n": {"x": [1]}},
     ]
-    assert lake.letters() == {1: "the value is no JSON: Expecting value: line 1 column 1 (char 0)"}
+    assert lake.letters() == {1: "the value is not valid JSON: Expecting value: line 1 column 1 (char 0)"}
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
@@ -82,7 +82,7 @@ def test_a_table_of_raw_records_gets_columns_and_keeps_them(lake: Lake) -> None:
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 def test_a_later_load_decodes_otherwise(make_lake: Callable[..., Lake], table_format: str) -> None:
-    """The table has the columns of both; what a column that is there can't hold is a dead letter."""
+    """The table has the columns of both; a value that does not fit an existing column is a dead letter."""
     lake = make_lake(table_format=table_format)
     lake.produce(b'{"c0":1,"name":"a"}')
     lake.load(INFERRED)
@@ -91,7 +91,7 @@ def test_a_later_load_decodes_otherwise(make_lake: Callable[..., Lake], table_fo
     lake.produce(b"four,true")
     lake.load(CsvFormat())
     lake.produce(b"5 five")
-    with pytest.raises(OperatorError, match=r"says string for 'c0', and the table .* has int64 there"):
+    with pytest.raises(OperatorError, match=r"declares string for 'c0', but the table .* has int64"):
         lake.load(RegexFormat(r"(?P<c0>\d+) (?P<word>\w+)"))
     numbers = pa.schema([("c0", pa.int64()), ("word", pa.string())])
     lake.load(RegexFormat(r"(?P<c0>\d+) (?P<word>\w+)", numbers))
@@ -103,7 +103,7 @@ def test_a_later_load_decodes_otherwise(make_lake: Callable[..., Lake], table_fo
     ]
     assert list(lake.letters()) == [3]
     lake.produce(b'{"c0":6}')
-    sentence = "has the column 'c0' and 3 others, which earlier loads decoded, null in these rows"
+    sentence = "has the column 'c0' and 3 others, decoded by earlier loads and null in the new rows"
     cluster: Any = lake.cluster
     assert sentence in find_reading(["clicks"], lake.table, cluster.open, PlanSettings(), None).plan.notes[0]
     assert find_reading(["clicks"], lake.table, cluster.open, PlanSettings(), INFERRED).plan.notes == []
@@ -124,12 +124,12 @@ def test_a_field_with_a_sample_of_both_kinds_has_no_column(lake: Lake) -> None:
     assert lake.rows() == [{"offset": 0, "id": 1}, {"offset": 1, "id": 2}]
 
 
-def test_a_given_schema_that_the_table_can_t_take_is_refused_before_anything_is_written(lake: Lake) -> None:
+def test_incompatible_given_schema_is_refused_before_writes(lake: Lake) -> None:
     lake.produce(b'{"id":1}')
     lake.load(JsonFormat(pa.schema([("id", pa.int64())])))
     lake.produce(b'{"id":2}')
     version = lake.table.version()
-    with pytest.raises(OperatorError, match=r"says string for 'id', and the table .* has int64"):
+    with pytest.raises(OperatorError, match=r"declares string for 'id', but the table .* has int64"):
         lake.load(JsonFormat(pa.schema([("new", pa.string()), ("id", pa.string())])))
     assert lake.table.version() == version
     lake.load(JsonFormat(pa.schema([("id", pa.int32())])))
@@ -172,39 +172,39 @@ def test_options_mean_formats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
-        (DecodeOptions("raw", Path("x")), "--schema says nothing with --decode raw"),
-        (DecodeOptions("json", pattern="x"), "goes with --decode regex"),
-        (DecodeOptions("regex"), "give one"),
-        (DecodeOptions("regex", pattern="("), "no regular expression"),
+        (DecodeOptions("raw", Path("x")), "--schema has no effect with --decode raw"),
+        (DecodeOptions("json", pattern="x"), "use it with --decode regex"),
+        (DecodeOptions("regex"), "add --pattern REGEX"),
+        (DecodeOptions("regex", pattern="("), "not a valid regular expression"),
         (DecodeOptions("json", Path("/nowhere/schema.json")), "can't be read: No such file"),
     ],
 )
-def test_options_that_don_t_go_together(options: DecodeOptions, told: str) -> None:
-    with pytest.raises(OperatorError, match=told):
+def test_conflicting_options_are_refused(options: DecodeOptions, message: str) -> None:
+    with pytest.raises(OperatorError, match=message):
         open_format(options)
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"type":"struct"}', "\0", '{"type":"struct","fields":[{"name":"a"}]}']
 )
-def test_files_that_hold_no_schema(tmp_path: Path, text: str) -> None:
+def test_invalid_schema_files_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "schema.json").write_text(text)
-    with pytest.raises(OperatorError, match="is no StructType in JSON"):
+    with pytest.raises(OperatorError, match="is not a StructType in JSON"):
         open_format(DecodeOptions("json", tmp_path / "schema.json"))
 
 
 @pytest.mark.parametrize("names", [("a b",), ("",)])
-def test_names_that_no_table_has(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_unusable_column_names_are_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
     schema = write_schema(tmp_path / "schema.json", *((name, "long") for name in names))
     with pytest.raises(OperatorError, match="can't be a column"):
         open_format(DecodeOptions("json", schema))
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
-def test_names_that_no_table_has_side_by_side_stop_no_load(make_lake: Callable[..., Lake], table_format: str) -> None:
-    """One record with such a name would end this load and all that follow."""
+def test_conflicting_names_do_not_stop_load(make_lake: Callable[..., Lake], table_format: str) -> None:
+    """One record with such a name would otherwise fail this load and all later ones."""
     pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     lake = make_lake(table_format=table_format)
     rounds: tuple[tuple[bytes, dict[str, Any]], ...] = (
@@ -221,10 +221,10 @@ def test_names_that_no_table_has_side_by_side_stop_no_load(make_lake: Callable[.
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
 @pytest.mark.parametrize("partition_by", [(), ("day",)])
-def test_a_time_of_no_year_is_a_dead_letter(
+def test_time_outside_years_is_dead_letter(
     make_lake: Callable[..., Lake], table_format: str, partition_by: tuple[str, ...]
 ) -> None:
-    """Databases have such dates for none at all; tables and readers of them fail on the year 0."""
+    """Databases use such dates for missing ones; tables and their readers fail on the year 0."""
     pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     lake = make_lake(*partition_by, table_format=table_format)
     utc = pa.timestamp("us", tz="UTC")
@@ -243,7 +243,7 @@ def test_a_time_of_no_year_is_a_dead_letter(
     assert len(lake.letters()) == 4
 
 
-def test_nested_time_of_no_year_is_a_dead_letter(lake: Lake) -> None:
+def test_nested_time_outside_years_is_dead_letter(lake: Lake) -> None:
     nested = pa.struct([("day", pa.date32()), ("l", pa.list_(pa.struct([("at", pa.timestamp("us", tz="UTC"))])))])
     lake.produce(
         b'{"n":{"day":"0000-12-31"}}',
@@ -260,7 +260,7 @@ def test_nested_time_of_no_year_is_a_dead_letter(lake: Lake) -> None:
 def test_small_integers_of_a_schema_have_columns_in_every_format(
     make_lake: Callable[..., Lake], table_format: str
 ) -> None:
-    """Iceberg has none of less than 32 bits."""
+    """Iceberg has no integers of less than 32 bits."""
     pytest.importorskip("pyiceberg", reason="needs the extra `iceberg`")
     small = pa.struct({"s": pa.int16(), "l": pa.list_(pa.int8())})
     lake = make_lake(table_format=table_format)

@@ -1,4 +1,4 @@
-"""What a column can't hold is a dead letter that says why, whatever it is decoded from; digits of a second are cut."""
+"""A value that a column can't hold is a dead letter with a reason, in every format; digits of a second are cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON: what `json.loads` reads is what the columns hold; a bad value is found, named, and spoils no other."""
+"""JSON: columns equal the objects of `json.loads`; a bad value is found, gets a reason, and affects no other."""
 
 from __future__ import annotations
 
@@ -60,22 +60,22 @@ def test_every_type_arrives() -> None:
 
 
 BAD = {
-    b"": "no JSON",
-    b"{": "no JSON",
-    b'{"a":1': "no JSON",
-    b"}{": "no JSON",
-    b'{"a":1}{"a":2}': "no JSON",
-    b'{"a":1}\n{"a":2}': "no JSON",
-    b'{"a":1},{"a":2}': "no JSON",
+    b"": "not valid JSON",
+    b"{": "not valid JSON",
+    b'{"a":1': "not valid JSON",
+    b"}{": "not valid JSON",
+    b'{"a":1}{"a":2}': "not valid JSON",
+    b'{"a":1}\n{"a":2}': "not valid JSON",
+    b'{"a":1},{"a":2}': "not valid JSON",
     b"[1]": "an array, not an object",
     b"17": "a number, not an object",
-    b"null": "no JSON object",
-    b"\xef\xbb\xbf": "no JSON",
-    b"{\xef\xbb\xbf}": "no JSON",
+    b"null": "not a JSON object",
+    b"\xef\xbb\xbf": "not valid JSON",
+    b"{\xef\xbb\xbf}": "not valid JSON",
     b'{"s":"\xff"}': "not UTF-8",
     b'{"other":"\xff"}': "not UTF-8",
     b'{"s":"\\udc00"}': "surrogate",
-    b'{"s":"a\nb"}': "no JSON",
+    b'{"s":"a\nb"}': "not valid JSON",
     b'{"a":1,"a":1}': "twice",
     b'{"a":9223372036854775808}': "'a' is 9223372036854775808, which its column of type int64 can't hold",
     b'{"a":1.0}': "'a' is 1.0",
@@ -90,7 +90,7 @@ BAD = {
     b'{"t":"soon"}': f"the field 't' is 'soon', which its column of type {SCHEMA.field('t').type} can't hold",
     b'{"d":1e999}': "'d' is 1E+999, which its column of type double can't hold",
     b'{"d":' + b"9" * 5_000 + b"}": "... (5000 characters), which its column of type double can't hold",
-    b"\x1b[31m": "no JSON",
+    b"\x1b[31m": "not valid JSON",
 }
 
 
@@ -107,8 +107,8 @@ def test_a_bad_value_has_its_reason_alone_and_among_others(value: bytes) -> None
     assert [row["a"] for row in rows] == [5, None, 5, None, None, 5]
 
 
-def test_what_odd_values_make_when_joined() -> None:
-    """Two halves of an object are no object, however many others a third value brings along."""
+def test_odd_values_are_bad_when_joined() -> None:
+    """Two halves of an object are not an object, even if a third value contains two objects."""
     rows, bad = decode(b'{"a":1', b"}", b'{"a":2}{"a":3}', b'{"s":"', b'"}', b'{"a":4}')
     assert list(bad) == [0, 1, 2, 3, 4]
     assert rows[5]["a"] == 4
@@ -121,7 +121,7 @@ def test_not_a_number_and_infinity_are_numbers() -> None:
     assert list(bad) == [3]
 
 
-def test_what_is_passed_over_may_be_nested_deeply() -> None:
+def test_ignored_fields_may_be_nested_deeply() -> None:
     rows, bad = decode(b'{"more":' + b"[" * 100_000 + b"]" * 100_000 + b',"a":1}')
     assert (rows[0]["a"], bad) == (1, {})
 
@@ -183,14 +183,14 @@ def test_a_large_input_is_parsed_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(bad) == list(range(0, 300, 7))
 
 
-def test_it_travels() -> None:
+def test_decoder_is_picklable() -> None:
     again = pickle.loads(pickle.dumps(DECODER))
     assert again == DECODER
     assert again.decode(pa.array([b'{"a":1}'])).columns.column("a").to_pylist() == [1]
 
 
 @pytest.mark.parametrize("type_", [pa.map_(pa.string(), pa.int64()), pa.list_(pa.map_(pa.string(), pa.int64()))])
-def test_a_type_that_json_does_not_give(type_: Any) -> None:
+def test_unsupported_json_types_are_refused(type_: Any) -> None:
     with pytest.raises(OperatorError, match="of type map"):
         JsonDecoder(pa.schema([("m", type_)]))
 
@@ -233,7 +233,7 @@ def test_inference() -> None:
             b'{"a":1,"d":1,"s":"x","n":{"q":[{"z":1},{"w":true}],"no":null},"mixed":1,"list":[],"nothing":{},"id":1}',
             b'{"d":1.5,"huge":18446744073709551615,"vast":1%s,"mixed":"x","ID":2,"a b":1,"time":"2026-01-01"}'
             % (b"0" * 40),
-            b"no JSON",
+            b"not valid JSON",
             b"[" * 100_000,
             b"[1]",
             None,
@@ -287,7 +287,7 @@ def test_inferred_double_refuses_ids_that_it_would_round() -> None:
     assert decode(*values, decoder=given)[1] == {}
 
 
-def test_names_made_of_data_don_t_become_columns_without_end() -> None:
+def test_data_as_field_names_is_bounded() -> None:
     found = infer_json_schema(b'{"k%d":1}' % number for number in range(3 * MAX_FIELDS))
     assert len(found) == MAX_FIELDS
     deep = infer_json_schema([b'{"a":' * 500 + b"1" + b"}" * 500, b'{"b":1}'])
@@ -300,4 +300,4 @@ def test_values_of_a_registry_are_read_behind_their_ids() -> None:
     assert rows[0] == {"a": 1}
     assert list(bad) == [1, 2, 3]
     assert "begins with the id of a schema" in bad[1] == bad[2]
-    assert "no JSON" in bad[3]
+    assert "not valid JSON" in bad[3]

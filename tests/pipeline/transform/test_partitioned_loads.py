@@ -1,4 +1,4 @@
-"""Tables partitioned by the day of a record or by what it holds, in every format, with few files open at once."""
+"""Tables partitioned by the day of a record or by its fields, in every format, with few files open at once."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_compacted_partitions_keep_their_values(make_lake: Callable[..., Lake], 
 
 
 @pytest.mark.parametrize("table_format", FORMATS)
-def test_a_partition_is_taken_out_of_a_table(make_lake: Callable[..., Lake], table_format: str) -> None:
+def test_partition_is_deleted_from_table(make_lake: Callable[..., Lake], table_format: str) -> None:
     lake = make_lake("date", "kind", "ok", table_format=table_format)
     lake.produce(*VALUES[:3])
     lake.load(JsonFormat())
@@ -110,7 +110,7 @@ def test_dates_of_raw_records(make_lake: Callable[..., Lake]) -> None:
 
 
 def test_many_values_with_few_open_files(make_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value that comes back after its file was finished has another one; rows of a value stay in order."""
+    """A value that returns after its file was finished gets another file; rows of a value stay in order."""
     monkeypatch.setattr(partitioned_writer, "MAX_OPEN_FILES", 3)
     monkeypatch.setattr("ottla.pipeline.sources.fetch.FETCH_BYTES", 1)
     lake = make_lake("n")
@@ -135,29 +135,27 @@ def test_too_many_values_leave_nothing(make_lake: Callable[..., Lake], monkeypat
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
-        (("nothing",), "is no column of its rows"),
+        (("nothing",), "is not a column of its rows"),
         (("d",), "of type double"),
         (("timestamp",), "of type timestamp"),
         (("../up",), "directories"),
         (("topic", "date", "topic"), "by 'topic' twice"),
     ],
 )
-def test_columns_that_no_table_is_partitioned_by(
-    make_lake: Callable[..., Lake], columns: tuple[str, ...], told: str
+def test_invalid_partition_columns_are_refused(
+    make_lake: Callable[..., Lake], columns: tuple[str, ...], message: str
 ) -> None:
     lake = make_lake(*columns)
     lake.produce(b'{"d":1.5,"../up":1}')
-    with pytest.raises(OperatorError, match=told):
+    with pytest.raises(OperatorError, match=message):
         lake.load(JsonFormat())
     assert not lake.table.exists()
 
 
 @pytest.mark.parametrize("table_format", FORMATS)
-def test_a_table_keeps_the_partition_columns_that_it_was_made_with(
-    make_lake: Callable[..., Lake], table_format: str
-) -> None:
+def test_table_keeps_its_initial_partition_columns(make_lake: Callable[..., Lake], table_format: str) -> None:
     lake = make_lake("topic", "date", table_format=table_format)
     lake.produce(b"x")
     lake.load(None)
@@ -167,9 +165,7 @@ def test_a_table_keeps_the_partition_columns_that_it_was_made_with(
         assert table.layout().partition_columns == ("topic", "date")
     others: tuple[str, ...]
     for others in (("date",), ("date", "topic"), ("topic", "date", "partition")):
-        with pytest.raises(
-            OperatorError, match=r"is partitioned by topic, date since it was made.*leave --partition-by"
-        ):
+        with pytest.raises(OperatorError, match=r"was created partitioned by topic, date.*leave --partition-by"):
             open_table(lake.table.location, partition_by=others)
 
 

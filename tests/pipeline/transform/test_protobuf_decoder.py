@@ -1,4 +1,4 @@
-"""Protobuf: what a message was given is what the columns hold, by a descriptor set or by the schemas of a registry."""
+"""Protobuf: columns equal the fields of messages, by a descriptor set or by the schemas of a registry."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add_field(message: Any, name: str, kind: int, type_name: str | None = None, 
 
 
 def described() -> Any:
-    """A file of the messages `Other` and `View`, with every kind of field."""
+    """A file with the messages `Other` and `View`, with every kind of field."""
     file = descriptor_pb2.FileDescriptorProto(name="view.proto", package="shop", syntax="proto3")
     file.dependency.extend([timestamp_pb2.DESCRIPTOR.name, wrappers_pb2.DESCRIPTOR.name])
     other = file.message_type.add(name="Other")
@@ -139,17 +139,17 @@ def test_a_bad_value_has_its_reason_and_spoils_no_other(value: bytes) -> None:
     good = View(i64=5).SerializeToString()
     rows, bad = decode(good, value, good)
     assert list(bad) == [1]
-    assert bad[1].startswith("the value is no message of its type: ")
+    assert bad[1].startswith("the value is not a message of its type: ")
     assert [row["i64"] for row in rows] == [5, None, 5]
 
 
-def test_a_time_that_no_column_holds() -> None:
+def test_unrepresentable_time_is_bad() -> None:
     view = View()
     view.time.seconds = 2**62
     assert list(decode(view.SerializeToString())[1]) == [0]
 
 
-def test_an_enum_s_number_without_a_name_is_told_as_it_is() -> None:
+def test_unnamed_enum_number_is_kept_as_text() -> None:
     assert decode(View(kind=77).SerializeToString())[0][0]["kind"] == "77"
 
 
@@ -157,24 +157,24 @@ def test_schemas_in_files(tmp_path: Path) -> None:
     path = tmp_path / "view.desc"
     path.write_bytes(SET)
     assert open_format(DecodeOptions("protobuf", path, message="shop.View")) == ProtobufFormat(SET, "shop.View")
-    for message, told in ((None, "--message which one of its messages values are: shop.Other"), ("x", "message 'x'")):
-        with pytest.raises(OperatorError, match=told):
+    for message, reason in ((None, "with --message: shop.Other"), ("x", "message 'x'")):
+        with pytest.raises(OperatorError, match=reason):
             open_format(DecodeOptions("protobuf", path, message=message))
     path.write_bytes(b"\xff")
-    with pytest.raises(OperatorError, match="no set of file descriptors"):
+    with pytest.raises(OperatorError, match="not a set of file descriptors"):
         open_format(DecodeOptions("protobuf", path))
     with pytest.raises(ProtobufSchemaError, match="empty"):
         message_of_file(b"", None)
     lacking = described()
     lacking.dependency.append("missing.proto")
-    with pytest.raises(ProtobufSchemaError, match="don't fit together"):
+    with pytest.raises(ProtobufSchemaError, match="are inconsistent"):
         message_of_file(descriptor_pb2.FileDescriptorSet(file=[lacking]).SerializeToString(), None)
     with pytest.raises(OperatorError, match="--message names a message"):
         open_format(DecodeOptions("protobuf", message="x", schema_registry="http://x"))
 
 
 def grown(width: int, levels: int) -> bytes:
-    """A descriptor set of so many levels of messages, each `width` times in the one above it."""
+    """A descriptor set of that many levels of messages, each `width` times in the one above it."""
     file = descriptor_pb2.FileDescriptorProto(name="grown.proto", syntax="proto3")
     add_field(file.message_type.add(name="M0"), "x", F.TYPE_INT64)
     for level in range(1, levels):
@@ -184,23 +184,23 @@ def grown(width: int, levels: int) -> bytes:
     return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
 
 
-def test_messages_of_more_fields_than_their_text(tmp_path: Path) -> None:
+def test_messages_with_too_many_fields_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "grown.desc"
     path.write_bytes(grown(2, 40))
     with pytest.raises(OperatorError, match=r"can't be used as .*: it has more than 10,000 fields of all levels"):
         open_format(DecodeOptions("protobuf", path, message="M39"))
 
 
-def test_messages_that_are_nested_deeper_than_they_are_read() -> None:
-    """As in a schema that somebody registered: its values are bad, the load goes on."""
+def test_too_deeply_nested_messages_are_bad() -> None:
+    """As in a hostile schema of a registry: its values are bad, the load continues."""
     set_ = grown(1, 2_000)
     decoder = ProtobufDecoder(message_fields(message_of_file(set_, "M1999")), set_, "M1999")
     found = decoder.decode(pa.array([b"", None], pa.binary()))
-    assert (found.bad, found.reasons) == ([0], ["the value is of a message that is nested too deep"])
+    assert (found.bad, found.reasons) == ([0], ["the value has a message type that is nested too deep"])
 
 
 def recursive(*names: str) -> bytes:
-    """A descriptor set of messages that each contain the next one, once, in a list and in a map, and the last the
+    """A descriptor set of messages that each contain the next one, once, in a list and in a map; the last contains the
     first."""
     file = descriptor_pb2.FileDescriptorProto(name="cycle.proto", syntax="proto3")
     for name, following in zip(names, (*names[1:], names[0]), strict=True):
@@ -217,7 +217,7 @@ def recursive(*names: str) -> bytes:
 
 
 @pytest.mark.parametrize("names", ["A", "AB", "ABC", "ABCD"])
-def test_messages_that_contain_themselves_over_others(names: str) -> None:
+def test_indirectly_recursive_messages(names: str) -> None:
     set_ = recursive(*names)
     message = message_of_file(set_, "A")
     value: Any = {"x": 0}
@@ -288,7 +288,7 @@ def test_message_indexes() -> None:
 
 
 def test_schemas_of_a_registry_make_the_columns(lake: Lake, registry: RegistryServer) -> None:
-    """A file that imports another one; values of its second message and of a message inside its first."""
+    """A file that imports another one; values of its second message type and of one inside its first."""
     imported = descriptor_pb2.FileDescriptorProto(name="any name", package="common", syntax="proto3")
     add_field(imported.message_type.add(name="Money"), "cents", F.TYPE_INT64)
     file = described()
@@ -312,11 +312,11 @@ def test_schemas_of_a_registry_make_the_columns(lake: Lake, registry: RegistrySe
     lake.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
     found = [(row["offset"], row["i64"], row["price"], row["y"]) for row in lake.rows()]
     assert found == [(0, 1, {"cents": 7}, None), (1, None, None, "y")]
-    told = lake.letters()
-    assert list(told) == [2, 3, 4, 5]
-    assert "no message at [5]" in told[2]
-    assert "give a descriptor set" in told[3]
-    assert "does not know schema 99" in told[4]
+    letters = lake.letters()
+    assert list(letters) == [2, 3, 4, 5]
+    assert "no message at [5]" in letters[2]
+    assert "add a descriptor set" in letters[3]
+    assert "does not know schema 99" in letters[4]
 
 
 def test_a_descriptor_set_beside_a_registry_reads_behind_the_ids(lake: Lake) -> None:
@@ -325,11 +325,13 @@ def test_a_descriptor_set_beside_a_registry_reads_behind_the_ids(lake: Lake) -> 
     assert lake.rows()[0]["i64"] == 3
 
 
-def test_a_topic_whose_schema_comes_as_text_only(lake: Lake, registry: RegistryServer) -> None:
-    """All its values would be dead letters for what the registry can't give; a descriptor set is the way out."""
+def test_topic_with_text_only_schema_is_refused(lake: Lake, registry: RegistryServer) -> None:
+    """The registry returns text only, so all its values would be dead letters; a descriptor set is the remedy."""
     number = registry.register("clicks-value", 'syntax = "proto3"; message View { int64 i64 = 2; }', "PROTOBUF")
     lake.produce(b"\0" + number.to_bytes(4, "big") + b"\0" + View(i64=3).SerializeToString())
-    with pytest.raises(OperatorError, match=r"'clicks' can't be used .* give a descriptor set of protoc by --schema"):
+    with pytest.raises(
+        OperatorError, match=r"'clicks' .* can't be used: .* add a descriptor set of protoc with --schema"
+    ):
         lake.load(ProtobufFormat(registry=SchemaRegistry(registry.url)))
     lake.load(ProtobufFormat(SET, "shop.View", SchemaRegistry(registry.url)))
     assert [row["i64"] for row in lake.rows()] == [3]

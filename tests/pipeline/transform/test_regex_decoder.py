@@ -1,4 +1,4 @@
-"""Regular expressions and access logs: what Python's `re` and `datetime` find is what the columns hold."""
+"""Regular expressions and access logs: columns equal the results of Python's `re` and `datetime`."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ def test_an_alternative_is_anchored_as_a_whole() -> None:
     assert ([row["x"] for row in rows[:2]], list(bad)) == (["", "b"], [2, 3])
 
 
-def test_an_empty_group_is_null_where_it_is_no_text() -> None:
+def test_empty_group_is_null_in_non_text_column() -> None:
     decoder = RegexDecoder(r"(?P<n>\d*),(?P<s>.*)", pa.schema([("n", pa.int64()), ("s", pa.string())]))
     assert decode(decoder, b",")[0] == [{"n": None, "s": ""}]
 
 
 @pytest.mark.parametrize(
-    ("pattern", "told"),
+    ("pattern", "message"),
     [
-        ("(", "no regular expression of RE2"),
+        ("(", "not a valid regular expression of RE2"),
         ("x", "0 groups"),
         ("(?P<x>a)(b)", "2 groups, 1 of them named"),
         ("(?=x)", "RE2"),
     ],
 )
-def test_patterns_that_give_no_columns(pattern: str, told: str) -> None:
-    with pytest.raises(OperatorError, match=told):
+def test_patterns_without_columns_are_refused(pattern: str, message: str) -> None:
+    with pytest.raises(OperatorError, match=message):
         group_names(pattern)
 
 
@@ -70,7 +70,7 @@ def test_schemas_that_do_not_fit_the_pattern() -> None:
     assert group_names(SYSLOG) == ["priority", "host", "text"]
 
 
-def test_access_logs_equal_what_python_finds() -> None:
+def test_access_log_columns_match_python_parser() -> None:
     lines = list(page_views(2_000))
     rows, bad = decode(AccessLogDecoder(), *lines)
     assert not bad
@@ -129,6 +129,6 @@ def test_odd_lines_of_access_logs() -> None:
         "status": 400, "bytes": 0,
     }  # fmt: skip
     assert list(bad) == [2, 3, 4, 5, 6]
-    assert bad[5] == "the value is no line of an access log in the common or combined format"
+    assert bad[5] == "the value is not a line of an access log in the common or combined format"
     assert "2026-02-30" in bad[2]
     assert "month" in bad[3]

@@ -1,4 +1,4 @@
-"""Registries that are none, are slow, or send somewhere else; each is told in one sentence, with the setting."""
+"""Registries that are invalid, slow, or redirect; each is reported in one sentence that names the setting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = Callable[[socket.socket, bytes], None]
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[str]:
-    """The URL of a server that gets the head of each request, and does what it likes."""
+    """The URL of a server that calls `answer` with the head of each request."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -35,7 +35,7 @@ def answering(answer: Answer) -> Iterator[str]:
                     head = b""
                     while b"\r\n\r\n" not in head and (piece := connection.recv(1 << 16)):
                         head += piece
-                    with suppress(OSError):  # the client had enough
+                    with suppress(OSError):  # the client closed the connection
                         answer(connection, head)
 
         thread = threading.Thread(target=serve)
@@ -72,15 +72,15 @@ def body(text: bytes) -> bytes:
         "file:///etc/passwd",
     ],
 )
-def test_what_is_no_url(url: str) -> None:
+def test_invalid_registry_url_is_refused(url: str) -> None:
     with pytest.raises(OperatorError, match="--schema-registry takes the URL of a schema registry such as http://"):
         SchemaRegistry(url)
 
 
-def test_a_password_is_not_told() -> None:
-    with pytest.raises(OperatorError) as told:
+def test_password_is_not_in_error() -> None:
+    with pytest.raises(OperatorError) as caught:
         SchemaRegistry("http://user:secret@host:port")
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,13 @@ def test_a_password_is_not_told() -> None:
     ],
     ids=lambda answer: repr(answer[:60]),
 )
-def test_answers_that_are_none(answer: bytes) -> None:
+def test_invalid_registry_responses_are_reported(answer: bytes) -> None:
     with answering(saying(answer)) as url, pytest.raises(OperatorError, match=url):
         SchemaRegistry(url).schema(1)
 
 
-def test_an_answer_that_comes_in_drops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each within the time that a read may take."""
+def test_slow_registry_response_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte arrives within the timeout of a read."""
     monkeypatch.setattr(registries, "TIMEOUT_S", 0.2)
     monkeypatch.setattr(registries, "ATTEMPTS", 1)
     done = threading.Event()
@@ -119,7 +119,7 @@ def test_an_answer_that_comes_in_drops(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with answering(drop) as url:
         try:
-            with pytest.raises(OperatorError, match="can't be asked: its answer did not end within"):
+            with pytest.raises(OperatorError, match="can't be reached: its answer did not end within"):
                 SchemaRegistry(url).schema(1)
         finally:
             done.set()
@@ -153,20 +153,23 @@ def missing(text: bytes) -> bytes:
     [b"", b"<html>no such page</html>", b'{"error_code": 404, "message": "HTTP 404 Not Found"}', b"[" * 100_000, b"[]"],
     ids=lambda text: repr(text[:20]),
 )
-def test_under_a_wrong_path_nothing_is_unknown(text: bytes) -> None:
-    with answering(saying(missing(text))) as url, pytest.raises(OperatorError, match=r"is no schema registry.*ccompat"):
+def test_bare_404_under_wrong_path_is_not_unknown(text: bytes) -> None:
+    with (
+        answering(saying(missing(text))) as url,
+        pytest.raises(OperatorError, match=r"not a schema registry.*ccompat"),
+    ):
         SchemaRegistry(url).schema(1)
 
 
 @pytest.mark.parametrize("code", [40401, 40402, 40403])
-def test_what_a_registry_says_that_it_does_not_know(code: int) -> None:
-    told = missing(b'{"error_code": %d, "message": "not found"}' % code)
-    with answering(saying(told)) as url, pytest.raises(UnknownSchemaError):
+def test_registry_unknown_codes_make_value_bad(code: int) -> None:
+    caught = missing(b'{"error_code": %d, "message": "not found"}' % code)
+    with answering(saying(caught)) as url, pytest.raises(UnknownSchemaError):
         SchemaRegistry(url).schema(1)
 
 
-def test_a_registry_without_guids_knows_none() -> None:
-    """It has no such path; it is asked once whether it is a registry at all."""
+def test_registry_without_guids_makes_guid_values_bad() -> None:
+    """It has no such path; one more request checks that it is a registry."""
     asked = []
 
     def answer(connection: socket.socket, head: bytes) -> None:
@@ -182,8 +185,8 @@ def test_a_registry_without_guids_knows_none() -> None:
                      b"/schemas/guids/%b" % str(UUID(int=2)).encode()]  # fmt: skip
 
 
-def test_an_id_beyond_all_is_not_asked_for() -> None:
-    """A registry may call it a bad request, by which one record would end every load."""
+def test_id_above_maximum_is_not_requested() -> None:
+    """A registry may answer it with a bad request, so that one record would fail every load."""
     with answering(saying(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")) as url:
         with pytest.raises(UnknownSchemaError):
             SchemaRegistry(url).schema(1 << 31)

@@ -1,4 +1,4 @@
-"""Ids of schemas in front of values and in headers: all of the wire format's forms make the same rows."""
+"""Ids of schemas in front of values and in headers: all forms of the wire format give the same rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .test_avro_decoder import record, written  # noqa: E402
 from .test_protobuf_decoder import View, described  # noqa: E402
 
 GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
-"""Of Confluent's documentation of the form."""
+"""From Confluent's documentation of the format."""
 IN_HEADER = b"\1" + GUID.bytes
 ID_SCHEMA = record(("id", "int"))
 
@@ -83,7 +83,7 @@ def test_ids_of_both_kinds() -> None:
 
 
 def test_avro(lake: Lake, registry: RegistryServer) -> None:
-    """The same schema by id and by GUID, and a GUID that the registry does not know."""
+    """The same schema by id and by GUID, and an unknown GUID."""
     number = registry.register("clicks-value", json.dumps(ID_SCHEMA))
     header = [(VALUE_HEADER, b"\1" + guid(number).bytes)]
     lake.produce_with(
@@ -103,8 +103,8 @@ def test_avro(lake: Lake, registry: RegistryServer) -> None:
     assert registry.requests.count(f"/schemas/guids/{guid(number)}") == 1
 
 
-def test_columns_are_those_of_a_guid_alone(lake: Lake, registry: RegistryServer) -> None:
-    """The schema of another subject, so that only the sample tells."""
+def test_columns_from_guid_only(lake: Lake, registry: RegistryServer) -> None:
+    """The schema of another subject, so that only the sample contains its id."""
     number = registry.register("elsewhere", json.dumps(ID_SCHEMA))
     lake.produce_with((written(ID_SCHEMA, {"id": 2}), [(VALUE_HEADER, b"\1" + guid(number).bytes)]))
     lake.load(open_format(DecodeOptions("avro", schema_registry=registry.url)))
@@ -119,7 +119,7 @@ def test_json(lake: Lake, registry: RegistryServer) -> None:
 
 
 def test_protobuf(lake: Lake, registry: RegistryServer) -> None:
-    """The places of the message stand behind the GUID, in the header; one that lacks them takes none of the value."""
+    """The message indexes follow the GUID, in the header; a header without them takes no bytes of the value."""
     text = base64.b64encode(described().SerializeToString()).decode()
     start = b"\1" + guid(registry.register("clicks-value", text, "PROTOBUF")).bytes
     lake.produce_with(
@@ -150,7 +150,7 @@ def secure_registry(certificate: Path) -> Iterator[RegistryServer]:
         yield server
 
 
-def test_a_registry_of_an_own_authority(secure_registry: RegistryServer, certificate: Path, tmp_path: Path) -> None:
+def test_registry_with_private_authority(secure_registry: RegistryServer, certificate: Path, tmp_path: Path) -> None:
     number = secure_registry.register("s", json.dumps(ID_SCHEMA))
     with pytest.raises(OperatorError, match=r"CERTIFICATE_VERIFY_FAILED.*; --schema-registry-ca FILE"):
         SchemaRegistry(secure_registry.url).schema(number)
@@ -161,11 +161,11 @@ def test_a_registry_of_an_own_authority(secure_registry: RegistryServer, certifi
     authority.write_text("no certificate")
     with pytest.raises(OperatorError, match="takes a file of certificates in PEM"):
         open_format(DecodeOptions("avro", **options))
-    with pytest.raises(OperatorError, match="give that too"):
+    with pytest.raises(OperatorError, match="add --schema-registry URL"):
         open_format(DecodeOptions("avro", Path(__file__), schema_registry_ca=authority))
 
 
-def test_a_password_is_not_told_to_another_host(registry: RegistryServer) -> None:
+def test_password_is_not_sent_to_redirect_host(registry: RegistryServer) -> None:
     number = registry.register("s", json.dumps(ID_SCHEMA))
     known = SchemaRegistry(registry.url.replace("//", "//reader:secret@") + "/elsewhere").schema(number)
     assert known.kind == "AVRO"

@@ -1,4 +1,4 @@
-"""The fields that a sample tells, and that none are settled on where no sample could be taken."""
+"""Fields are inferred from a sample, and none without a sample."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..memory_cluster import MemoryCluster
 
 
 class Failing(MemoryCluster):
-    """Whose fetches fail."""
+    """A cluster with failing fetches."""
 
     def __init__(self, failure: KafkaError | None) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Failing(MemoryCluster):
 
 
 def fields_with(failure: KafkaError | None) -> list[str]:
-    """Of JSON values, where each fetch fails with that."""
+    """Fields of JSON values if each fetch fails with that error."""
     cluster = Failing(failure)
     cluster.create("clicks", 1)
     cluster.partitions["clicks", 0].append_values([b'{"page": "a"}'])
@@ -43,16 +43,16 @@ def fields_with(failure: KafkaError | None) -> list[str]:
     return list(settle_fields(json_format, cluster, [whole], "read_committed").names)
 
 
-def test_a_sample_tells_the_fields() -> None:
+def test_fields_are_inferred_from_sample() -> None:
     assert fields_with(None) == ["page"]
 
 
-def test_records_that_are_gone_give_no_sample() -> None:
-    """The task that meets the place tells of it."""
+def test_deleted_records_give_no_sample() -> None:
+    """The task that reads those offsets reports the loss."""
     assert fields_with(KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)) == []
 
 
-def test_a_broker_that_does_not_answer_settles_no_fields() -> None:
-    """A stream would keep to having none, and a load leave the columns out."""
+def test_unreachable_broker_infers_no_fields() -> None:
+    """A stream would otherwise never have fields, and a load would omit the columns."""
     with pytest.raises(KafkaError, match="no answer to Fetch"):
         fields_with(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer to Fetch"))

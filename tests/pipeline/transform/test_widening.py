@@ -1,4 +1,4 @@
-"""Types of a table and of what is loaded, made one."""
+"""Type widening for a table and the records to load."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def struct(**fields: Any) -> Any:
         (struct(a=I32), struct(a=TEXT), None),
     ],
 )
-def test_what_holds_both(held: Any, found: Any, both: Any) -> None:
+def test_widened_type_of_two(held: Any, found: Any, both: Any) -> None:
     assert widened(held, found) == both
 
 
-def test_what_does_not_fit_leaves_the_table_as_it_is_and_the_rest_grows() -> None:
+def test_unfitting_fields_leave_table_unchanged_others_grow() -> None:
     held = struct(a=I32, b=I64, l=pa.list_(struct(x=I64)))
     found = struct(a=I64, b=TEXT, l=pa.list_(struct(x=TEXT, y=F64)), new=TEXT)
     assert adapted(held, found) == struct(a=I64, b=I64, l=pa.list_(struct(x=I64, y=F64)), new=TEXT)
     assert adapted(held, found, widen=False) == struct(a=I32, b=I64, l=pa.list_(struct(x=I64, y=F64)), new=TEXT)
 
 
-def test_a_field_that_differs_in_case_only_has_no_place_beside_the_other() -> None:
-    """Readers of tables don't tell them apart, so a table with both could not be read."""
+def test_fields_differing_in_case_only_are_not_added() -> None:
+    """Readers of tables can't distinguish them, so a table with both would be unreadable."""
     held, found = struct(s=struct(a=I64)), struct(s=struct(A=TEXT, b=TEXT), S=TEXT)
     both = struct(s=struct(a=I64, b=TEXT))
     assert adapted(held, found) == both

@@ -1,4 +1,4 @@
-"""Loads step by step, as `load` runs them but without Spark, into tables of a real format."""
+"""Loads step by step, as `load` runs them but without Spark, into tables of real formats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class TopicTable:
-    """A topic of any cluster, and the table that it is loaded into."""
+    """A topic of any cluster, and the table into which it is loaded."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class TopicTable:
         self._format = table_format
 
     def load(self, value_format: ValueFormat | None, before_tasks: Callable[[], None] = lambda: None) -> list[Any]:
-        """One load; returns its manifest rows. `before_tasks` runs when all is planned and settled."""
+        """Run one load; returns its manifest rows. `before_tasks` runs after planning."""
         from ottla.pipeline.load import driver as loading
         from ottla.pipeline.load.land import LandSettings, land_task
         from ottla.pipeline.model.plan import PlanSettings, make_plan
@@ -56,7 +56,7 @@ class TopicTable:
         return rows
 
     def rows(self) -> list[dict[str, Any]]:
-        """All rows by a reader that is not ours, by offset, without the columns of Kafka but for the offset."""
+        """All rows, read by another library, by offset, without Kafka's other columns."""
         from ottla.pipeline.model.decode import SCHEMA
 
         dropped = set(SCHEMA.names) - {"offset"}
@@ -64,7 +64,7 @@ class TopicTable:
         return [{name: value for name, value in row.items() if name not in dropped} for row in found]
 
     def letters(self) -> dict[int, str]:
-        """Offset -> reason."""
+        """Dead letters: offset -> reason."""
         import pyarrow.parquet as pq
 
         table = self.table.dead_letters()
@@ -72,7 +72,7 @@ class TopicTable:
         return {row["offset"]: row["reason"] for row in sorted(found, key=lambda row: row["offset"])}
 
     def _read(self) -> Any:
-        """A table of Arrow."""
+        """An Arrow table."""
         if self._format == "iceberg":
             from pyiceberg.catalog import load_catalog
 

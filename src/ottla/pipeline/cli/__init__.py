@@ -1,7 +1,7 @@
-"""`ottla pipeline`: load topics into a lake table, query and keep it, push it back, see the whole path in a demo.
+"""`ottla pipeline`: load topics into a lake table, query and maintain it, push it back, run a demo of the whole path.
 
-One module a command. Spark, Arrow and the table formats are imported by the commands that use them, when they run, so
-`--help` needs none of them.
+One module a command. The commands import Spark, Arrow and the table formats only when they run, so `--help` needs none
+of them.
 """
 
 from __future__ import annotations

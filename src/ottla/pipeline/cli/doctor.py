@@ -1,4 +1,4 @@
-"""`ottla pipeline doctor`: whether everything is there that a load needs."""
+"""`ottla pipeline doctor`: checks of the prerequisites of a load."""
 
 from __future__ import annotations
 
@@ -98,5 +98,5 @@ def doctor(
 
 
 def line(finding: Finding) -> str:
-    """One check for a person."""
+    """One check as a line of text."""
     return f"{'ok' if finding.ok else 'FAILED':<7} {finding.check + ':':<20} {finding.detail}"

@@ -136,7 +136,7 @@ def load(
     value_format = open_format(decode_options)
     names = split_names(topics)
     target = open_table(table, format=format_name, partition_by=partition_by, catalog_url=catalog_url)
-    require_spark(master)  # before brokers are asked and a table is made
+    require_spark(master)  # before requests to brokers, and before the table is created
     shown_group = f"ottla-load.{target.name}.{settings.pipeline_id}" if group is None else group
 
     session = partial(open_session, master, "ottla pipeline load", with_small_jvm(conf))
@@ -147,7 +147,7 @@ def load(
         with progress_line(quiet or as_json) as progress:
             observer = progress or loading.Observer()
             summary = load_new(names, target, bootstrap_server, session, settings, observer, value_format)
-        settings = replace(settings, start=None, on_rollback="fail")  # the next one goes on
+        settings = replace(settings, start=None, on_rollback="fail")  # the next run resumes
         if as_json:
             print_json(summary.to_json(), indent=None if schedule else 2)
         else:
@@ -157,7 +157,7 @@ def load(
 
 
 def tell(notes: Sequence[str], summary: str) -> None:
-    """Print what a run did; an empty summary is none."""
+    """Print notes and the summary of a run; an empty summary is skipped."""
     for note in notes:
         click.echo(f"Note: {note}.", err=True)
     if summary:
@@ -165,7 +165,7 @@ def tell(notes: Sequence[str], summary: str) -> None:
 
 
 def progress_line(silent: bool) -> AbstractContextManager[ProgressLine | None]:
-    """What draws while a run goes on, where somebody sees it."""
+    """A progress line during a run, if stderr is a terminal."""
     from ottla.pipeline.operations.progress import ProgressLine
 
     if silent or not sys.stderr.isatty():
@@ -174,7 +174,7 @@ def progress_line(silent: bool) -> AbstractContextManager[ProgressLine | None]:
 
 
 def summary_text(summary: LoadSummary) -> str:
-    """One or two sentences for a person."""
+    """Summary of a load in one or two sentences."""
     topics = ", ".join(summary.topics)
     if summary.version is None:
         return f"Nothing new in {topics}; {summary.table} is unchanged."

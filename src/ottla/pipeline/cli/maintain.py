@@ -1,4 +1,4 @@
-"""`ottla pipeline vacuum` and `compact`: what a table needs now and then."""
+"""`ottla pipeline vacuum` and `compact`: maintenance of a table."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ MAX_OFFSET_DIGITS = 18
 
 
 class GivenPath(click.Path):
-    """A path that is not empty: an unset variable of a shell would name the current directory."""
+    """A non-empty path: an unset shell variable would otherwise name the current directory."""
 
     def __init__(self, **kinds: bool) -> None:
         super().__init__(path_type=Path, **kinds)
@@ -45,7 +45,7 @@ class GivenPath(click.Path):
 
 
 def parse_size(ctx: click.Context, parameter: click.Parameter, value: str) -> int:
-    """Bytes, with an optional unit: 1048576, 256MiB, 1g; MAX_SIZE_BYTES at most."""
+    """Parse bytes with an optional unit: 1048576, 256MiB, 1g; at most MAX_SIZE_BYTES."""
     match = _SIZE.fullmatch(value.strip().lower())
     size = int(match["digits"]) * SIZE_UNITS[match["unit"]] if match and match["unit"] in SIZE_UNITS else 0
     if not 0 < size <= MAX_SIZE_BYTES:
@@ -54,7 +54,7 @@ def parse_size(ctx: click.Context, parameter: click.Parameter, value: str) -> in
 
 
 def parse_boundary(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Boundary | None:
-    """`earliest`, `latest`, `offset:N`, or a time as all commands take it."""
+    """Parse `earliest`, `latest`, `offset:N`, or a time as in all commands."""
     if value is None:
         return None
     if value in NAMED_BOUNDARIES:
@@ -78,7 +78,7 @@ def master_option(function: Any) -> Any:
 
 
 def conf_option(function: Any) -> Any:
-    """`--conf` and `--environment`; the function gets `conf`, in which an environment is two settings of Spark."""
+    """`--conf` and `--environment`; the function receives `conf`, in which an environment is two settings of Spark."""
 
     @functools.wraps(function)
     def with_environment(*, master: str, conf: Mapping[str, str], environment: Path | None, **others: Any) -> Any:
@@ -96,7 +96,7 @@ def conf_option(function: Any) -> Any:
 
 
 class TableLocation(GivenPath):
-    """A directory's path as it was typed, or the URL of an object store."""
+    """A directory path as typed, or the URL of an object store."""
 
     def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> Any:
         from ottla.pipeline.stores.object_store import is_url
@@ -105,7 +105,7 @@ class TableLocation(GivenPath):
 
 
 def absolute(location: Path | str, catalog_url: str | None = None) -> Path | str:
-    """A location that names the same place wherever it is typed; a URL does as it is, a name behind its catalog's."""
+    """The location in a form that does not depend on the working directory; a catalog name is prefixed with its URL."""
     if catalog_url is not None:
         return f"{catalog_url} {location}"
     return location.absolute() if isinstance(location, Path) else location
@@ -175,7 +175,7 @@ PLAN_OPTIONS = {
         help="Where this load ends, if not at the end of the log.",
     ),
 }
-"""Options that say what a load reads, by their names in `PlanSettings`."""
+"""Options of a load's plan, by their names in `PlanSettings`."""
 
 
 def with_plan_options(*names: str) -> Callable[[Any], Any]:
@@ -195,7 +195,7 @@ def with_plan_options(*names: str) -> Callable[[Any], Any]:
 
 
 def topics_option(text: str, *, required: bool = True) -> Callable[[F], F]:
-    """`--topics`, whose values `split_names` takes apart."""
+    """`--topics`; `split_names` splits its values."""
     return click.option(
         "--topics",
         "-t",
@@ -208,7 +208,7 @@ def topics_option(text: str, *, required: bool = True) -> Callable[[F], F]:
 
 
 def split_names(values: Sequence[str]) -> list[str]:
-    """The names in values that may each have several, with commas."""
+    """Split values that may contain several names, separated by commas."""
     return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
@@ -224,7 +224,7 @@ schedule_option = click.option(
 
 
 def run_on_schedule(schedule: str | None, run: Callable[[], None]) -> None:
-    """Once, or at the times that `--schedule` names."""
+    """Run once, or on the schedule of `--schedule`."""
     from ottla.pipeline.spark.schedule import parse_schedule, repeat
 
     if schedule is None:

@@ -1,4 +1,4 @@
-"""`ottla pipeline package`: what the workers of a cluster need besides Spark and Python, as one file."""
+"""`ottla pipeline package`: archive with the packages that the workers of a cluster need besides Spark and Python."""
 
 from __future__ import annotations
 

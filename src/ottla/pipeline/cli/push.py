@@ -101,7 +101,7 @@ def push(
 
 
 def default_push_id(topic: str, sources: tuple[Path | str, ...], catalog_url: str | None) -> str:
-    """The same for the same command, wherever it is typed."""
+    """An id that is the same for the same command in any directory."""
     names = "\n".join([topic, *(str(absolute(source, catalog_url)) for source in sources)])
     return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -109,7 +109,7 @@ def default_push_id(topic: str, sources: tuple[Path | str, ...], catalog_url: st
 def rows_of(sources: tuple[Path | str, ...], catalog_url: str | None, shape: Shape, position: Position) -> FileRows:
     """The rows of a table, or of the given files.
 
-    Raises OperatorError for a mixture, and for what is no file that can be read twice.
+    Raises OperatorError for a mixture of both, and for a file that can't be read twice.
     """
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.sources.rows import FORMATS, FileRows, format_of
@@ -123,24 +123,26 @@ def rows_of(sources: tuple[Path | str, ...], catalog_url: str | None, shape: Sha
         return table_rows(open_table(sources[0], catalog_url=catalog_url), shape, position)
     missing = next((path for path in files if not path.exists()), None)
     if missing is not None:
-        raise OperatorError(f"{missing} is not there; a table in a catalog needs --catalog besides its name")
+        raise OperatorError(f"{missing} does not exist; a table in a catalog needs --catalog in addition to its name")
     pipe = next((path for path in files if not path.is_file()), None)
-    if pipe is not None:  # to open it may wait for ever
-        raise OperatorError(f"{pipe} is no file that can be read twice, as going on after a kill needs it")
+    if pipe is not None:  # opening it may block forever
+        raise OperatorError(
+            f"{pipe} is not a regular file, which a push needs to resume after a kill; write its content to a file"
+        )
     kinds = {path: format_of(path) for path in files}
     unknown = next((path for path, kind in kinds.items() if kind is None), None)
     if unknown is not None:
         suffixes = ", ".join(suffix for known in FORMATS.values() for suffix in known)
-        raise OperatorError(f"what {unknown} holds can't be told by its name, which ends in none of {suffixes}")
+        raise OperatorError(f"the format of {unknown} is unknown; rename the file to end in one of {suffixes}")
     if len(set(kinds.values())) > 1:
-        raise OperatorError("files of one push are of one format: push the others for themselves")
+        raise OperatorError("files of one push must have one format: push the others separately")
     root = LocalStore(Path("/"))
     paths = [root.relative(str(path.absolute())) for path in files]
     return FileRows(root, paths, str(kinds[files[0]]), shape, position)
 
 
 def table_rows(table: Table, shape: Shape, position: Position) -> TableRows:
-    """Those of its newest version. Raises OperatorError for a table that is not there."""
+    """Rows of the table's newest version. Raises OperatorError for a missing table."""
     from ottla.pipeline.sources.rows import TableRows
 
     files, schema = table.data_files(), table.schema()
@@ -149,7 +151,7 @@ def table_rows(table: Table, shape: Shape, position: Position) -> TableRows:
 
 @contextmanager
 def progress_bar(source: RowSource, *, silent: bool) -> Iterator[Observe | None]:
-    """On a terminal; of known length where the source knows it."""
+    """A progress bar on a terminal; its length is known if the source knows it."""
     if silent or not sys.stderr.isatty():
         yield None
         return
@@ -167,11 +169,11 @@ def progress_bar(source: RowSource, *, silent: bool) -> Iterator[Observe | None]
 
 
 def print_summary(summary: PushSummary, *, as_json: bool, quiet: bool) -> None:
-    """For a program, or for a person."""
+    """Print the summary as JSON, or as sentences."""
     if as_json:
         print_json(summary.to_json())
     elif not quiet:
-        before = ", behind what was there already" if summary.resumed else ""
+        before = ", after the rows of earlier runs" if summary.resumed else ""
         if summary.rows == 0:
             click.echo(f"Nothing to add to {summary.topic}{before}.")
             return

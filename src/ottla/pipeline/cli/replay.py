@@ -1,4 +1,4 @@
-"""`ottla pipeline replay`: a range of a topic or a table once more, into a new topic or a new table."""
+"""`ottla pipeline replay`: copy a range of a topic or a table into a new topic or a new table."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ BOUND_HELP = "earliest, latest, an offset, or an ISO 8601 time"
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What is replayed, as it was asked for; one of `selection` and `table` is given."""
+    """Parameters of a replay; one of `selection` and `table` is set."""
 
     selection: Selection
     table: Table | None
@@ -68,7 +68,7 @@ class Replay:
 
     @property
     def bounds(self) -> tuple[Bound, Bound]:
-        """Raises click.BadParameter, and OperatorError for a range that is empty."""
+        """The range. Raises click.BadParameter, and OperatorError for an empty range."""
         from ottla.pipeline.replay.ranges import require_order
 
         bounds = parse_bound(self.start, "--from"), parse_bound(self.end, "--to")
@@ -167,7 +167,7 @@ def replay(
     if bool(selection) == (table is not None) or len(selection) > 1:
         raise click.UsageError("name one --topic or a --table to replay")
     if (to_topic is None) == (to_table is None):
-        raise click.UsageError("name what it goes to: --to-topic or --to-table")
+        raise click.UsageError("name the target: --to-topic or --to-table")
     _require_fitting(
         "--to-topic", is_given=to_topic is not None, options={"--keep-timestamps": keep_timestamps, "-X": properties}
     )
@@ -193,7 +193,7 @@ def replay(
         pushed = _into_topic(asked, target, keep_timestamps=keep_timestamps, silent=quiet or as_json)
         print_summary(pushed, as_json=as_json, quiet=quiet)
         return
-    require_spark(master)  # before brokers are asked and a table is made
+    require_spark(master)  # before requests to brokers, and before the table is created
     session = partial(open_session, master, "ottla pipeline replay", with_small_jvm(conf))
     new = _new_table(to_table, catalogs[to_table], format_name, partition_by, source)
     if source is not None:
@@ -205,20 +205,20 @@ def replay(
 
 
 def _require_fitting(option: str, *, is_given: bool, options: Mapping[str, object]) -> None:
-    """Raise click.UsageError for options that say nothing without another."""
+    """Raise click.UsageError for options that have no effect without another."""
     useless = [name for name, value in options.items() if value]
     if useless and not is_given:
-        raise click.UsageError(f"{useless[0]} says nothing without {option}")
+        raise click.UsageError(f"{useless[0]} has no effect without {option}")
 
 
 def _catalogs(
     table: Path | str | None, to_table: Path | str | None, catalog_url: str | None
 ) -> dict[Path | str, str | None]:
-    """For each location the catalog that it is a name in. Raises click.UsageError where no one is."""
+    """The catalog of each location that is a table name. Raises click.UsageError if none is."""
     given = [each for each in (table, to_table) if each is not None]
     found = {each: catalog_url if isinstance(each, Path) and not each.is_absolute() else None for each in given}
     if catalog_url is not None and not any(found.values()):
-        raise click.UsageError("--catalog says nothing where neither --table nor --to-table is a name in it")
+        raise click.UsageError("--catalog has no effect: neither --table nor --to-table is a table name")
     return found
 
 
@@ -246,7 +246,7 @@ def _into_topic(asked: Replay, target: TopicTarget, *, keep_timestamps: bool, si
 
 
 def _require_there(source: Table | None) -> None:
-    """A missing table is told before anything is made. Raises OperatorError."""
+    """Report a missing table before anything is created. Raises OperatorError."""
     if source is not None:
         source.version()
 
@@ -258,7 +258,7 @@ def _new_table(
     partition_by: tuple[str, ...],
     source: Table | None,
 ) -> Table:
-    """What is not said is as in the table that is replayed; but rows of a snapshot make no snapshot."""
+    """Open the target; its defaults are those of the source table, but rows of a snapshot do not become a snapshot."""
     from ottla.pipeline.load.shape import shape_of
     from ottla.pipeline.sinks.open_table import open_table
 
@@ -322,7 +322,7 @@ def _tell(summary: Mapping[str, Any], text: str, *, as_json: bool, quiet: bool) 
 
 
 def load_text(summary: LoadSummary) -> str:
-    """For a person, of a topic's records."""
+    """Summary sentence for the records of a topic."""
     if summary.version is None:
         return f"Nothing to add to {summary.table}."
     return (
@@ -332,7 +332,7 @@ def load_text(summary: LoadSummary) -> str:
 
 
 def copy_text(summary: CopySummary) -> str:
-    """For a person, of a table's rows."""
+    """Summary sentence for the rows of a table."""
     if summary.version is None:
         return f"Nothing to add to {summary.table}: it has the rows of version {summary.source_version}."
     return (
@@ -342,7 +342,7 @@ def copy_text(summary: CopySummary) -> str:
 
 
 def parse_bound(text: str, option: str) -> Bound:
-    """Digits are an offset. Raises click.BadParameter."""
+    """Parse a bound; plain digits are an offset. Raises click.BadParameter."""
     from ottla.pipeline.replay.ranges import Bound
 
     if text in ("earliest", "latest"):
@@ -353,5 +353,5 @@ def parse_bound(text: str, option: str) -> Bound:
 
 
 def default_replay_id(*parts: object) -> str:
-    """The same for the same command."""
+    """An id that is the same for the same command."""
     return "replay-" + hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -118,7 +118,7 @@ def snapshot(
     found = open_table(table, format=format_name, catalog_url=catalog_url)
     shape = settled_shape(found, buckets, history=history)
     target = open_table(table, format=format_name, partition_by=shape.partition_columns, catalog_url=catalog_url)
-    require_spark(master)  # before brokers are asked and a table is made
+    require_spark(master)  # before requests to brokers, and before the table is created
     shown_group = f"ottla-snapshot.{target.name}" if group is None else group
     session = partial(open_session, master, "ottla pipeline snapshot", with_small_jvm(conf))
 
@@ -145,14 +145,14 @@ def snapshot(
 
 
 def summary_text(summary: SnapshotSummary) -> str:
-    """One or two sentences for a person."""
+    """Summary of a run in one or two sentences."""
     topics = ", ".join(summary.topics)
     if summary.version is None:
         return f"Nothing new in {topics}; {summary.table} is unchanged."
     text = (
         f"{counted(summary.records, 'new record')} of {topics} brought {summary.table} to version {summary.version}: "
         f"{counted(summary.inserted, 'key')} inserted, {summary.updated:,} updated, {summary.deleted:,} deleted. "
-        f"{counted(summary.buckets, 'bucket')} written anew: {counted(summary.rows, 'row')}, "
+        f"{counted(summary.buckets, 'bucket')} rewritten: {counted(summary.rows, 'row')}, "
         f"{size_text(summary.written_bytes)} (Spark start {summary.start_s:.1f} s, read {summary.stage_s:.1f} s, "
         f"merge and commit {summary.merge_s:.1f} s)."
     )

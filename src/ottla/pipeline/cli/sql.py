@@ -101,7 +101,7 @@ def sql(
         file_kind(output)
     targets = [open_table(path, catalog_url=catalog_url) for path in tables]
     for target in targets:
-        target.version()  # a missing table is told before Spark starts
+        target.version()  # report a missing table before Spark starts
     view_names(targets)
     topics = _named_topics(statement, bootstrap_server, master, alone=not targets)
     with ResultFile(output) if output is not None else nullcontext() as file:
@@ -148,7 +148,8 @@ def _by_duckdb(statement: str, targets: Sequence[Table], topics: Sequence[str], 
 
 
 def _named_topics(statement: str, bootstrap_server: str, master: str, *, alone: bool) -> list[str]:
-    """The topics that a statement names; the cluster is asked only when it names any, or nothing else is given."""
+    """The topics that a statement names; a request to the cluster is sent only if it names any, or no table is
+    given."""
     from ottla.pipeline.sql.topic_views import names_in, topics_in
 
     names = names_in(statement)
@@ -162,7 +163,7 @@ def _named_topics(statement: str, bootstrap_server: str, master: str, *, alone: 
         raise OperatorError(f"topic {names[0]!r} does not exist on {bootstrap_server}")
     if topics and master.startswith("sc://"):
         raise OperatorError(
-            "topics can't be named in SQL on Spark Connect, whose server names views its own way: take --engine "
+            "topics can't be queried on Spark Connect, because its server names views in its own way: use --engine "
             "duckdb, leave --master out or name spark://HOST:7077"
         )
     return topics

@@ -1,4 +1,4 @@
-"""`ottla pipeline status`: how far tables are behind their topics."""
+"""`ottla pipeline status`: lag of tables behind their topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla pipeline stream`: a query over topics that goes on, from a file."""
+"""`ottla pipeline stream`: a continuous query over topics, from a file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTITIONS_SETTING = "spark.sql.shuffle.partitions"
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--checkpoint",
-    type=GivenPath(file_okay=False),  # Spark's own reaches no object store without a jar
+    type=GivenPath(file_okay=False),  # Spark's checkpoint can't be in an object store without a jar
     metavar="DIR",
     help="Where the stream keeps how far it is.  [default: .ottla-streams/NAME beside the table, for a topic here]",
 )
@@ -62,15 +62,15 @@ def stream(
     require_extra()
     if master.startswith("sc://"):
         raise OperatorError(
-            "a stream can't run by Spark Connect, whose server would have to write the results; name a master such as "
-            "spark://HOST:7077"
+            "a stream can't run on Spark Connect, because its server would have to write the results; name a master "
+            "such as spark://HOST:7077"
         )
     from ottla.pipeline.stream.definition import read_definition
     from ottla.pipeline.stream.run import SESSION_SETTINGS, StreamJob, default_checkpoint, run_stream
 
     definition = read_definition(file)
     settings = {**SESSION_SETTINGS, **conf}
-    if is_local(master):  # each partition of a state costs every batch
+    if is_local(master):  # each state partition adds cost to every batch
         settings = {PARTITIONS_SETTING: str(max(parallelism(master), 2)), **settings}
     session = partial(open_session, master, f"ottla pipeline stream {definition.name}", settings)
     job = StreamJob(
@@ -84,7 +84,7 @@ def stream(
 
 
 def _observer(*, once: bool, quiet: bool, as_json: bool) -> Observe | None:
-    """What is told of each batch."""
+    """Prints the progress of each batch."""
     if as_json and not once:
         return lambda batch: print_json(batch.to_json(), indent=None)
     return None if quiet or as_json else lambda batch: tell(batch_text(batch))
@@ -105,7 +105,7 @@ def batch_text(batch: BatchProgress) -> str:
 
 
 def summary_text(summary: StreamSummary) -> str:
-    """A few sentences for a person."""
+    """Summary of a run in a few sentences."""
     if not summary.batches:
         return f"Nothing new for {summary.name}; {summary.result} is unchanged."
     text = (
@@ -117,5 +117,5 @@ def summary_text(summary: StreamSummary) -> str:
             f" {counted(summary.dead_letters, 'record')} could not be decoded and went to {summary.dead_letter_table}."
         )
     if summary.late_rows:
-        text += f" {counted(summary.late_rows, 'row')} came behind the watermark and are in no result."
+        text += f" {counted(summary.late_rows, 'row')} were later than the watermark and are in no result."
     return text

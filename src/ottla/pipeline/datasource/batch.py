@@ -1,10 +1,10 @@
 """`spark.read.format("ottla")`: a range of offsets of each partition, decided when Spark plans the read.
 
-**Invariant:** a read gives each record of its ranges once, and nothing from a topic that was made again meanwhile. The
-ranges are decided once for a DataFrame: Spark keeps them for all its uses, so that what arrives later is not in it.
+**Invariant:** a read returns each record of its ranges once, and none from a topic that was recreated meanwhile. The
+ranges are decided once for a DataFrame: Spark reuses them, so later records are not in it.
 
-That Spark keeps the first plan is also why filters are pushed down only where the option `filterPushdown` says that
-the DataFrame is used once: a second use, with another filter or none, would be given the ranges of the first.
+Since Spark reuses the first plan, filters are pushed down only if the option `filterPushdown` promises that the
+DataFrame is used once: a second use, with another filter or none, would get the ranges of the first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla.pipeline.datasource.rows import RangePartition, RowReader
 
 
 class BatchReader(DataSourceReader):
-    """One read; Spark pickles it, so it holds options and no connection."""
+    """One read; Spark pickles it, so it has options and no connection."""
 
     def __init__(self, options: SourceOptions, open_cluster: OpenCluster) -> None:
         self._options = options
@@ -40,14 +40,14 @@ class BatchReader(DataSourceReader):
         return [RangePartition((whole,), self._bounds) for whole in tasks]
 
     def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a range; Spark asks for one with no value when there is no range at all."""
+        """The rows of a range; without any range Spark passes an empty partition."""
         return self._rows.read(partition) if isinstance(partition, RangePartition) else iter(())
 
 
 class FilteringBatchReader(BatchReader):
-    """The same where Spark asks what of the filters can be left to the source."""
+    """A reader for Spark's filter pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take bounds from the filters; all of them are left to Spark as well."""
+        """Take bounds from the filters; Spark evaluates all of them as well."""
         self._bounds = bounds(filters)
         return filters

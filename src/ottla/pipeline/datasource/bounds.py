@@ -1,8 +1,8 @@
-"""What rows of topics a query wants, as far as that bounds what is read of them.
+"""Bounds of a query's wanted rows, which limit the ranges to read.
 
-A bound may let too much pass and never too little: whoever asks evaluates the whole filter as well. Where the timestamp
-is bounded from below, a partition is read from the first record on that is as late (ListOffsets tells it exactly,
-whatever the order of timestamps); from above it is only tested in what was read, since a later record may be older.
+Bounds may admit too many rows but never exclude a wanted one: the caller evaluates the whole filter as well. With a
+lower bound on the timestamp a partition is read from the first record of that time or later (exact by ListOffsets, for
+any order of timestamps). An upper bound only filters the records that were read, since a later record may be older.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNBOUNDED = (LEAST, GREATEST)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What rows are wanted, by column: inclusive ranges, and sets of values; a column without is not bounded.
+    """Wanted rows, by column: inclusive ranges, and sets of values; a missing column is not bounded.
 
     Timestamps are microseconds since 1970.
     """
@@ -28,7 +28,7 @@ class Bounds:
     sets: Mapping[str, frozenset[int | str]] = field(default_factory=dict)
 
     def range_of(self, column: str) -> tuple[int, int]:
-        """(least, greatest) that a number can be."""
+        """(least, greatest) allowed value of a numeric column."""
         least, greatest = self.ranges.get(column, UNBOUNDED)
         wanted = [value for value in self.sets.get(column, ()) if isinstance(value, int)]
         if column in self.sets:
@@ -36,7 +36,7 @@ class Bounds:
         return least, greatest
 
     def admits(self, topic: str, partition: int) -> bool:
-        """Whether a partition can have wanted rows."""
+        """True if a partition can have wanted rows."""
         least, greatest = self.ranges.get("partition", UNBOUNDED)
         return (
             least <= partition <= greatest
@@ -45,10 +45,10 @@ class Bounds:
         )
 
     def filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that are wanted by their timestamp; the range that is read was cut by the rest."""
+        """The rows of a batch within the timestamp bounds; the other bounds are applied to the range."""
         least, greatest = self.ranges.get("timestamp", UNBOUNDED)
         if (least, greatest) == UNBOUNDED:
             return batch
         times = batch.column("timestamp").cast(pa.int64())
         wanted = pc.and_(pc.greater_equal(times, pa.scalar(least)), pc.less_equal(times, pa.scalar(greatest)))
-        return batch.filter(wanted)  # a null is wanted by no comparison
+        return batch.filter(wanted)  # a null passes no comparison

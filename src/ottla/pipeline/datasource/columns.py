@@ -7,5 +7,5 @@ HEADERS_SCHEMA = ", headers array<struct<key: string, value: binary>>"
 
 
 def spark_schema(*, headers: bool) -> str:
-    """With the headers or without."""
+    """The columns, with or without headers."""
     return SPARK_SCHEMA + (HEADERS_SCHEMA if headers else "")

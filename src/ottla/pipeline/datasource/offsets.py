@@ -1,6 +1,6 @@
-"""From options to offsets: which partitions a subscription means now, where each starts and ends, how they are cut.
+"""Offsets from options: the partitions of a subscription, their starts and ends, and the cut into tasks.
 
-Everything here asks the cluster once for all partitions; nothing is remembered between calls.
+Each function here sends one request to the cluster for all partitions; nothing is cached between calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SourceCluster(ClusterView, Protocol):
 
 
 def subscribed(cluster: SourceCluster, subscription: Subscription) -> dict[str, TopicInfo]:
-    """The topics of a subscription that exist, by name; raises OperatorError for a pattern that is none.
+    """The topics of a subscription that exist, by name; raises OperatorError for an invalid pattern.
 
     Like Kafka's consumer, a pattern has to match the whole name and leaves internal topics out.
     """
@@ -54,20 +54,20 @@ def subscribed(cluster: SourceCluster, subscription: Subscription) -> dict[str, 
 
 
 def positions(topics: Mapping[str, TopicInfo], subscription: Subscription) -> list[Position]:
-    """The partitions that are read, of the topics that exist."""
+    """The partitions to read, of existing topics."""
     every = [(name, one.index) for name, topic in topics.items() for one in topic.partitions]
     return [key for key in every if key in subscription.partitions] if subscription.partitions else every
 
 
 def require_all(topics: Mapping[str, TopicInfo], subscription: Subscription) -> None:
-    """Raise OperatorError unless all that a subscription names is there."""
+    """Raise OperatorError unless all topics and partitions of a subscription exist."""
     wanted = subscription.topics or sorted({topic for topic, _ in subscription.partitions})
     missing = [name for name in wanted if name not in topics]
     if missing:
         raise OperatorError(f"topic {missing[0]!r} does not exist{_others(len(missing) - 1)}")
     found = set(positions(topics, subscription))
     for topic, partition in sorted(subscription.partitions - found):
-        raise OperatorError(f"assign names partition {partition} of topic {topic!r}, which it does not have")
+        raise OperatorError(f"assign names partition {partition} of topic {topic!r}, which does not exist")
     if subscription.pattern and not topics:
         raise OperatorError(f"subscribePattern {subscription.pattern!r} matches no topic")
 
@@ -77,12 +77,12 @@ def _others(count: int) -> str:
 
 
 def latest(cluster: SourceCluster, keys: Iterable[Position], isolation: str) -> dict[Position, OffsetInfo]:
-    """The ends of partitions, with the leader epochs that named them."""
+    """The ends of partitions, with the leader epochs at which they were read."""
     return _ask(cluster, dict.fromkeys(keys, LATEST_TIMESTAMP), isolation)
 
 
 def earliest(cluster: SourceCluster, keys: Iterable[Position]) -> dict[Position, int]:
-    """Where the logs of partitions start."""
+    """Log start offsets of partitions."""
     found = _ask(cluster, dict.fromkeys(keys, EARLIEST_TIMESTAMP), "read_uncommitted")
     return {key: info.offset for key, info in found.items()}
 
@@ -94,9 +94,9 @@ def resolve(
     isolation: str,
     no_match: Literal["error", "latest"],
 ) -> dict[Position, int]:
-    """The offset that `bound` means in each partition of `ends`, which holds where they end now.
+    """The offset of `bound` in each partition of `ends`, which has their present ends.
 
-    A time that no record reaches means the end when `no_match` says so. Raises OperatorError.
+    A time after all records means the end if `no_match` allows it. Raises OperatorError.
     """
     asked = _by_position(bound, ends)
     fixed = {key: value for key, value in asked.items() if value >= 0} if bound.offsets is not None else {}
@@ -132,10 +132,10 @@ def _ask(cluster: SourceCluster, times: Mapping[Position, int], isolation: str) 
 
 
 def cut(ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:
-    """Ranges as tasks: one a partition unless more are wanted; empty ones are left out.
+    """Ranges as tasks: one a partition unless more are wanted; empty ranges are dropped.
 
     Each gets at most `max_records` offsets; ranges are then divided in proportion until there are about
-    `min_partitions`. Offsets stand for records, as the connector takes them.
+    `min_partitions`. An offset counts as a record, as in the connector.
     """
     whole = [one for one in ranges if one.offsets > 0]
     if max_records is not None:
@@ -147,7 +147,7 @@ def cut(ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: 
 
 
 def gathered(ranges: Iterable[OffsetRange], most: int) -> list[tuple[OffsetRange, ...]]:
-    """Ranges as tasks: those that follow one another share one as long as they have at most `most` offsets together."""
+    """Ranges as tasks: consecutive ones share a task if they have at most `most` offsets together."""
     tasks: list[tuple[OffsetRange, ...]] = []
     offsets = 0
     for one in ranges:

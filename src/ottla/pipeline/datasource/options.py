@@ -1,11 +1,11 @@
-"""The options of a read, checked before anything is asked of a cluster.
+"""Options of a read, checked before any request to a cluster.
 
-Names, defaults and precedence are those of Spark's Kafka connector; names are told apart without regard to case, as
-Spark does. What the connector hands on to Kafka's consumer (`kafka.*`) takes effect where this source has the same
-thing, is accepted where there is nothing for it to act on, and is refused where the meaning would be lost.
+Names, defaults and precedence are those of Spark's Kafka connector; names are compared without regard to case, as in
+Spark. Options that the connector passes to Kafka's consumer (`kafka.*`) take effect where this source has the same
+feature, are accepted where they are irrelevant, and are refused where their meaning would be lost.
 
-**Invariant:** whatever is wrong with an option is told in one sentence that names it, and nothing is passed over: a
-misspelled option does not silently read something else.
+**Invariant:** every invalid option is reported in one sentence that names it, and none is ignored: a misspelled
+option never silently reads something else.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OPTIONS = (
     "failOnDataLoss",
     "includeHeaders",
     "filterPushdown",
-    # of the connector, with nothing to act on here: it has a consumer, this source asks and retries by itself
+    # of the connector's consumer; this source has none, and retries its own requests
     "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
@@ -97,11 +97,11 @@ _CONSUMER_IDLE = (
     "socket.connection.setup.timeout.max.ms",
     "socket.connection.setup.timeout.ms",
 )
-"""Settings of Kafka's consumer that change no record: there is no consumer, and no group that is joined."""
+"""Settings of Kafka's consumer that do not affect records: there is no consumer, and no group to join."""
 _CONSUMER_REFUSED = {
-    "auto.offset.reset": "startingOffsets says where to start",
-    "enable.auto.commit": "the query's checkpoint holds the offsets",
-    "interceptor.classes": "there is no consumer that would call them",
+    "auto.offset.reset": "startingOffsets sets the start",
+    "enable.auto.commit": "the query's checkpoint stores the offsets",
+    "interceptor.classes": "the source has no consumer to call them",
     "key.deserializer": "the column `key` has the bytes; decode them with DataFrame functions",
     "value.deserializer": "the column `value` has the bytes; decode them with DataFrame functions",
 }
@@ -112,7 +112,7 @@ _TIME = re.compile(r"(\d{1,15})\s*([a-z]*)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions are read: exactly one of the three is given."""
+    """The partitions to read: exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -121,13 +121,13 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a read starts or ends: `offsets` or `times` name each partition, else `time` holds for all of them.
+    """Start or end of a read: `offsets` or `times` for each partition, else `time` for all of them.
 
     A time is milliseconds since the epoch or one of ListOffsets' special values; an offset may be one of those too.
     """
 
     option: str
-    """The option that said so, for messages; empty for the default."""
+    """The option that set it, for messages; empty for the default."""
     time: int = EARLIEST_TIMESTAMP
     times: Mapping[Position, int] | None = None
     offsets: Mapping[Position, int] | None = None
@@ -135,14 +135,14 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of a read, parsed. `start` and `end` are None where nothing was said."""
+    """The options of a read, parsed. `start` and `end` are None if they were not given."""
 
     bootstrap_servers: str
     subscription: Subscription
     start: Bound | None = None
     end: Bound | None = None
     no_match: Literal["error", "latest"] = "error"
-    """What a start time gives that no record of a partition reaches."""
+    """Result for a start time after the last record of a partition."""
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
@@ -159,7 +159,7 @@ class SourceOptions:
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """Options as Spark hands them over. Raises OperatorError."""
+    """Parse options from Spark. Raises OperatorError."""
     options = {name.lower(): value.strip() for name, value in given.items()}
     _refuse_unknown(given)
     kafka = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
@@ -196,7 +196,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def for_batch(options: SourceOptions) -> SourceOptions:
-    """The options of a batch query, with its defaults. Raises OperatorError for what only a stream can be told."""
+    """The options of a batch query, with its defaults. Raises OperatorError for options of streams."""
     start = options.start or Bound("", EARLIEST_TIMESTAMP)
     end = options.end or Bound("", LATEST_TIMESTAMP)
     if _asks_for(start, LATEST_TIMESTAMP):
@@ -207,7 +207,7 @@ def for_batch(options: SourceOptions) -> SourceOptions:
 
 
 def for_stream(options: SourceOptions) -> SourceOptions:
-    """The options of a streaming query, with its defaults. Raises OperatorError for what only a batch can be told."""
+    """The options of a streaming query, with its defaults. Raises OperatorError for options of batches."""
     if options.end is not None:
         raise OperatorError(f"{options.end.option} has no meaning in a streaming query, which has no end; remove it")
     return replace(options, start=options.start or Bound("", LATEST_TIMESTAMP))
@@ -266,7 +266,7 @@ def _assigned(text: str) -> frozenset[Position]:
 
 
 def _bound(options: Mapping[str, str], side: str) -> Bound | None:
-    """One time for all before times by partition before offsets, as the connector prefers them."""
+    """Precedence: one time for all, then times by partition, then offsets, as in the connector."""
     name = f"{side}Timestamp"
     if name.lower() in options:
         return Bound(name, _whole(options[name.lower()], name))
@@ -301,7 +301,7 @@ def _by_partition(text: str, name: str, least: int) -> dict[Position, int]:
 def _json_object(text: str, name: str) -> dict[str, Any]:
     try:
         value = json.loads(text) if len(text) <= MAX_JSON_CHARS else None
-        json.dumps(value, ensure_ascii=False).encode()  # half a character is no name
+        json.dumps(value, ensure_ascii=False).encode()  # refuse lone surrogates
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
@@ -323,7 +323,7 @@ def _is_partition(value: object) -> TypeGuard[int]:
 
 
 def _digits(text: str) -> int | None:
-    """A number that an offset can be, else None."""
+    """The text as an offset, None if it is not one."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
@@ -354,7 +354,7 @@ def _choice(options: Mapping[str, str], name: str, choices: tuple[str, ...], def
 
 
 def _time_ms(options: Mapping[str, str], name: str, default: int) -> int:
-    """A span as Spark writes it: `15m`, `30s`, `500ms`; a number alone is milliseconds."""
+    """A duration in Spark's notation: `15m`, `30s`, `500ms`; a plain number is milliseconds."""
     text = options.get(name.lower())
     if text is None:
         return default

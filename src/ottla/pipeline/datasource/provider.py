@@ -1,8 +1,8 @@
-"""What Spark calls: the data source "ottla" itself, which makes readers and writers from options.
+"""Entry point for Spark: the data source "ottla" itself, which creates readers and writers from options.
 
 Spark pickles the class by its name, so the workers' Python imports this module: it needs Ottla's client and its
-pipeline, and nothing of the broker. Of Spark's processes for a query that only ask what options and columns there are
-none needs Arrow, which takes half of the memory and of the time of their start: what does is imported when it is made.
+pipeline, and nothing of the broker. Spark processes of a query that only need options and columns do not need Arrow,
+which takes half of the memory and of the time of their start. Modules with Arrow are therefore imported on use.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class OttlaDataSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """The connector's columns; wrong options are told here, before anything is planned."""
+        """The connector's columns; invalid options are reported here, before planning."""
         return spark_schema(headers=parse_options(self.options).include_headers)
 
     def reader(self, schema: StructType) -> BatchReader:
-        """For a batch query."""
+        """Reader of a batch query."""
         from ottla.pipeline.datasource.batch import BatchReader, FilteringBatchReader
         from ottla.pipeline.datasource.pushdown import asked_for_filters
 
@@ -47,20 +47,20 @@ class OttlaDataSource(DataSource):
         return kind(options, _open(options))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """For a streaming query."""
+        """Reader of a streaming query."""
         from ottla.pipeline.datasource.stream import StreamReader
 
         options = for_stream(self._parsed(schema))
         return StreamReader(options, _open(options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """For a batch that is written."""
+        """Writer of a batch."""
         from ottla.pipeline.datasource.sink import batch_writer
 
         return batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """For a stream that is written."""
+        """Writer of a stream."""
         from ottla.pipeline.datasource.sink import stream_writer
 
         return stream_writer(self.options, schema, overwrite=overwrite)
@@ -69,7 +69,7 @@ class OttlaDataSource(DataSource):
         options = parse_options(self.options)
         names = [part.split()[0] for part in spark_schema(headers=False).split(", ")]
         if schema.fieldNames() != names + ["headers"] * options.include_headers:
-            raise OperatorError("the source has columns of its own and takes no schema; remove .schema(...)")
+            raise OperatorError("the source has fixed columns and accepts no schema; remove .schema(...)")
         return options
 
 

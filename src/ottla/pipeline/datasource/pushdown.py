@@ -1,7 +1,7 @@
-"""Spark's filters of a batch query on partition, offset and timestamp as bounds of what is read.
+"""Filters of a batch query on partition, offset and timestamp, converted to bounds of the read.
 
-Spark asks for filters in a worker of its own, which runs only where `spark.sql.python.filterPushdown.enabled` is set;
-a reader that takes filters anywhere else is an error there. Hence `asked_for_filters`.
+Spark asks for filters in a worker of its own, which runs only if `spark.sql.python.filterPushdown.enabled` is set;
+in any other process a reader that takes filters is an error. Hence `asked_for_filters`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def asked_for_filters() -> bool:
-    """Whether this process is Spark's worker that pushes filters down, as `python -m` or forked by a daemon.
+    """True in Spark's worker that pushes filters down, as `python -m` or forked by a daemon.
 
-    Were the module renamed, nothing would be pushed down, and every result still be right.
+    If Spark renamed that module, nothing would be pushed down, and every result would still be right.
     """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return PUSHDOWN_WORKER in sys.modules or getattr(main, "name", "") == PUSHDOWN_WORKER
 
 
 def bounds(filters: Iterable[Filter]) -> Bounds:
-    """What all of these together bound; a filter that bounds nothing here is passed over."""
+    """Combined bounds of these filters; other filters are ignored."""
     ranges: dict[str, tuple[int, int]] = {}
     sets: dict[str, frozenset[int | str]] = {}
     for one in filters:
@@ -67,7 +67,7 @@ def bounds(filters: Iterable[Filter]) -> Bounds:
 
 
 def _value(column: str, value: Any) -> Any:
-    """A literal as `Bounds` has it; None for what it has no place for."""
+    """A literal in the form of `Bounds`; None if it can't be represented."""
     if column == "timestamp":
         aware = isinstance(value, datetime) and value.tzinfo is not None
         return (value - _EPOCH) // timedelta(microseconds=1) if aware else None

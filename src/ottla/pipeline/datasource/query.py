@@ -1,5 +1,5 @@
-"""Which query and which epoch a task works for: Spark tells its readers and writers nothing of it, but its tasks' local
-properties do."""
+"""Query and epoch of a task: Spark does not pass them to its readers and writers, so they are taken from the task's
+local properties."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class QueryTask(NamedTuple):
 
 
 def current_query() -> QueryTask | None:
-    """Of the task that this worker has; None where it is no stream's, and outside of tasks."""
+    """The query task of this worker; None for a batch query, and outside of tasks."""
     context: Any = TaskContext.get()
     if context is None:
         return None

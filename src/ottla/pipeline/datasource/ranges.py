@@ -1,4 +1,4 @@
-"""The ranges of offsets that a batch query reads, decided once for all its uses, and what a filter leaves of them."""
+"""Offset ranges of a batch query, decided once for all its uses, and their restriction by a filter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ottla.pipeline.model.plan import DataLossError, OffsetRange
 
 
 def plan_ranges(cluster: SourceCluster, options: SourceOptions, wanted: Bounds) -> list[OffsetRange]:
-    """The offsets of each partition that a batch query reads. Raises OperatorError, DataLossError, KafkaError."""
+    """The offsets of each partition for a batch query. Raises OperatorError, DataLossError, KafkaError."""
     topics = subscribed(cluster, options.subscription)
     require_all(topics, options.subscription)
     keys = positions(topics, options.subscription)
@@ -47,7 +47,7 @@ def _checked(
     ends: Mapping[Position, int],
     now: Mapping[Position, OffsetInfo],
 ) -> tuple[dict[Position, int], dict[Position, int]]:
-    """Both ends within the log; what is not there is told, or passed over where failOnDataLoss is false."""
+    """Both ends within the log; missing offsets are reported, or skipped if failOnDataLoss is false."""
     firsts = earliest(cluster, now)
     checked_starts, checked_ends = dict(starts), dict(ends)
     for key, start in starts.items():
@@ -58,9 +58,9 @@ def _checked(
         if start < firsts[key] and ends[key] > start:
             missing = f"offset {start} is gone, the log starts at {firsts[key]}"
         elif max(start, ends[key]) > log_end:
-            missing = f"offset {max(start, ends[key])} is not there yet, the partition ends at {log_end}"
+            missing = f"offset {max(start, ends[key])} does not exist yet, the partition ends at {log_end}"
         if missing and options.on_data_loss == "fail":
-            raise DataLossError(f"{where}: {missing}; with failOnDataLoss false what is there is read")
+            raise DataLossError(f"{where}: {missing}; set failOnDataLoss to false to read the remaining records")
         checked_ends[key] = min(ends[key], log_end)
         checked_starts[key] = min(max(start, firsts[key]), max(checked_ends[key], 0))
     return checked_starts, checked_ends
@@ -69,7 +69,7 @@ def _checked(
 def bounded_ranges(
     cluster: SourceCluster, isolation: str, ranges: Iterable[OffsetRange], wanted: Bounds
 ) -> list[OffsetRange]:
-    """The parts of ranges that can hold wanted rows. Raises KafkaError."""
+    """The parts of ranges that can have wanted rows. Raises KafkaError."""
     least, greatest = wanted.range_of("offset")
     kept = [
         replace(one, start_offset=max(one.start_offset, least), end_offset=min(one.end_offset, greatest + 1))
@@ -87,6 +87,6 @@ def bounded_ranges(
     bounded = []
     for one in kept:
         first = found[one.topic, one.partition].offset
-        if first != NO_OFFSET:  # no record of the partition is that late otherwise
+        if first != NO_OFFSET:  # else the partition has no record of that time or later
             bounded.append(replace(one, start_offset=max(one.start_offset, first)))
     return [one for one in bounded if one.offsets > 0]

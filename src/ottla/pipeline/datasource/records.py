@@ -21,12 +21,12 @@ from ottla.pipeline.model.plan import OffsetRange, OnDataLoss
 from ottla.pipeline.sources.fetch import read_range
 
 OpenCluster = Callable[..., AbstractContextManager[SourceCluster]]
-"""Connects from where the records are read; takes `recently_reachable` as `Cluster` does. Must be picklable for Spark's
+"""Opens a client in the process that reads; takes `recently_reachable` as `Cluster` does. Must be picklable for Spark's
 workers."""
 
 FETCH_BYTES = 2 << 20
-"""A fetch becomes one Arrow batch, of which Python and the JVM hold some copies each on their way to Spark's rows: with
-8 MiB a worker takes 55 MiB more, and no less CPU; with 1 MiB it takes more CPU."""
+"""Bytes of a fetch. It becomes one Arrow batch, of which Python and the JVM have several copies each: with 8 MiB a
+worker takes 55 MiB more, and no less CPU; with 1 MiB it takes more CPU."""
 
 _ZERO = numbers(np.zeros(1, np.int32))[0]
 _NO_HEADERS = pa.nulls(1, HEADERS_TYPE)[0]
@@ -56,7 +56,7 @@ def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _in_order(decoded: Decoded) -> Sequence[pa.RecordBatch]:
-    """The batches of a part; records that a table would not take are put back in their places."""
+    """The batches of a part, including records that a table would not take, in offset order."""
     if not decoded.dead_letters:
         return decoded.batches
     letters = [_with_timestamp(letters) for letters in decoded.dead_letters]
@@ -65,7 +65,7 @@ def _in_order(decoded: Decoded) -> Sequence[pa.RecordBatch]:
 
 
 def _with_timestamp(letters: pa.RecordBatch) -> pa.RecordBatch:
-    """Dead letters by SCHEMA: with the timestamp as it is where its microseconds fit, else null."""
+    """Dead letters by SCHEMA: with their timestamp if its microseconds fit, else null."""
     stored = letters.column("timestamp_ms").to_numpy()
     fits = np.abs(stored) <= _MAX_TIMESTAMP_MS
     microseconds = pa.array(np.where(fits, stored, 0) * 1000, pa.int64(), mask=~fits).view(_TIMESTAMP)

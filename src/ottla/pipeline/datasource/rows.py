@@ -1,6 +1,6 @@
 """Ranges of offsets as Arrow batches with the columns of Spark's Kafka connector, inside a Python worker.
 
-The tasks of a stream are small and many, so a worker keeps its connections from one to the next of the same query.
+The tasks of a stream are small and many, so a worker reuses its connections for tasks of the same query.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from ottla.pipeline.model.plan import OffsetRange, OnDataLoss
 from ottla.pipeline.sources.source import RecordsDeletedError
 
 KEPT_CLUSTERS: LruPool[SourceCluster] = LruPool(4, lambda cluster: cluster.close())
-"""Of this worker: by settings and query."""
+"""Pool of this worker, by settings and query."""
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type")
 
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """What one task reads: ranges of several partitions where each has few records."""
+    """Input of one task: ranges of several partitions if each has few records."""
 
     ranges: tuple[OffsetRange, ...]
     bounds: Bounds = field(default_factory=Bounds)
-    """Rows outside need not be given."""
+    """Rows outside these bounds may be skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Reads a partition; travels to the workers."""
+    """Reads a partition; sent to the workers."""
 
     open_cluster: OpenCluster
     isolation: str
     on_data_loss: OnDataLoss
     headers: bool
     settings: Hashable = None
-    """All that `open_cluster` was made of; without them no task has the connections of another."""
+    """All settings of `open_cluster`; only tasks with equal settings share connections."""
 
     def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
         """The rows of each range in the order of their offsets. Raises DataLossError, DecodeError, KafkaError."""
@@ -55,21 +55,23 @@ class RowReader:
                     for rows in read_records(cluster, whole, partition.bounds, self.isolation, self.on_data_loss):
                         yield _as_spark(rows, headers=self.headers)
             except RecordsDeletedError as error:
-                raise RecordsDeletedError(f"{error}; with failOnDataLoss false what is there is read") from error
+                raise RecordsDeletedError(
+                    f"{error}; set failOnDataLoss to false to read the remaining records"
+                ) from error
         freeze_heap("read")
 
     def _cluster(self) -> AbstractContextManager[SourceCluster]:
         query = current_query()
         if self.settings is None or query is None:
-            return self.open_cluster(recently_reachable=True)  # it named the ranges
+            return self.open_cluster(recently_reachable=True)  # the cluster was reachable during planning
         return self._kept_cluster((self.settings, query.query_id))
 
     @contextmanager
     def _kept_cluster(self, key: Hashable) -> Iterator[SourceCluster]:
-        """One that an earlier task of the query opened, or a new one; closed when anything fails."""
+        """The pooled connection of an earlier task of the query, or a new one; closed after any error."""
         cluster = KEPT_CLUSTERS.take(key)
         if cluster is None:
-            cluster = self.open_cluster(recently_reachable=True).__enter__()  # kept open: its end is that of the worker
+            cluster = self.open_cluster(recently_reachable=True).__enter__()  # stays open until the worker ends
         else:
             cluster.forget_topics()
         try:

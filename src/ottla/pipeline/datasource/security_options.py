@@ -1,7 +1,7 @@
-"""How a source or a sink gets into a cluster that asks for more than a connection: `kafka.security.protocol`,
-`kafka.ssl.*` and `kafka.sasl.*`, by the names and the meaning that they have in Spark's Kafka connector.
+"""Security options of a source or a sink: `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*`, with the names
+and the meaning that they have in Spark's Kafka connector.
 
-Files are read where the program runs; what they hold travels to the workers, which then need none.
+Files are read where the program runs; their content is sent to the workers, which then need no files.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ PROTOCOL = "security.protocol"
 
 
 def option_security(kafka: Mapping[str, str]) -> ClientSecurity:
-    """From options without `kafka.` before them. Raises OperatorError, also for those that say nothing."""
+    """Parse options without the prefix `kafka.`. Raises OperatorError, also for options without effect."""
     named = {name: kafka[name] for name in sorted(PROPERTIES & kafka.keys())}
     idle = next((name for name in named if name != PROTOCOL), None)
     if idle is not None and named.get(PROTOCOL, "PLAINTEXT").upper() == "PLAINTEXT":
         raise OperatorError(
-            f"the option kafka.{idle} says nothing without kafka.{PROTOCOL}: set that to SSL, SASL_SSL or "
-            "SASL_PLAINTEXT, or leave it away"
+            f"the option kafka.{idle} has no effect without kafka.{PROTOCOL}: set that to SSL, SASL_SSL or "
+            "SASL_PLAINTEXT, or remove the option"
         )
     return parse_security(named, "the options kafka.*")

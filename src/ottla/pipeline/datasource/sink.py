@@ -1,10 +1,11 @@
-"""The writing half of Spark's Data Source `ottla`: batch and stream, with options and columns as of Spark's Kafka sink.
+"""Writers of Spark's data source `ottla`: batch and stream, with the options and columns of Spark's Kafka sink.
 
 `topic` (or `path`, or a column `topic`), `kafka.bootstrap.servers` and any other `kafka.` property of a producer.
-`delivery.guarantee` is ours: `at-least-once`, as Spark's own sink, is the default; `exactly-once` is for streams, by
-`ottla.pipeline.sinks.epochs`. A row's column `timestamp` is left out, as there: records have the time of writing.
+`delivery.guarantee` is specific to Ottla: the default is `at-least-once`, as Spark's own sink; `exactly-once` is for
+streams, by `ottla.pipeline.sinks.epochs`. A row's column `timestamp` is ignored, as there: records have the time of
+writing.
 
-A worker keeps a stream's producers from one task to the next of the same query.
+A worker reuses a stream's producers for tasks of the same query.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ from ottla.pipeline.sinks.topic import RowWriter, TopicTarget
 COLUMNS = ("topic", "partition", "key", "value", "headers")
 
 _CHECKED: LruPool[bool] = LruPool(64)
-"""Targets whose properties the library knows: Spark has each epoch's writer made twice, in processes of their own."""
+"""Targets with verified properties: Spark creates each epoch's writer twice, in separate processes."""
 
 _KEPT: LruPool[RecordProducer] = LruPool(4)
-"""Of this worker: those that write at least once, by target and query."""
+"""Pool of this worker: producers that write at least once, by target and query."""
 
 
 @dataclass(frozen=True)
 class TaskWritten(WriterCommitMessage):
-    """What a task tells the driver."""
+    """Message of a task to the driver."""
 
     rows: int
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """Batch, at least once: a task that is tried again writes again what its first attempt wrote."""
+    """Batch, at least once: a retried task writes the rows of its first attempt again."""
 
     def __init__(self, target: TopicTarget) -> None:
         self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write what one task has. Raises KafkaError, OperatorError."""
+        """Write the rows of one task. Raises KafkaError, OperatorError."""
         return TaskWritten(_write_plainly(self._target.producer(), self._target, iterator))
 
 
@@ -61,7 +62,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._guarantee = guarantee
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write what one task has for an epoch. Raises KafkaError, OperatorError."""
+        """Write the rows of one task for an epoch. Raises KafkaError, OperatorError."""
         if self._guarantee == AT_LEAST_ONCE:
             rows = _write_with_kept(self._target, iterator)
         else:
@@ -71,18 +72,18 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceArrowWriter:
-    """The writer of `df.write.format("ottla")`. Raises OperatorError for options and columns that can't be."""
+    """The writer of `df.write.format("ottla")`. Raises OperatorError for invalid options and columns."""
     target, guarantee = _checked(options, schema, overwrite=overwrite)
     if guarantee == EXACTLY_ONCE:
         raise OperatorError(
-            f"{GUARANTEE_OPTION}={EXACTLY_ONCE} is for streams: a batch has no id by which its next attempt would know "
-            "it again; use df.writeStream, or `ottla pipeline push`"
+            f"{GUARANTEE_OPTION}={EXACTLY_ONCE} is for streams: a batch has no id by which a retry could recognize "
+            "earlier writes; use df.writeStream, or `ottla pipeline push`"
         )
     return TopicWriter(target)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamArrowWriter:
-    """The writer of `df.writeStream.format("ottla")`. Raises OperatorError for options and columns that can't be."""
+    """The writer of `df.writeStream.format("ottla")`. Raises OperatorError for invalid options and columns."""
     writer = TopicStreamWriter(*_checked(options, schema, overwrite=overwrite))
     freeze_heap("plan")
     return writer
@@ -94,13 +95,13 @@ def _checked(options: Mapping[str, str], schema: StructType, *, overwrite: bool)
     target, guarantee = parse_sink_options(options)
     target.check(to_arrow_schema(StructType([field for field in schema if field.name in COLUMNS])))
     if not _CHECKED.take(target.settings):
-        target.producer()  # knows which properties there are
+        target.producer()  # refuses unknown properties
     _CHECKED.keep(target.settings, True)
     return target, guarantee
 
 
 def _write_with_kept(target: TopicTarget, batches: Iterator[pa.RecordBatch]) -> int:
-    """By the producer of an earlier task of the query, where this worker had one that failed in nothing."""
+    """Write with the pooled producer of an earlier task of the query, if this worker has one without errors."""
     query = current_query()
     name = (target.settings, None if query is None else query.query_id)
     producer = _KEPT.take(name) or target.producer()
@@ -127,7 +128,7 @@ def _epoch_task() -> EpochTask:
     found = current_query()
     if found is None:
         raise OperatorError(
-            f"this Spark does not tell its tasks {QUERY_PROPERTY} and {EPOCH_PROPERTY}, without which nothing can be "
-            f"written exactly once; use {GUARANTEE_OPTION}={AT_LEAST_ONCE}"
+            f"this Spark does not set {QUERY_PROPERTY} and {EPOCH_PROPERTY} for its tasks, which exactly once "
+            f"requires; use {GUARANTEE_OPTION}={AT_LEAST_ONCE}"
         )
     return EpochTask(*found)

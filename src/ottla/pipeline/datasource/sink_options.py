@@ -1,7 +1,7 @@
-"""The options of a write, checked before anything is asked of a cluster, to a target.
+"""Options of a write, parsed to a target and checked before any request to a cluster.
 
-Names are those of Spark's Kafka connector, in any case; what begins with `kafka.` goes to the producer, which has
-librdkafka's properties. `delivery.guarantee` is ours. As with the options of a read, nothing is passed over.
+Names are those of Spark's Kafka connector, in any case; options that begin with `kafka.` go to the producer, which has
+librdkafka's properties. `delivery.guarantee` is specific to Ottla. As with the options of a read, none is ignored.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ EXACTLY_ONCE = "exactly-once"
 GUARANTEES = (AT_LEAST_ONCE, EXACTLY_ONCE)
 OPTIONS = ("topic", "path", "includeHeaders", GUARANTEE_OPTION)
 SPARKS_OWN = ("checkpointLocation", "queryName")
-"""Which Spark hands over with ours."""
+"""Options that Spark adds."""
 
 REFUSED = {
-    "key.serializer": "keys are bytes or text as they are",
-    "value.serializer": "values are bytes or text as they are",
-    "transactional.id": f"the sink makes transactional ids itself with {GUARANTEE_OPTION}={EXACTLY_ONCE}",
+    "key.serializer": "keys are bytes or text without a serializer",
+    "value.serializer": "values are bytes or text without a serializer",
+    "transactional.id": f"the sink creates transactional ids with {GUARANTEE_OPTION}={EXACTLY_ONCE}",
 }
-"""Properties that would contradict what the sink does, and why."""
+"""Properties that would contradict the sink, with the reason."""
 RENAMED = {"max.request.size": "message.max.bytes"}
-"""Of Java's producer -> of librdkafka; most have one name in both."""
+"""Java producer's property -> librdkafka's; most have one name in both."""
 MEMORY_PROPERTY = "buffer.memory"
 """In bytes; librdkafka counts KiB."""
 
@@ -41,7 +41,7 @@ def parse_sink_options(options: Mapping[str, str]) -> tuple[TopicTarget, str]:
     known = {name.lower() for name in (*OPTIONS, *SPARKS_OWN)}
     for name in options:
         if name.lower() not in known and not name.lower().startswith(KAFKA_PREFIX):
-            raise OperatorError(f"there is no option {name!r} of a sink{did_you_mean(name, OPTIONS)}")
+            raise OperatorError(f"unknown option {name!r} of a sink{did_you_mean(name, OPTIONS)}")
     named = {name.lower(): value for name, value in options.items()}
     properties = {
         name.removeprefix(KAFKA_PREFIX): value for name, value in named.items() if name.startswith(KAFKA_PREFIX)
@@ -64,7 +64,7 @@ def parse_sink_options(options: Mapping[str, str]) -> tuple[TopicTarget, str]:
 
 
 def _security(properties: dict[str, str]) -> ClientSecurity:
-    """Kafka's properties of it, which are taken out; those by the library's own names alone are the producer's."""
+    """Security by Kafka's property names, which are removed; librdkafka's own names are left to the producer."""
     if "sasl.username" in properties:
         return PLAINTEXT
     named = {name: properties.pop(name) for name in PROPERTIES & properties.keys()}

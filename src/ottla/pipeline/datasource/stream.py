@@ -1,13 +1,13 @@
-"""`spark.readStream.format("ottla")`: micro-batches between offsets that Spark's checkpoint holds.
+"""`spark.readStream.format("ottla")`: micro-batches between offsets in Spark's checkpoint.
 
-Offsets are JSON as the connector writes it, `{topic: {partition: next offset}}`, so that its checkpoints go on here.
-Beside the topics stands `@ids` (a name that no topic can have) with the id of each: it tells a topic that was deleted
-and made again from the one that was read, also after a restart.
+Offsets are JSON as the connector writes it, `{topic: {partition: next offset}}`, so that its checkpoints can be
+continued. The extra key `@ids` (a name that no topic can have) has the id of each topic: it reveals a topic that was
+deleted and recreated, also after a restart.
 
-**Invariants:** a batch is what lies between its two offsets, however often it is run again; an offset never passes one
-that was not asked for; the end of a batch is an end of partitions or a rate limit, so it lies behind transaction
-markers, and a group that caught up has no lag. Offsets are committed to a group only after Spark has finished with all
-below them, and a failure to do so is told and stops nothing: the checkpoint is the truth.
+**Invariants:** a batch is the records between its two offsets, in every run of it; an offset never skips a partition
+that was not requested; the end of a batch is an end of partitions or a rate limit, so it is after transaction
+markers, and a group that caught up has no lag. Offsets are committed to a group only after Spark has processed all
+records below them. A failed commit is logged and stops nothing: the checkpoint is the source of truth.
 """
 
 from __future__ import annotations
@@ -52,30 +52,30 @@ logger = logging.getLogger(__name__)
 
 IDS = "@ids"
 FEW_OFFSETS = 2_000
-"""What a task may have of several partitions: a task costs two Python workers and a transaction, however few it has."""
+"""Maximum offsets of a task over several partitions: each task costs two Python workers and a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """The next offset of each partition, and the ids of their topics; an id is missing where nobody told it."""
+    """The next offset of each partition, and the ids of their topics; an id is missing if it is not known."""
 
     offsets: Mapping[Position, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
 
     def by_topic(self) -> dict[str, dict[str, int]]:
-        """As the connector writes it, in one order: Spark compares the text."""
+        """As the connector writes it, in a fixed order: Spark compares the text."""
         found: dict[str, dict[str, int]] = {}
         for (topic, partition), offset in sorted(self.offsets.items()):
             found.setdefault(topic, {})[str(partition)] = offset
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """With the ids, as it goes into the checkpoint."""
+        """With the ids, for the checkpoint."""
         return {**self.by_topic(), IDS: dict(sorted(self.ids.items()))}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
-        """Raises OperatorError for what is no offset of this source or the connector."""
+        """Raises OperatorError for a value that is not an offset of this source or the connector."""
         try:
             offsets = {
                 (topic, int(partition)): int(offset)
@@ -86,17 +86,17 @@ class StreamOffset:
             return cls(offsets, {str(topic): str(one) for topic, one in value.get(IDS, {}).items()})
         except (AttributeError, TypeError, ValueError):
             raise OperatorError(
-                f"the checkpoint holds offsets of another source: {str(value)[:200]}; give the query a checkpoint of "
+                f"the checkpoint has offsets of another source: {str(value)[:200]}; give the query a checkpoint of "
                 "its own"
             ) from None
 
     def without(self, topic: str) -> StreamOffset:
-        """All but that topic."""
+        """All offsets except those of a topic."""
         kept = {key: offset for key, offset in self.offsets.items() if key[0] != topic}
         return StreamOffset(kept, {name: one for name, one in self.ids.items() if name != topic})
 
     def same_topic(self, topic: str, other: StreamOffset) -> bool:
-        """Whether nothing says that the topic was made again between both."""
+        """False if the ids show that the topic was recreated between both."""
         mine, theirs = self.ids.get(topic), other.ids.get(topic)
         return mine is None or theirs is None or mine == theirs
 
@@ -114,7 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._now = now
         self._connected: Any = None
         self._target: StreamOffset | None = None
-        """Where a query that reads what is available ends."""
+        """The end of a query that only reads the available records."""
         self._latest: StreamOffset | None = None
         self._epochs: dict[Position, int] = {}
         self._triggered_at = -math.inf
@@ -123,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Offsets
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query starts. Raises OperatorError, KafkaError."""
+        """Start of a new query. Raises OperatorError, KafkaError."""
         cluster = self._cluster()
         topics = subscribed(cluster, self._options.subscription)
         if not self._options.subscription.pattern:
@@ -135,9 +135,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(starts, {name: uuid_to_string(one.topic_id) for name, one in topics.items()}).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next batch ends. Raises DataLossError, OperatorError, KafkaError."""
+        """End of the next batch. Raises DataLossError, OperatorError, KafkaError."""
         begun = StreamOffset.from_json(start)
-        self._commit_to_group(begun)  # Spark has finished with what lies below
+        self._commit_to_group(begun)  # Spark has processed all records below
         self._latest = self._target or self._ask_latest()
         begins = self._begins(begun, self._latest)
         ends = dict(self._latest.offsets)
@@ -148,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(ends, self._latest.ids).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of the options; both of them apply where two are given."""
+        """The limit of the options; both of them apply if two are given."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -160,7 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._latest.by_topic() if self._latest is not None else None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take what there is now for all that will be."""
+        """Use the present ends as the end of the query."""
         self._target = self._ask_latest()
 
     # Batches
@@ -169,9 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch, the same for the same offsets. Raises DataLossError, OperatorError, KafkaError."""
         begun, ended = StreamOffset.from_json(start), StreamOffset.from_json(end)
         for topic in self._made_again(ended):
-            self._lose(
-                f"topic {topic!r} was deleted before the batch that reads it was done: what was not read of it is gone"
-            )
+            self._lose(f"topic {topic!r} was deleted before its batch was processed: its remaining records are lost")
             begun, ended = begun.without(topic), ended.without(topic)
         ids = {**self._ids(ended), **ended.ids}
         begins = self._begins(begun, ended)
@@ -191,7 +189,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._rows.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Hear from Spark that all below `end` is done with."""
+        """Called when Spark has processed all records below `end`."""
         self._commit_to_group(StreamOffset.from_json(end))
 
     def stop(self) -> None:
@@ -200,7 +198,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connected.close()
             self._connected = None
 
-    # What the cluster says
+    # Requests to the cluster
 
     def _cluster(self) -> SourceCluster:
         if self._connected is None:
@@ -218,7 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _ids(self, offset: StreamOffset) -> dict[str, str]:
-        """Ids of topics for which a checkpoint has none: the connector's have none at all."""
+        """Ids of topics that have none in a checkpoint: the connector's checkpoints have no ids."""
         unknown = {topic for topic, _ in offset.offsets} - offset.ids.keys()
         if not unknown:
             return {}
@@ -226,7 +224,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {name: uuid_to_string(topics[name].topic_id) for name in unknown & topics.keys()}
 
     def _made_again(self, ended: StreamOffset) -> list[str]:
-        """The topics of a batch that are gone, or others by now: a checkpoint may have planned it long ago."""
+        """The topics of a batch that were deleted or recreated: a checkpoint may have planned it long ago."""
         now = self._latest or self._ask_latest()
         return sorted(name for name, one in ended.ids.items() if now.ids.get(name) != one)
 
@@ -234,14 +232,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._epochs.get((topic, partition), -1)
 
     def _begins(self, begun: StreamOffset, ended: StreamOffset) -> dict[Position, int]:
-        """Where each partition of `ended` goes on from `begun`; one that is new goes on from its first record."""
+        """The offset at which each partition of `ended` resumes; a new partition starts at its first record."""
         for key in begun.offsets.keys() - ended.offsets.keys():
-            self._lose(f"{_where(key)} is gone, which was read up to offset {begun.offsets[key]}")
+            self._lose(f"{_where(key)} does not exist any more; it was read up to offset {begun.offsets[key]}")
         for topic in sorted({topic for topic, _ in ended.offsets}):
             if not begun.same_topic(topic, ended):
                 self._lose(
                     f"topic {topic!r} was deleted and created again (id {begun.ids[topic]}, now {ended.ids[topic]}): "
-                    "what was not read of the old one is gone"
+                    "unread records of the old topic are lost"
                 )
         begins = {
             key: begun.offsets[key] for key in ended.offsets if key in begun.offsets and begun.same_topic(key[0], ended)
@@ -253,16 +251,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         firsts = earliest(self._cluster(), fresh)
         for key, first in firsts.items():
             if first and key[0] in begun.ids and begun.same_topic(key[0], ended):
-                self._lose(f"{_where(key)} is new and starts at offset {first}: what lay below was never read")
+                self._lose(
+                    f"{_where(key)} is new and starts at offset {first}: records below it were deleted "
+                    "before they were read"
+                )
         return begins | firsts
 
     def _lose(self, what: str) -> None:
         if self._options.on_data_loss == "fail":
-            raise DataLossError(f"{what}; with failOnDataLoss false the query goes on with what is there")
-        logger.warning("%s; failOnDataLoss is false: going on with what is there", what)
+            raise DataLossError(f"{what}; set failOnDataLoss to false to continue with the remaining records")
+        logger.warning("%s; failOnDataLoss is false: continuing with the remaining records", what)
 
     def _is_to_wait(self, begins: Mapping[Position, int], ends: Mapping[Position, int]) -> bool:
-        """Whether less came than a batch shall have at least, and the time to wait for more is not over."""
+        """True if fewer offsets arrived than the minimum of a batch, and the maximum delay has not passed."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None:
             return False
@@ -284,8 +285,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def limited(begins: Mapping[Position, int], ends: Mapping[Position, int], most: int | None) -> dict[Position, int]:
-    """Ends of a batch of about `most` offsets, shared in proportion to what is new; no partition with something new
-    gets nothing, as the connector has it."""
+    """Ends of a batch of about `most` offsets, shared in proportion to the new offsets; every partition with new
+    offsets gets some, as in the connector."""
     sizes = {key: end - begins[key] for key, end in ends.items() if end > begins[key]}
     total = sum(sizes.values())
     if most is None or total <= most:

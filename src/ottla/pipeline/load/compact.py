@@ -1,7 +1,7 @@
-"""Write the small files of a table anew as larger ones, in one commit that moves no offset.
+"""Rewrite of a table's small files as larger ones, in one commit that moves no offset.
 
-A load that commits meanwhile is no obstacle, nor is this one to it: each looks again and goes on. Only where another
-took one of the small files away is nothing changed. The rows stay in their order.
+Concurrent loads and compactions do not block each other: each checks again after the other's commit and continues. If
+another writer removed one of the small files, nothing is changed. The rows stay in their order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DEFAULT_TARGET_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class CompactSummary:
-    """What a compaction did; `version` is the table's after it."""
+    """Result of a compaction; `version` is the table's after it."""
 
     table: str
     version: int

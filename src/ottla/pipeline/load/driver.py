@@ -1,12 +1,13 @@
 """One load from topics into a table: plan, land, commit.
 
-**Invariant:** exactly once. Either the commit happened, then files and offsets are in the table together, or it did
-not, then nothing of the load is; wherever the driver or a worker dies, running it again continues from the truth in
-the table. Two loads that race are told apart at the commit: one wins, the other raises StaleCommitError. A file is
-committed only when it is seen where the table is.
+**Invariant:** exactly once. If the commit happened, files and offsets are in the table together; if not, nothing of the
+load is in it. Wherever the driver or a worker dies, the next run continues from the offsets in the table. The commit
+decides between two concurrent loads: one wins, the other raises StaleCommitError. A file is committed only after the
+driver has seen it in the table's store.
 
-Nothing starts Spark when there is nothing to load. What the table holds is committed to a consumer group as well, after
-it and for lag tools alone: no load reads it, and a load that can't commit it says so and has succeeded.
+Spark is not started when there is nothing to load. After the commit the table's offsets are also committed to a
+consumer group, for lag tools only: no load reads it, and a load whose group commit fails reports that and has
+succeeded.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ OpenSession = Callable[[], AbstractContextManager[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSummary(RunSummary):
-    """What a load did."""
+    """Result of a load."""
 
     pipeline_id: str
     tasks: int = 0
@@ -50,7 +51,7 @@ class LoadSummary(RunSummary):
     land_s: float = 0.0
     commit_s: float = 0.0
     seconds: float = 0.0
-    """From the first question to the brokers to the last answer, the start of Spark in it."""
+    """From the first request to the brokers to the last response, including the start of Spark."""
 
     @property
     def rows_per_s(self) -> float:
@@ -62,7 +63,7 @@ class LoadSummary(RunSummary):
 
 
 class Observer:
-    """Hears of each step; the base class ignores all. `counters` move while tasks run."""
+    """Receives each step; the base class ignores all. `counters` move while tasks run."""
 
     def planned(self, plan: LoadPlan) -> None: ...
     def landing(self, plan: LoadPlan, counters: Counters | None) -> None: ...
@@ -83,10 +84,10 @@ def load(
     planner: Planner = make_plan,
     security: ClientSecurity = PLAINTEXT,
 ) -> LoadSummary:
-    """Load what is new in `topics` into `target`; the session is opened only when there is something.
+    """Load new records of `topics` into `target`; the session is opened only if there are any.
 
-    `value_format`: how values become columns beside those of Kafka; None leaves them as they are. `group`: the consumer
-    group whose offsets show lag tools how far the table is, none when it is empty. `planner` tells what is new. Raises
+    `value_format`: decodes values to columns beside those of Kafka; None leaves values unchanged. `group`: consumer
+    group that gets the table's offsets for lag tools; none if it is empty. `planner` finds the new records. Raises
     OperatorError, DataLossError, StaleCommitError, KafkaError, or OttlaError with the reason.
     """
     if not topics:
@@ -107,15 +108,15 @@ def load(
 
 
 def show_offsets(summary: Summary, plan: LoadPlan, open_cluster: Callable[[], Cluster], group: str) -> Summary:
-    """Commit what the table holds to the group. Also where nothing was new: the load before may have died just here.
+    """Commit the table's offsets to the group, even without new records: the previous load may have died before this.
 
-    An end lies behind the markers of transactions, so a table that has everything shows no lag.
+    The end of a partition includes the markers of transactions, so a table with all records shows no lag.
     """
     try:
         with open_cluster() as cluster:
             cluster.commit_group_offsets(group, plan.reached)
     except OttlaError as error:
-        note = f"the table's offsets could not be shown in the group {group!r}, where lag tools look: {error}"
+        note = f"the table's offsets could not be committed to the group {group!r}, which lag tools read: {error}"
         return replace(summary, notes=[*summary.notes, note])
     return replace(summary, group=group)
 
@@ -153,7 +154,7 @@ def _run(
 
 
 def rows_schema(target: Table, decoder: RecordDecoder | None) -> pa.Schema:
-    """Of the rows that are landed. Raises OperatorError where the table can't be partitioned as was asked."""
+    """Schema of the rows that are written. Raises OperatorError if the table can't be partitioned as requested."""
     columns = target.layout().partition_columns
     schema = with_date_column(decoder.schema if decoder else SCHEMA, columns)
     require_partition_columns(schema, columns)
@@ -161,7 +162,7 @@ def rows_schema(target: Table, decoder: RecordDecoder | None) -> pa.Schema:
 
 
 def commit_of(plan: LoadPlan, load_id: str, files: Sequence[DataFile]) -> TableCommit:
-    """What moves the table as planned and brings those files."""
+    """The commit that adds those files and moves the table's offsets as planned."""
     return TableCommit(
         load_id,
         files,
@@ -176,8 +177,8 @@ def commit_of(plan: LoadPlan, load_id: str, files: Sequence[DataFile]) -> TableC
 
 
 def commit_letters(plan: LoadPlan, target: Table, rows: Sequence[WrittenRange], load_id: str) -> None:
-    """To be called before the table is committed: letters may be there before their load is, and then they are not
-    written again, but never too late."""
+    """Must be called before the table is committed: letters may be visible before their load, and are not written twice
+    then, but never after it."""
     letters = [file for row in rows for file in files_from_json(row.dead_files)]
     if letters or plan.letters.accepted_rollback is not None:
         table = target.dead_letters()

@@ -1,13 +1,13 @@
-"""Move planned ranges into data files inside Spark's Python workers: read from a source, write Parquet.
+"""Tasks of a load in Spark's Python workers: read planned ranges from a source, write Parquet files.
 
-Nothing is visible to readers of the table until the driver commits the manifest (`ottla.pipeline.load.tasks` says how
-its rows and errors travel).
+Nothing is visible to readers of the table until the driver commits the manifest (`ottla.pipeline.load.tasks` describes
+its rows and errors).
 
-**Invariants:** a task lands its range to the planned end and not beyond (`sources/source.py` says the rest); a file in
-the manifest was written whole and synced before its row left the worker; an attempt that fails removes its file, and a
+**Invariants:** a task reads its range to the planned end and not beyond (more in `sources/source.py`); a file in
+the manifest was written whole and synced before its row left the worker; a failed attempt removes its file, and a
 second attempt writes under another name, so a manifest names the files of exactly one attempt a task.
 
-Left out: what became of workers that were killed (their files stay, unreferenced).
+Not handled: files of killed workers (they stay, unreferenced).
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ OpenCluster = Callable[[], AbstractContextManager[ClusterView]]
 
 @dataclass(frozen=True, slots=True)
 class LandSettings:
-    """What every task needs to know; travels to the workers."""
+    """Settings of all tasks; sent to the workers."""
 
     open_cluster: OpenCluster
     layout: FileLayout
     letters_layout: FileLayout
     load_id: str
-    """In the name of every file of this load, so that those of a failed one can be found."""
+    """Part of the name of every file of this load, so that the files of a failed load can be found."""
     isolation: str = "read_committed"
     on_data_loss: OnDataLoss = "fail"
     letters_held: Mapping[Position, int] = field(default_factory=dict)
-    """Offsets below which dead letters are in their table already."""
+    """Offsets below which dead letters are already in their table."""
     record_decoder: RecordDecoder | None = None
-    """What decodes values; None lands them as they are."""
+    """Decodes values; None leaves values unchanged."""
     read_range: ReadRange = fetch.read_range
     """The source."""
     bounds: RowBounds | None = None
-    """Which records of a range are landed; None: all."""
+    """Selects records of a range; None: all."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows that are landed."""
+        """Schema of the rows that are written."""
         decoded = self.record_decoder.schema if self.record_decoder else SCHEMA
         return with_date_column(decoded, self.layout.partition_columns)
 
@@ -76,16 +76,16 @@ class WrittenRange(ManifestRow):
 
 
 TOPIC_CHARS = 100
-"""Of a topic's name in those of files, which have room for 255 bytes."""
-UNPLACEABLE = "a partition column has a text that no directory can be named by"
+"""Maximum length of a topic's name in file names, which have at most 255 bytes."""
+UNPLACEABLE = "a partition column has a text that can't be a directory name"
 
 Screen = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, pa.RecordBatch | None]]
-"""Parts rows into those that the table takes and, by DEAD_LETTER_SCHEMA, those that it does not; None for none."""
+"""Splits rows into those for the table and, by DEAD_LETTER_SCHEMA, dead letters; None for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Accumulators of a Spark session, for a progress line; they move when tasks end. None where there are none."""
+    """Accumulators of a Spark session for a progress line; they move when tasks end."""
 
     tasks: Any
     rows: Any
@@ -97,7 +97,7 @@ def make_counters(spark: Any) -> Counters | None:
     """Counters on that session; None on Spark Connect, which has no accumulators."""
     try:
         context = spark.sparkContext
-    except Exception:  # Connect raises its own kind, whose module need not be installed
+    except Exception:  # Connect raises a class of its own; its module may not be installed
         return None
     return Counters(*(context.accumulator(0) for _ in range(4)))
 
@@ -107,7 +107,7 @@ def land(
 ) -> list[WrittenRange]:
     """Run all tasks on the session, one Spark task each; returns their rows in the order of `tasks`.
 
-    Raises the first error of a task; what the other tasks wrote is then for `leased_files`.
+    Raises the first error of a task; `leased_files` then discards the files of the other tasks.
     """
     directory = settings.layout.directory
     return read_tasks(spark, tasks, lambda number, task: land_task(number, task, settings), counters, "load", directory)
@@ -137,7 +137,7 @@ def read_tasks(
 
 
 def land_task(number: int, task: OffsetRange, settings: LandSettings) -> WrittenRange:
-    """Land one range; runs in a worker. Errors that trying again can't mend come back inside the row."""
+    """Write one range; runs in a worker. Permanent errors are returned in the row."""
     return attempt(number, lambda: _land_range(number, task, settings), WrittenRange, settings.layout.directory)
 
 
@@ -159,12 +159,12 @@ def _land_range(number: int, task: OffsetRange, settings: LandSettings) -> Writt
 
 
 def position_of(task: OffsetRange) -> str:
-    """What the files of a task are named by."""
+    """Prefix of a task's file names."""
     return f"{task.topic[:TOPIC_CHARS]}-{task.partition}-{task.start_offset:020d}"
 
 
 def parted(batch: pa.RecordBatch, odd: pa.Array, reason: str) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """What a `Screen` gives, when it refuses the rows where `odd` is true."""
+    """Result of a `Screen` that refuses the rows where `odd` is true."""
     if not odd.true_count:
         return batch, None
     return batch.filter(pc.invert(odd)), dead_letters_of(batch.filter(odd), [reason] * odd.true_count)
@@ -173,7 +173,7 @@ def parted(batch: pa.RecordBatch, odd: pa.Array, reason: str) -> tuple[pa.Record
 def read_rows(
     number: int, task: OffsetRange, settings: LandSettings, screen: Screen, add: Callable[[pa.RecordBatch], None]
 ) -> WrittenRange:
-    """Read and decode one range, in offset order: what `screen` lets through goes to `add`, all else to dead letters.
+    """Read and decode one range, in offset order: rows that `screen` accepts go to `add`, all others to dead letters.
 
     Returns the manifest row of the task, without the files that `add` writes.
     """
@@ -212,7 +212,7 @@ def read_rows(
 def decoded_rows(
     batch: pa.RecordBatch, decoder: RecordDecoder | None
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-    """As `RecordDecoder.decode`, of some rows at a time; all of them as they are without a decoder."""
+    """As `RecordDecoder.decode`, in bounded pieces; all rows unchanged without a decoder."""
     if decoder is None:
         yield batch, None
     else:

@@ -1,7 +1,7 @@
-"""The files that a load, a compaction or a batch of a stream writes, from the first one to the commit.
+"""Files of a load, a compaction or a batch of a stream, protected by a lease from the first file to the commit.
 
-**Invariant:** what a failed writer wrote is gone before its lease is, so that who is killed in between still tells a
-vacuum whose files these are; only files of a commit that may have happened stay.
+**Invariant:** a failed writer removes its files before its lease, so that a vacuum still finds the owner if the writer
+is killed in between. Only files of a commit that may have happened stay.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ottla.pipeline.sinks.writer import discard_load
 
 @contextmanager
 def leased_files(table: Table, load_id: str) -> Iterator[Lease]:
-    """Hold the lease of a load into `table`, which is to be required right before each commit.
+    """Hold the lease of a load into `table`; callers must `require` it right before each commit.
 
-    At an OttlaError the files of the load are discarded. Raises OperatorError when there can't be a lease.
+    At an OttlaError the files of the load are discarded. Raises OperatorError when the lease can't be acquired.
     """
     with held_lease(table.layout().store, load_id) as lease:
         try:
@@ -32,7 +32,7 @@ def leased_files(table: Table, load_id: str) -> Iterator[Lease]:
 
 
 def discard_files(table: Table, load_id: str) -> None:
-    """Remove what a load wrote into a table and that of its dead letters, but for the files that they name."""
+    """Remove a load's files from a table and its dead letters, except files that the tables name."""
     with suppress(OperatorError):  # a table that can't be read names nothing, so all its files stay
         letters = table.dead_letters()
         named = table.named_files() | (letters.named_files() if letters.exists() else set())

@@ -1,12 +1,12 @@
-"""Leases: how a vacuum tells the files of a load that runs from those of one that was killed.
+"""Leases: they distinguish files of a running load from files of a killed one, for a vacuum.
 
-A load (or a compaction) holds the file `_leases/LOAD` beside its table and renews it while it runs. One that was not
-renewed for EXPIRY_S is expired: its holder was killed, or stopped for that long. Before a vacuum takes the files of an
-expired lease it takes the lease away, and a load that finds its own gone commits nothing. `_leases/LOAD.revoked` tells
-the next vacuum whose files to take, should this one be killed before it has.
+A load (or a compaction) holds the file `_leases/LOAD` beside its table and renews it while it runs. A lease that was
+not renewed for EXPIRY_S is expired: its holder was killed, or stopped for that long. A vacuum revokes an expired lease
+before it removes the files, and a load whose lease is gone commits nothing. `_leases/LOAD.revoked` names the load for
+the next vacuum, in case this one is killed before it has removed the files.
 
-Times are those of the files, so that one clock counts, the one of the store. Left out: a load that is stopped for
-longer than EXPIRY_S between its last look at the lease and its commit.
+Times are those of the files, so that only the clock of the store counts. Not covered: a load that is stopped for
+longer than EXPIRY_S between its last check of the lease and its commit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REVOKED = ".revoked"
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """That of one load on a table's store."""
+    """The lease of one load in a table's store."""
 
     store: Store
     path: str
@@ -39,37 +39,37 @@ class Lease:
         return self.store.locate(self.path)
 
     def renew(self) -> None:
-        """Raises FileNotFoundError when a vacuum took it."""
+        """Raises FileNotFoundError when a vacuum revoked it."""
         self.store.touch(self.path)
 
     def require(self) -> None:
-        """To be called right before a commit. Raises OperatorError when a vacuum took the lease, and the files then, or
-        when that can't be told."""
+        """Must be called right before a commit. Raises OperatorError when a vacuum revoked the lease, and so removed
+        the files, or when the lease can't be renewed."""
         try:
             self.renew()
         except FileNotFoundError as error:
             if not self.store.child(LEASE_DIRECTORY).exists():
                 raise OperatorError(
-                    f"nothing was committed: {self.store.location} was removed meanwhile, or is mounted no more; bring "
-                    "it back and run the load again"
+                    f"nothing was committed: {self.store.location} was removed, or is not mounted any more; restore it "
+                    "and run the load again"
                 ) from error
             raise OperatorError(
-                f"nothing was committed: the lease {self.location} is gone: a vacuum takes it, and the files with it, "
-                f"of a load that stood still for more than {EXPIRY_S / 60:.0f} minutes, and so does whoever removes "
-                "what lies in the table's directory; run the load again"
+                f"nothing was committed: the lease {self.location} is gone. A vacuum revokes the lease of a load that "
+                f"was stopped for more than {EXPIRY_S / 60:.0f} minutes and removes its files; else the table's "
+                "directory was cleaned. Run the load again"
             ) from error
         except OSError as error:
             raise OperatorError(
-                f"nothing was committed: the lease {self.location} can't be renewed: {os_reason(error)}; mend that and "
-                "run the load again"
+                f"nothing was committed: the lease {self.location} can't be renewed: {os_reason(error)}; fix the "
+                "cause and run the load again"
             ) from error
 
 
 @contextmanager
 def held_lease(store: Store, load_id: str) -> Iterator[Lease]:
-    """Hold a lease; it is given up at the end, but left to expire where the end is no orderly one.
+    """Hold a lease; it is removed at the end, but left to expire after an unexpected exception.
 
-    Raises OperatorError when it can't be written, or where files can't be created once only.
+    Raises OperatorError when it can't be written, or in a store without atomic creation of files.
     """
     lease = Lease(store, f"{LEASE_DIRECTORY}/{load_id}")
     try:
@@ -77,15 +77,15 @@ def held_lease(store: Store, load_id: str) -> Iterator[Lease]:
         _require_creation_once(lease)
     except OSError as error:
         raise OperatorError(
-            f"the lease {lease.location} can't be written: {os_reason(error)}; who changes a table has to write in "
-            f"{store.location}: have that allowed, or name another by --table"
+            f"the lease {lease.location} can't be written: {os_reason(error)}; a change of a table needs write access "
+            f"to {store.location}: grant it, or name another table with --table"
         ) from error
     ended = threading.Event()
     renewing = threading.Thread(target=_renew, args=(lease, ended), name="lease", daemon=True)
     renewing.start()
     try:
         yield lease
-    except OttlaError:  # what it wrote is discarded already, or has to stay
+    except OttlaError:  # its files are discarded already, or have to stay
         _give_up(lease)
         raise
     else:
@@ -96,15 +96,15 @@ def held_lease(store: Store, load_id: str) -> Iterator[Lease]:
 
 
 def _require_creation_once(lease: Lease) -> None:
-    """An object store that does not know conditional puts takes the second one as well, as it would a second commit."""
+    """Raise OperatorError for an object store without conditional puts, which would also overwrite a commit."""
     try:
         lease.store.create(lease.path, b"again")
     except FileExistsError:
         return
     _give_up(lease)
     raise OperatorError(
-        f"{lease.store.location} lets two writers create the same file, so that one load could overwrite what another "
-        "committed; a table needs a store with conditional puts (If-None-Match), as S3 is"
+        f"{lease.store.location} lets two writers create the same file, so that one load could overwrite the commit "
+        "of another; use a store with conditional puts (If-None-Match), such as S3"
     )
 
 
@@ -115,7 +115,7 @@ def _renew(lease: Lease, ended: threading.Event) -> None:
         except FileNotFoundError:
             return
         except OSError:
-            continue  # a file system that is away for a moment
+            continue  # a file system that is temporarily unavailable
 
 
 def _give_up(lease: Lease) -> None:
@@ -130,7 +130,7 @@ class Leases:
     running: frozenset[str]
     expired: frozenset[str]
     revoked: frozenset[str] = frozenset()
-    """Taken away by a vacuum that did not live to the end."""
+    """Revoked by a vacuum that was killed before it removed the files."""
 
 
 def read_leases(store: Store) -> Leases:
@@ -146,7 +146,7 @@ def read_leases(store: Store) -> Leases:
 
 
 def revoke(store: Store, load_id: str) -> bool:
-    """Take an expired lease away; False when its load was heard in between. Raises OSError."""
+    """Revoke an expired lease; False if its load renewed it in between. Raises OSError."""
     if load_id not in read_leases(store).expired:
         return False
     store.replace(f"{LEASE_DIRECTORY}/{load_id}{_REVOKED}", b"")
@@ -155,12 +155,12 @@ def revoke(store: Store, load_id: str) -> bool:
 
 
 def forget(store: Store, load_id: str) -> None:
-    """To be called when all files of a revoked lease were taken. Raises OSError."""
+    """Must be called after all files of a revoked lease were removed. Raises OSError."""
     store.remove(f"{LEASE_DIRECTORY}/{load_id}{_REVOKED}")
 
 
 def _now_ms(store: Store) -> int:
-    """By the clock of the store."""
+    """The current time by the clock of the store."""
     probe = f"{LEASE_DIRECTORY}/.{uuid.uuid4().hex}"
     store.replace(probe, b"")
     try:

@@ -1,4 +1,4 @@
-"""What a run is going to read of some topics, and how: planned, from a source, decoded as was settled."""
+"""Input of a run: the plan of the records to read, their source, and their decoder."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from ottla.pipeline.transform.target_schema import settle
 from ottla.pipeline.transform.value_format import ValueFormat
 
 Planner = Callable[[Cluster, Table, Sequence[str], PlanSettings, Table], LoadPlan]
-"""Plans what a run brings into a table, and into that of its dead letters."""
+"""Plans the new records for a table and for its table of dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`seconds` is how long it took to be found out."""
+    """`seconds` is the duration of planning."""
 
     plan: LoadPlan
     open_cluster: OpenCluster
-    """For tasks: waits for brokers that are away for a moment."""
+    """For tasks: waits for brokers that are temporarily unreachable."""
     read_range: ReadRange
     decoder: RecordDecoder | None
     settings: PlanSettings
     seconds: float
 
     def land_settings(self, layout: FileLayout, letters_layout: FileLayout) -> LandSettings:
-        """Those of a new load into a table and that of its dead letters."""
+        """Settings of a new load into a table and its table of dead letters."""
         return LandSettings(
             open_cluster=self.open_cluster,
             layout=layout,
@@ -63,11 +63,11 @@ def find_reading(
     planner: Planner = make_plan,
     reserved_columns: frozenset[str] = RESERVED_COLUMNS,
 ) -> Reading:
-    """What is new in `topics` for `target`, which gets the columns that it needs for that.
+    """Plan the new records of `topics` for `target`, and add the columns that `target` needs for them.
 
     `open_cluster` takes `recently_reachable` as `Cluster` does.
-    `value_format`: how values become columns, none of which gets a name of `reserved_columns`; None leaves values as
-    they are. Raises OperatorError (for a table that was put back, too), DataLossError, KafkaError.
+    `value_format`: decodes values to columns, none of which gets a name of `reserved_columns`; None leaves values
+    unchanged. Raises OperatorError (also for a table that was rolled back), DataLossError, KafkaError.
     """
     started = time.monotonic()
     letters = target.dead_letters()
@@ -76,7 +76,7 @@ def find_reading(
         plan = planner(cluster, target, topics, settings, letters)
         plan.accepted_rollback, plan.letters.accepted_rollback = accepted
         plan.notes += [
-            f"the table {table.location} was left as it is: {found.what}"
+            f"the table {table.location} was left unchanged: {found.what}"
             for table, found in zip((target, letters), accepted, strict=True)
             if found is not None
         ]
@@ -91,16 +91,16 @@ def find_reading(
 
 
 def accepted_rollback(table: Table, settings: PlanSettings) -> Rollback | None:
-    """What the operator leaves as it is, None where nothing is to be. Raises RolledBackError."""
+    """The rollback that the operator accepts, None for a table without one. Raises RolledBackError."""
     found = table.rollback()
-    if found is not None and (settings.on_rollback != "skip" or not found.can_go_on):
+    if found is not None and (settings.on_rollback != "skip" or not found.is_skippable):
         raise found.refusal(table.location, with_option=settings.on_rollback is not None)
     return found
 
 
 def _null_columns(target: Table, reserved_columns: frozenset[str]) -> list[str]:
-    """What an operator who forgot --decode should know; nothing of a table without decoded columns."""
+    """Warn an operator that --decode may be missing; empty for a table without decoded columns."""
     names = [name for name in target.schema().names if name not in reserved_columns] if target.exists() else []
     others = f" and {len(names) - 1} others" if len(names) > 1 else ""
-    text = "which earlier loads decoded, null in these rows, whose values are not decoded without --decode"
+    text = "decoded by earlier loads and null in the new rows, since --decode is missing"
     return [f"the table {target.location} has the column {names[0]!r}{others}, {text}"] if names else []

@@ -1,8 +1,8 @@
-"""How a snapshot's table is laid out, which the table itself tells: by its partition columns.
+"""Layout of a snapshot's table, as encoded in its partition columns.
 
-A key lies in one of so many buckets, by the CRC-32 of its bytes. Their number is in the name of the partition column,
-`key_bucket_16`, as Iceberg names the field of such a transform: it is fixed in the moment in which the table is made,
-and every reader can see it. A table with a history has a second partition column, `current`, which parts the open rows
+A key is in one of a fixed number of buckets, by the CRC-32 of its bytes. The number is in the name of the partition
+column, `key_bucket_16`, as Iceberg names the field of such a transform: it is fixed when the table is created, and
+every reader can see it. A table with a history has a second partition column, `current`, which separates the open rows
 from those that will never change again.
 """
 
@@ -35,7 +35,7 @@ Buckets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The number of buckets, and whether the table keeps what was valid before."""
+    """The number of buckets, and whether the table has a history of earlier values."""
 
     buckets: int = DEFAULT_BUCKETS
     history: bool = False
@@ -50,27 +50,27 @@ class Shape:
 
     @property
     def own_columns(self) -> pa.Schema:
-        """The columns beside those of the records."""
+        """The columns in addition to those of the records."""
         times = [(VALID_FROM, TIME_TYPE), (VALID_TO, TIME_TYPE)] if self.history else []
         current = [(CURRENT, pa.bool_())] if self.history else []
         return pa.schema([*times, (self.bucket_column, pa.int32()), *current])
 
     @property
     def reserved_columns(self) -> frozenset[str]:
-        """Names that no decoded field gets."""
+        """Names that no decoded field may use."""
         return RESERVED_COLUMNS | set(self.own_columns.names)
 
     def place_of(self, path: str) -> tuple[int, bool]:
-        """(bucket, open rows?) of a data file, by the directories that every format's writers name by them.
+        """(bucket, open rows?) of a data file, from its directories, which writers of every format name alike.
 
-        Raises OperatorError for a file elsewhere, which no run wrote.
+        Raises OperatorError for a file outside the buckets, which no run wrote.
         """
         values = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
         bucket, current = values.get(self.bucket_column, ""), values.get(CURRENT, "").lower()
         if not bucket.isdecimal() or (self.history and current not in ("true", "false")):
             raise OperatorError(
-                f"the file {path} lies in no bucket: another program wrote into the snapshot; make it anew in another "
-                "directory"
+                f"the file {path} is not in a bucket, so another program wrote into the snapshot; create the snapshot "
+                "in another directory"
             )
         return int(bucket), not self.history or current == "true"
 
@@ -80,7 +80,7 @@ class Shape:
 
 
 def shape_of(table: Table) -> Shape | None:
-    """That of the table, or of one that would be made by it; None when it is no snapshot. Raises OperatorError."""
+    """The shape of the table, or of a table to be created; None if it is not a snapshot. Raises OperatorError."""
     columns = table.layout().partition_columns
     match = _BUCKET_COLUMN.fullmatch(columns[0]) if columns else None
     if match is None or columns[1:] not in ((), (CURRENT,)):
@@ -89,43 +89,43 @@ def shape_of(table: Table) -> Shape | None:
 
 
 def settled_shape(table: Table, buckets: int | None, *, history: bool) -> Shape:
-    """The shape of the table, which is asked for when it is not there yet: None means what it has, or the default.
+    """The shape of the table, or the requested one if the table does not exist; None means the existing or the default.
 
-    Raises OperatorError for a table of another shape, and for one that is no snapshot.
+    Raises OperatorError for a table of another shape, and for one that is not a snapshot.
     """
     if not table.exists():
         return Shape(buckets or DEFAULT_BUCKETS, history)
     found = shape_of(table)
     if found is None:
         raise OperatorError(
-            f"the table {table.location} was not made by `ottla pipeline snapshot`: it holds every record, or is of "
-            "others; choose another directory"
+            f"the table {table.location} was not created by `ottla pipeline snapshot`: it has every record, or other "
+            "rows; choose another directory"
         )
     if buckets not in (None, found.buckets):
         raise OperatorError(
-            f"the table {table.location} has {found.buckets} buckets since it was made, not {buckets}; leave --buckets "
-            "away, or make the snapshot anew in another directory"
+            f"the table {table.location} was created with {found.buckets} buckets, not {buckets}; leave --buckets "
+            "out, or create the snapshot in another directory"
         )
     if history and not found.history:
         raise OperatorError(
-            f"the table {table.location} was made without --history, so what was valid before is gone; leave --history "
-            "away, or make the snapshot anew in another directory"
+            f"the table {table.location} was created without --history, so earlier values are gone; leave --history "
+            "out, or create the snapshot in another directory"
         )
     return found
 
 
 def require_rows(table: Table, layout: FileLayout, schema: pa.Schema) -> None:
-    """Raise OperatorError where a table, as it is now that it was made, takes no rows of `schema`: another command may
-    have made it in the meantime, as a snapshot or in other partitions."""
+    """Raise OperatorError if a table that now exists can't take rows of `schema`: another command may have created it
+    in the meantime, as a snapshot or with other partitions."""
     if layout.partition_columns:
         require_no_snapshot(table)
         require_partition_columns(schema, layout.partition_columns)
 
 
 def require_no_snapshot(table: Table) -> None:
-    """Raise OperatorError for a table that holds one row a key: what adds each record would double them."""
+    """Raise OperatorError for a table with one row a key: a command that adds every record would duplicate rows."""
     if shape_of(table) is not None:
         raise OperatorError(
-            f"the table {table.location} is a snapshot, which holds one row a key: bring it up to date with `ottla "
-            "pipeline snapshot`, or choose another directory"
+            f"the table {table.location} is a snapshot with one row a key: update it with `ottla pipeline snapshot`, "
+            "or choose another directory"
         )

@@ -1,4 +1,4 @@
-"""What a run that brings topics into a table tells of itself, from its plan to its commit."""
+"""Summary of a run that loads topics into a table, from its plan to its commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RunSummary:
     topics: list[str]
     version: int | None = None
     rows: int = 0
-    """In the files that were written."""
+    """Of the files that were written."""
     offsets: int = 0
     partitions: int = 0
     files: int = 0
@@ -31,13 +31,13 @@ class RunSummary:
     written_bytes: int = 0
     skipped_offsets: int = 0
     dead_letters: int = 0
-    """Records that the table can't hold; they are in the table of dead letters with the reason."""
+    """Records that the table can't store; they are in the table of dead letters with the reason."""
     plan_s: float = 0.0
     start_s: float = 0.0
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """`topic/partition` -> offsets [start, end) that the table now holds in addition."""
+    """`topic/partition` -> offsets [start, end) that the run added to the table."""
     group: str = ""
-    """The consumer group that tells the offsets of the table to lag tools."""
+    """The consumer group with the offsets of the table, for lag tools."""
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ Summary = TypeVar("Summary", bound=RunSummary)
 
 
 def with_plan(summary: Summary, reading: Reading) -> Summary:
-    """With what is known before anything is read."""
+    """Add the facts of the plan."""
     plan = reading.plan
     return replace(summary, plan_s=reading.seconds, skipped_offsets=plan.skipped_offsets, notes=plan.notes)
 
@@ -62,7 +62,7 @@ def with_commit(
     committed: Committed,
     own: Mapping[str, Any],
 ) -> Summary:
-    """With what was read and committed; `written`: the tasks whose files the commit names, `own`: further fields."""
+    """Add the facts of reading and commit; `written`: the tasks whose files the commit names, `own`: further fields."""
     plan = reading.plan
     return replace(
         summary,
@@ -87,7 +87,7 @@ def with_commit(
 
 
 def _loss_notes(plan: LoadPlan, landed: Sequence[WrittenRange]) -> list[str]:
-    """What tasks passed over, as was asked for; the plan tells of what was gone before."""
+    """Offsets that tasks skipped, as the operator accepted; the plan reports those that were deleted before."""
     lost: Counter[Position] = Counter()
     for row in landed:
         task = plan.tasks[row.task]
@@ -100,8 +100,8 @@ def _loss_notes(plan: LoadPlan, landed: Sequence[WrittenRange]) -> list[str]:
 
 
 def letter_notes(rows: Sequence[WrittenRange], target: Table) -> list[str]:
-    """What an operator should know of dead letters; nothing without one."""
+    """Note for the operator about dead letters; empty without any."""
     count = sum(row.dead_rows for row in rows)
     path = target.dead_letters().location
     records = "record" if count == 1 else "records"
-    return [f"{count:,} {records} that the table can't hold went to {path}, with the reason of each"] if count else []
+    return [f"{count:,} {records} that the table can't store went to {path}, with the reason of each"] if count else []

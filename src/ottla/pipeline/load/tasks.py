@@ -1,9 +1,9 @@
-"""Work on Spark's Python workers: one Spark task a number, and one manifest row back from each.
+"""Work in Spark's Python workers: one Spark task for each task number, and one manifest row back from each.
 
-Payload never enters the JVM: a worker gets the number of its task, and what comes back is a dataclass of texts and
-whole numbers. Errors that trying again can't mend come back as rows and are raised on the driver in their own words;
-all others are raised in the worker, so that Spark's retries apply. A cluster that does not answer is such a one: each
-attempt waits for it, and when Spark gives up a task no other is begun, which would only wait as well.
+Payload never enters the JVM: a worker gets the number of its task, and returns a dataclass of texts and integers.
+Permanent errors are returned as rows and raised on the driver in their own words; all others are raised in the worker,
+so that Spark's retries apply. An unreachable cluster is of the latter: each attempt waits for it, and when Spark gives
+up a task no other is started, which would only wait as well.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ottla.pipeline.sources.source import RecordsDeletedError
 
 @dataclass(frozen=True, slots=True)
 class ManifestRow:
-    """What one task hands back, in fields `str` and `int` only; `error` is empty unless it failed."""
+    """Result of one task, in fields `str` and `int` only; `error` is empty unless it failed."""
 
     task: int
     files: str = ""
-    """What it wrote, as `sinks.table.files_to_json` writes them."""
+    """The written files, in the format of `sinks.table.files_to_json`."""
     rows: int = 0
-    """In these files."""
+    """Number of rows in these files."""
     size_bytes: int = 0
     error_kind: str = ""
     error: str = ""
@@ -47,7 +47,7 @@ Row = TypeVar("Row", bound=ManifestRow)
 LASTING = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG}
 )
-"""Refusals of the operating system that trying again at once does not mend."""
+"""Permanent errors of the operating system: an immediate retry can't succeed."""
 
 _OPERATORS = frozenset(kind.__name__ for kind in (OperatorError, BrokerUnreachable))
 _OTHERS = frozenset(
@@ -63,7 +63,7 @@ _OTHERS = frozenset(
         TopicReplaced,
     )
 )
-"""Names of errors of ours, as the last line of a traceback has them."""
+"""Names of Ottla's errors, as in the last line of a traceback."""
 _REFUSED = re.compile(r"\w+: \[Errno (?P<number>\d{1,4})\] .*")
 """An OSError as the last line of a traceback."""
 
@@ -76,7 +76,7 @@ _ERROR_KINDS: dict[str, Callable[[str], OttlaError]] = {
 
 
 def map_rows(frame: Any, run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], ddl: str) -> Any:
-    """What `run` makes of the rows of a DataFrame: `mapInArrow`, which takes a dot in a column's name for a path."""
+    """Apply `run` to the rows of a DataFrame: `mapInArrow` would take a dot in a column's name for a path."""
     names = list(frame.columns)
 
     def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -88,14 +88,14 @@ def map_rows(frame: Any, run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
 def attempt(number: int, work: Callable[[], Row], failed: Callable[..., Row], directory: str) -> Row:
     """The row of one task that writes below `directory`; runs in a worker.
 
-    `failed` makes one of the task's number, `error_kind` and `error`.
+    `failed` creates one from the task's number, `error_kind` and `error`.
     """
     try:
         return work()
     except DecodeError as error:
         return failed(number, error_kind="corrupt", error=str(error))
     except RecordsDeletedError as error:
-        way_on = "load what is there with --on-data-loss skip"
+        way_on = "load the remaining records with --on-data-loss skip"
         return failed(number, error_kind="data loss", error=f"{error}; {way_on}")
     except DataLossError as error:
         return failed(number, error_kind="data loss", error=str(error))
@@ -116,9 +116,9 @@ def attempt(number: int, work: Callable[[], Row], failed: Callable[..., Row], di
 
 
 def task_failure(what: str, error: BaseException, where: str) -> OttlaError:
-    """What a task raised until Spark gave it up, or the driver beside it, as the error that it is.
+    """The error that a task raised until Spark gave it up, or that the driver raised, as an OttlaError.
 
-    `what` failed, and `where` it writes, are for the sentence.
+    `what` names the failed work and `where` its target in the message.
     """
     reason = f"OSError: {error}" if isinstance(error, OSError) else spark_reason(error)
     kind, _, message = reason.partition(": ")
@@ -133,16 +133,16 @@ def task_failure(what: str, error: BaseException, where: str) -> OttlaError:
 
 
 def table_directory(directory: str) -> str:
-    """As a sentence names it."""
+    """The table's directory as messages name it."""
     return f"the table's directory {directory}"
 
 
 def _not_written(where: str, number: int) -> str:
-    return f"{where} can't be written: {os.strerror(number).lower()}; mend that and run it again"
+    return f"{where} can't be written: {os.strerror(number).lower()}; fix the cause and run it again"
 
 
 def as_arrow(row: ManifestRow) -> pa.RecordBatch:
-    """The row as a task gives it to Spark."""
+    """The row in the form that a task returns to Spark."""
     values = asdict(row).values()
     columns = [texts([one]) if isinstance(one, str) else numbers(np.array([one], np.int64)) for one in values]
     return pa.RecordBatch.from_arrays(columns, [one.name for one in fields(row)])
@@ -153,7 +153,7 @@ def run_tasks(
 ) -> list[Row]:
     """Run the tasks 0 to `count` - 1, one Spark task each; returns their rows in that order.
 
-    `work` is pickled; `what` they are of is told when they fail: "load"; they write below `directory`. Raises the first
+    `work` is pickled; `what` names the work in errors ("load"); the tasks write below `directory`. Raises the first
     error of a task.
     """
     ddl = ", ".join(f"{one.name} {'string' if one.type == 'str' else 'bigint'}" for one in fields(kind))
@@ -165,12 +165,12 @@ def run_tasks(
 
     try:
         found = spark.range(0, count, 1, count).mapInArrow(run, ddl).collect() if count else []
-    except Exception as error:  # Spark wraps whatever a worker raised
+    except Exception as error:  # Spark wraps the worker's exception
         raise task_failure(f"the {what} failed in a Spark task", error, table_directory(directory)) from error
     rows = sorted((kind(**row.asDict()) for row in found), key=lambda row: row.task)
     failed = next((row for row in rows if row.error_kind), None)
     if failed is not None:
         raise _ERROR_KINDS[failed.error_kind](failed.error)
     if [row.task for row in rows] != list(range(count)):
-        raise OttlaError("Spark returned another set of tasks than it was given; nothing was committed")
+        raise OttlaError("Spark returned results of other tasks than it was given; nothing was committed, run it again")
     return rows

@@ -1,1 +1,2 @@
-"""Values of the pipeline that every room uses: plans, decoded batches, results, failures. Imports no other room."""
+"""Values of the pipeline for all of its packages: plans, decoded batches, results, failures. Imports no other
+package."""

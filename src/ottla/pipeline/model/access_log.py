@@ -1,7 +1,7 @@
-"""An access log as Apache and nginx write it, read once and line by line, so that a pipe can be given as well.
+"""Reader for access logs of Apache and nginx: one pass, line by line, so that the input can be a pipe.
 
-The first lines decide whether a file is one: it is refused where more than one in ten of them is no such line. What is
-odd further on (a line cut off by a crash, say) is handed out as it is, and counted.
+The first lines are a sample: a file is refused when more than one in ten of them is in neither format. Later lines in
+neither format (a line cut off by a crash, say) are returned unchanged and counted.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ottla.common.errors import OperatorError
 SAMPLE_LINES = 1_000
 ODD_ONE_IN = 10
 MAX_LINE_BYTES = 1_000_000
-"""A line is a record; what is longer neither fits in one nor is it a request."""
+"""A line is a record; a longer line does not fit in one and is not a request."""
 SHOWN_BYTES = 80
 
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
-"""What is between quotes; a quote in it is escaped."""
+"""Text between quotes; a quote inside it is escaped."""
 LINE_PATTERN = (
     r"(?s:(?P<client>\S+) (?P<identity>\S+) (?P<user>\S+) "
     r"\[(?P<day>\d\d)/(?P<month>[A-Z][a-z]{2})/(?P<year>\d{4}):(?P<clock>\d\d:\d\d:\d\d) (?P<zone>[+-]\d{4})\] "
     rf'"(?:(?P<method>[A-Z]+) (?P<path>{_QUOTED}) (?P<protocol>HTTP/[0-9.]+)|{_QUOTED})" '
     r"(?P<status>\d{3}) (?P<bytes>\d+|-)"
     rf'(?:[ \t]+"(?P<referer>{_QUOTED})"[ \t]+"(?P<agent>{_QUOTED})"(?:[ \t].*)?'  # the combined format
-    r'|[ \t]+[^"\s].*|)'  # what a server adds; a quoted text that is not a referer and agent makes a dead letter
+    r'|[ \t]+[^"\s].*|)'  # fields added by a server; a quoted text other than referer and agent is a dead letter
     r"\s*)"
 )
 """One line of either format without its end, in the syntax that Python's `re` and RE2 share; to be matched whole."""
@@ -37,10 +37,11 @@ EXAMPLE = '192.0.2.7 - - [02/Mar/2026:10:05:03 +0000] "GET /page HTTP/1.1" 200 1
 
 
 class AccessLog:
-    """The lines of one file; `odd` of those read so far are in neither format, the first is number `first_odd`."""
+    """The lines of one file; `odd` of those read so far are in neither format, `first_odd` is the number of the
+    first."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
-        """Read the first lines. Raises OperatorError when the file is empty or is no access log."""
+        """Read the sample. Raises OperatorError when the file is empty or is not an access log."""
         self.lines = self.odd = self.first_odd = 0
         self._name = name
         self._read = self._checked_lines(file)
@@ -51,7 +52,7 @@ class AccessLog:
             line = self._sample[self.first_odd - 1]
             shown = escape_control_chars(line[:SHOWN_BYTES].decode("utf-8", "backslashreplace"))
             raise OperatorError(
-                f"{name} is no access log in the common or combined format: {self.odd:,} of its first "
+                f"{name} is not an access log in the common or combined format: {self.odd:,} of its first "
                 f'{len(self._sample):,} lines are not in it, such as line {self.first_odd}, "{shown}"; lines have to '
                 f"look like {EXAMPLE}"
             )
@@ -65,7 +66,7 @@ class AccessLog:
             self.lines += 1
             if len(line) > MAX_LINE_BYTES:
                 raise OperatorError(
-                    f"{self._name} is no access log: line {self.lines:,} is longer than {MAX_LINE_BYTES:,} bytes; "
+                    f"{self._name} is not an access log: line {self.lines:,} is longer than {MAX_LINE_BYTES:,} bytes; "
                     f"lines have to look like {EXAMPLE}"
                 )
             line = line.removesuffix(b"\n")

@@ -1,8 +1,8 @@
 """Arrow arrays from numpy and from Python's values, without pandas.
 
-Where pandas is installed, pyarrow imports it at the first value that it converts (`pa.array`, `pa.scalar`, `to_numpy`,
-`from_pylist`), whatever that is. A worker that reads topics has no other use for it, and it takes 36 MiB of each one's
-own memory and 0.6 s of its CPU: what the workers of a load and of the source "ottla" make goes through here.
+Where pandas is installed, pyarrow imports it at the first value of any type that it converts (`pa.array`, `pa.scalar`,
+`to_numpy`, `from_pylist`). A worker that reads topics has no other use for pandas, which takes 36 MiB of memory and
+0.6 s of CPU in each worker. Loads and the data source "ottla" therefore build their arrays here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def binaries(values: Sequence[bytes | None]) -> pa.Array:
 
 
 def repeated(value: str, count: int) -> pa.Array:
-    """One text as often as is said."""
+    """One text, repeated `count` times."""
     return pa.repeat(texts([value])[0], count)
 
 

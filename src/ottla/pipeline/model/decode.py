@@ -1,15 +1,15 @@
 """Record batches v2 to Arrow: one decoder for fetched bytes and for segment files.
 
-Nothing is built for a single record: the walk of `ottla.record` gives an index of int64 rows, from which numpy and
-Arrow make whole columns. Keys and values are cut out of the batch bodies by one `take` on an array that overlays them
+Nothing is built for a single record: the walk of `ottla.record` returns an index of int64 rows, from which numpy and
+Arrow build whole columns. Keys and values are cut out of the batch bodies by one `take` on an array that overlays them
 (its offsets are the borders of keys, gaps and values in turn), so bytes are copied once, in native code.
 
-**Invariants:** every batch that gives rows had its CRC checked; rows come in offset order and lie in the asked range
-exactly; no row of a control batch and, where aborted transactions are given, none of theirs; a record that the columns
-can't hold as it is becomes a dead letter, never another value; memory is bounded by `MAX_BODY_BYTES` for one batch and
+**Invariants:** every batch that gives rows had its CRC checked; rows are in offset order and only from the requested
+range; no row of a control batch and, where aborted transactions are given, none of theirs; a record that the columns
+can't represent becomes a dead letter, never another value; memory is bounded by `MAX_BODY_BYTES` for one batch and
 `POOL_BYTES` beyond it.
 
-Left out: formats v0 and v1 (an error names them), and any look into keys and values.
+Not supported: formats v0 and v1 (an error names them). Keys and values are not interpreted.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ DEAD_LETTER_SCHEMA = pa.schema(
 """A record that SCHEMA can't hold, and why. `timestamp_ms` is as stored: milliseconds from the epoch."""
 
 MAX_BODY_BYTES = 1 << 30
-"""Largest decompressed batch; also keeps Arrow's 32-bit offsets in range."""
+"""Maximum size of a decompressed batch; also keeps Arrow's 32-bit offsets in range."""
 POOL_BYTES = 16 << 20
 POOL_ROWS = 100_000
 
@@ -83,7 +83,8 @@ class DecodeError(KafkaError):
 
 @dataclass(slots=True)
 class Decoded:
-    """What one call decoded. `next_offset` is where to go on: after the last whole batch, at most the range's end."""
+    """Result of one call. `next_offset` is the offset to resume at: after the last whole batch, at most the range's
+    end."""
 
     next_offset: int
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -95,7 +96,7 @@ class Decoded:
 
 
 class _Pool:
-    """Bodies of several batches behind one another, with the index of all their records.
+    """Concatenated bodies of several batches, with the index of all their records.
 
     Plain lists of one entry a batch, so that topics with one record a batch stay cheap.
     """
@@ -115,7 +116,7 @@ class _Pool:
         self.row_count = 0
 
     def add(self, batch: BatchView, body: Buffer) -> None:
-        """Take the records of one batch in; raises InvalidRecord."""
+        """Add the records of one batch; raises InvalidRecord."""
         index = index_records(body, 0, len(body), batch.records_count)
         if index and index[-INDEX_WIDTH] > batch.last_offset_delta:
             raise InvalidRecord("the last record lies beyond the last offset of its batch")
@@ -153,10 +154,10 @@ def decode(
     end_offset: int,
     aborted: Sequence[Aborted] = (),
 ) -> Decoded:
-    """Rows of `records` with offsets in [start_offset, end_offset); an incomplete batch at the end is left alone.
+    """Rows of `records` with offsets in [start_offset, end_offset); an incomplete batch at the end is ignored.
 
-    `aborted` holds the aborted transactions of these bytes: all that reach into them, as Fetch under read_committed
-    gives them. Raises DecodeError.
+    `aborted`: all aborted transactions that overlap these bytes, as in a Fetch response under read_committed.
+    Raises DecodeError.
     """
     decoded = Decoded(start_offset)
     pool = _Pool()
@@ -183,7 +184,7 @@ def decode(
 def _kept_batches(
     records: Buffer, topic: str, partition: int, end_offset: int, aborted: Sequence[Aborted], decoded: Decoded
 ) -> Iterator[BatchView]:
-    """Batches below `end_offset` without control batches and aborted ones; moves `decoded.next_offset` over all."""
+    """Batches below `end_offset` except control and aborted ones; advances `decoded.next_offset` past all of them."""
     transactions = TransactionFilter(aborted)
     for batch in _whole_batches(records, topic, partition, decoded):
         if batch.base_offset >= end_offset:
@@ -285,7 +286,7 @@ def _to_arrow(
 
 
 def _cut(data: bytearray, index: Int64s) -> tuple[Any, Any]:
-    """The key and the value column: the borders of all keys and values make one array, of which they are taken."""
+    """The key and the value column, taken from one array with the borders of all keys and values."""
     count = len(index)
     key_start, key_length, value_start, value_length = index[:, 2], index[:, 3], index[:, 4], index[:, 5]
     borders = np.empty((count, 4), np.int32)

@@ -1,4 +1,4 @@
-"""A stream of page views in combined log format, made up but shaped like real traffic, the same for the same seed.
+"""Generated page views in combined log format, with the distribution of real traffic, reproducible by seed.
 
 Pages and clients follow Zipf's law (the k-th most popular gets a share of 1/k), views follow the hours of a day.
 """

@@ -1,4 +1,4 @@
-"""What is installed beside Ottla itself: said to be missing in one sentence, with the command that installs it."""
+"""Optional dependencies: one error names the missing packages and the command that installs them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ def install_command(requirement: str) -> str:
     return f"`{sys.executable} -m pip install '{requirement}'`"
 
 
-def require_packages(who_needs: str, packages: Mapping[str, str], requirement: str) -> None:
+def require_packages(dependent: str, packages: Mapping[str, str], requirement: str) -> None:
     """Raise OperatorError unless all can be imported.
 
-    `who_needs`: a subject and its verb; `packages`: module -> package; `requirement`: what brings all of them.
+    `dependent`: a subject and its verb; `packages`: module -> package; `requirement`: the extra that brings all of
+    them.
     """
     missing = [package for module, package in packages.items() if not _importable(module)]
     if missing:
         are = "is" if len(missing) == 1 else "are"
         raise OperatorError(
-            f"{who_needs} {', '.join(missing)}, which {are} not installed: run {install_command(requirement)}"
+            f"{dependent} {', '.join(missing)}, which {are} not installed: run {install_command(requirement)}"
         )
 
 

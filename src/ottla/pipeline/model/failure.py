@@ -1,8 +1,8 @@
-"""What an error of Spark or of the system says, in one sentence: the cause, without stack traces and numbers around it.
+"""Errors of Spark and of the system in one sentence: the cause, without stack traces and internal numbers.
 
-Spark wraps what went wrong several times: py4j in "An error occurred while calling o65.collectToPython", the scheduler
+Spark wraps an error several times: py4j in "An error occurred while calling o65.collectToPython", the scheduler
 in "Job aborted due to stage failure: ... most recent failure: Lost task 1.0 ...", a Python worker in its own traceback.
-The innermost reason is the one that a person can act on, so it is the one that is told.
+The innermost reason is the one that a person can act on, so it is the one that is reported.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
 
 WORKER_DIED = "Python worker exited unexpectedly"
 NOT_CONNECTED = "Python worker failed to connect back"
-"""Spark waits for ten seconds, and has no setting for it."""
+"""Spark waits for ten seconds, which can't be configured."""
 JAVA_DIED = (
-    "Spark's Java process ended while it was at work, as it does when memory runs out and the system kills it; leave "
-    "it more memory, or run fewer tasks at once with --master local[N]"
+    "Spark's Java process ended unexpectedly, such as when memory runs out and the system kills it; free memory, or "
+    "run fewer concurrent tasks with --master local[N]"
 )
-TOO_DEEP = "it is nested too deep for Spark: take it apart, by WITH or into several statements"
+TOO_DEEP = "it is nested too deep for Spark: use WITH, or split it into several statements"
 NO_ROOM = os.strerror(errno.ENOSPC)
 """As Java has it too."""
 NO_PROGRAM = "Cannot run program"
 NOT_STARTED = "Error from python worker:"
-"""What its Python or its shell said stands in the lines that follow."""
+"""The following lines contain the output of its Python or its shell."""
 OTHER_PYTHON = "--conf spark.pyspark.python=PATH names the Python of the workers"
 
 
@@ -43,23 +43,23 @@ def spark_reason(error: BaseException) -> str:
     """The cause that an exception of PySpark, py4j or Spark Connect carries, with a way out where one is known."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, ConnectionError) or (len(lines) == 1 and lines[0].startswith(_WRAPPERS)):
-        return JAVA_DIED  # py4j has nobody to ask for the reason
+        return JAVA_DIED  # py4j lost its connection, so the reason is not known
     return _advised(_python_error(lines) or _java_error(lines) or type(error).__name__)
 
 
 def os_reason(error: Exception) -> str:
-    """What the operating system, or a library in its place, says of a file, and which; in one line."""
+    """The error of the operating system, or of a library in its place, and the file it concerns, in one line."""
     if not isinstance(error, OSError) or error.strerror is None:
         return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     name = "" if error.filename is None else f" ({os.fsdecode(error.filename)})"
-    words = os.strerror(error.errno) if isinstance(error.errno, int) else error.strerror  # Arrow has words of its own
+    words = os.strerror(error.errno) if isinstance(error.errno, int) else error.strerror  # Arrow's own strerror differs
     return f"{words.lower()}{name}"
 
 
 def refusal(error: BaseException) -> str:
-    """What Spark says of a statement that it refuses: its first line, without SQLSTATE and a place in the text.
+    """Spark's reason for refusing a statement: the first line, without SQLSTATE and the position in the text.
 
-    Of one that it fails on, in a way that PySpark knows no name for, the cause.
+    For a failure that PySpark has no exception class for, the cause.
     """
     if str(error).startswith(_WRAPPERS):
         return spark_reason(error)
@@ -68,7 +68,7 @@ def refusal(error: BaseException) -> str:
 
 
 def _python_error(lines: list[str]) -> str:
-    """The last line of the innermost Python traceback: what the worker raised."""
+    """The last line of the innermost Python traceback: the exception that the worker raised."""
     found = ""
     for number, line in enumerate(lines):
         if _PYTHON_SECTION not in line:
@@ -84,7 +84,7 @@ def _python_error(lines: list[str]) -> str:
 
 
 def _java_error(lines: list[str]) -> str:
-    """What a failed task says, else the innermost cause, else the first exception."""
+    """The message of a failed task, else the innermost cause, else the first exception."""
     if NOT_STARTED in lines[:-1]:
         return f"a Python worker did not start: {lines[lines.index(NOT_STARTED) + 1]}; {OTHER_PYTHON}"
     stage = next((match for match in map(_STAGE_FAILURE.search, lines) if match), None)
@@ -121,25 +121,23 @@ def _advised(reason: str) -> str:
         return TOO_DEEP
     if "JAVA_GATEWAY_EXITED" in reason:
         return (
-            "Java ended before Spark began; where it said why it stands above, and what it was told is "
+            "Java ended before Spark started, for the reason printed above; if there is none, check the settings "
             "spark.driver.memory and spark.driver.extraJavaOptions"
         )
     if reason.startswith(NO_ROOM):
         return (
-            f"{reason}, where Spark keeps what it holds meanwhile, or a stream its checkpoint: free some there, or "
-            "name another place for the former by TMPDIR in the environment"
+            f"{reason}, in Spark's scratch directory or in a stream's checkpoint: free some space, or set TMPDIR in "
+            "the environment to another scratch directory"
         )
     if "ended unexpectedly" in reason:
         return (
-            f"{reason}, as it does when memory runs out and the system kills it; give a task less with "
-            "--max-bytes-per-task or run fewer at once"
+            f"{reason}, such as when memory runs out and the system kills it; lower --max-bytes-per-task or run fewer "
+            "tasks at once"
         )
     if reason.startswith("ModuleNotFoundError"):
         return f"{reason} on a worker; it needs the packages of 'ottla[pipeline]', and {OTHER_PYTHON}"
     if NOT_CONNECTED in reason:
-        return (
-            f"{NOT_CONNECTED} in time, as on a machine that is too busy for it: leave it less to do, and run it again"
-        )
+        return f"{NOT_CONNECTED} in time: the machine may be overloaded; reduce its load and run the command again"
     if NO_PROGRAM in reason or "PYTHON_VERSION_MISMATCH" in reason:
         return f"{reason.rstrip('.')}; {OTHER_PYTHON}"
     return reason

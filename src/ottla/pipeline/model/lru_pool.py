@@ -1,9 +1,9 @@
-"""What a Python worker of Spark keeps from one task to the next: clients that are connected, by all that made them.
+"""Pool of objects that a Python worker of Spark reuses across tasks, such as connected clients, by their settings.
 
-A worker has one task at a time, and tasks of any query. **Invariants:** what is kept is in nobody's use: a task takes
-it out, and gives it back only when all went well; another task has it only by the same key, which holds every setting
-and the query; there are at most as many as was said, the oldest go first. A worker that dies loses nothing by it, for
-what a client knows is nothing that a new one would not be told.
+A worker has one task at a time, and tasks of any query. **Invariants:** a pooled object is never in use: a task takes
+it out, and returns it only after success; another task gets it only by the same key, which contains every setting and
+the query; the pool has a maximum size and drops the oldest first. A worker that dies loses nothing: a new client
+fetches again all that the old one knew.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class LruPool(Generic[T]):
-    """See the module. `let_go` ends one that has to go."""
+    """See the module. `let_go` closes an object that is dropped."""
 
     def __init__(self, most: int, let_go: Callable[[T], None] = lambda _: None) -> None:
         self._most = most
@@ -24,11 +24,11 @@ class LruPool(Generic[T]):
         self._held: OrderedDict[Hashable, T] = OrderedDict()
 
     def take(self, key: Hashable) -> T | None:
-        """The one that was kept by that key, which is the caller's now."""
+        """Remove and return the object of that key, which the caller then owns; None without one."""
         return self._held.pop(key, None)
 
     def keep(self, key: Hashable, one: T) -> None:
-        """Until it is taken, or others came. The one that was there goes: it is older."""
+        """Pool an object until it is taken or newer ones displace it. An older one of the same key is dropped."""
         before = self._held.pop(key, None)
         if before is not None:
             self._let_go(before)

@@ -1,18 +1,19 @@
-"""What a load will read: committed offsets and the partitions' ends -> ranges, cut into tasks by bytes.
+"""Plan of a load: committed offsets and the partitions' ends -> ranges, cut into tasks by bytes.
 
-The table is the truth. Each topic partition is one application id, `pipeline/topic id/partition`, whose committed
-version is the next offset. A topic that was deleted and made again has a new id, so it starts anew by itself; one of
-another cluster is refused where the table holds one of its name, since nothing would tell rows of both apart. A second
-application id holds the leader epoch in which that offset was the end: a log that lost its end to an unclean election
-or a disk gives the same offsets to other records, and only the epoch tells (KIP-320).
+The table is the source of truth. Each topic partition has an application id, `pipeline/topic id/partition`, whose
+committed version is the next offset. A topic that was deleted and recreated has a new id, so it loads from its start. A
+topic of another cluster is refused if the table has rows of a topic of that name, since rows of both would look alike.
+A second application id stores the leader epoch in which that offset was the end: after an unclean election or a lost
+disk other records can have the same offsets, and only the epoch distinguishes them (KIP-320).
 
 **Invariants:** the tasks of a partition cover its range without gap or overlap; ranges end where they were planned to
-end, whatever arrives meanwhile; nothing is planned past the last stable offset under read_committed; no record below
-the table's offset that came after the log was cut is passed over: the load is refused, or starts where the log was cut.
+end, regardless of records that arrive meanwhile; nothing is planned past the last stable offset under read_committed;
+no record below the table's offset that was written after a truncation is skipped: the load is refused, or starts at the
+truncation offset.
 
-Sizes are estimated by small fetches at points spread over a range, since no request tells the bytes between two
-offsets; a wrong estimate makes tasks uneven, never wrong. Left out: reading segment files, and any start other than
-the committed offset, but for the first time of a pipeline id.
+Sizes are estimated by small fetches at points spread over a range, since no request returns the bytes between two
+offsets; a wrong estimate makes tasks uneven, never wrong. Not supported: reading segment files, and any start other
+than the committed offset, except for the first load of a pipeline id.
 """
 
 from __future__ import annotations
@@ -54,12 +55,13 @@ PIPELINE_ID = re.compile(r"[^/]{1,200}")
 OnDataLoss = Literal["fail", "skip"]
 OnRollback = Literal["fail", "skip"]
 SourceKind = Literal["auto", "fetch", "segments"]
-"""Where records are read: files of a broker on the machine where they are there, the brokers, such files only."""
+"""Source of records: segment files of local brokers where they exist and brokers otherwise, brokers, segment files
+only."""
 
 
 class DataLossError(OttlaError):
-    """Records were deleted before they were loaded, or replaced after; the message names partition, offsets and the
-    way on."""
+    """Records were deleted before they were loaded, or replaced afterwards; the message names partition, offsets and
+    the remedy."""
 
 
 class ClusterView(Protocol):
@@ -86,14 +88,14 @@ class ClusterView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where loads of a pipeline id start, or one ends: an offset, or what ListOffsets takes for a time (milliseconds
-    from the epoch, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)."""
+    """Start of the loads of a pipeline id, or end of one: an offset, or a time as in ListOffsets (milliseconds from the
+    epoch, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)."""
 
     offset: int | None = None
     timestamp: int = EARLIEST_TIMESTAMP
 
     def precedes(self, other: Boundary) -> bool:
-        """True where that is sure whatever a log holds: of two offsets, and of two times."""
+        """True where the order does not depend on the log's content: between two offsets, and between two times."""
         if self.offset is not None and other.offset is not None:
             return self.offset < other.offset
         return self.offset is None and other.offset is None and self._instant < other._instant
@@ -103,7 +105,7 @@ class Boundary:
         return _INSTANTS.get(self.timestamp, self.timestamp)
 
     def resolve(self, cluster: ClusterView, ends: Mapping[Position, OffsetInfo], isolation: str) -> dict[Position, int]:
-        """The offset in each partition; of a time that of the first record that is not older, without one the end."""
+        """Offset per partition; for a time, of the first record with that timestamp or a later one, else the end."""
         if self.offset is not None:
             return dict.fromkeys(ends, self.offset)
         found = cluster.list_offsets(dict.fromkeys(ends, self.timestamp), isolation=isolation)
@@ -115,16 +117,16 @@ _INSTANTS = {EARLIEST_TIMESTAMP: -math.inf, LATEST_TIMESTAMP: math.inf}
 
 @dataclass(frozen=True, slots=True)
 class KnownTopics:
-    """The topics that a table remembers by their latest loads."""
+    """The topics that a table has rows of, by their latest loads."""
 
     ids: Mapping[str, str] = field(default_factory=dict)
     """Topic name -> id."""
     clusters: Mapping[str, str] = field(default_factory=dict)
-    """Topic name -> id of its cluster; those that were loaded before tables kept it are not there."""
+    """Topic name -> id of its cluster; absent for topics that were loaded before tables stored it."""
 
 
 class TableState(Protocol):
-    """What a table remembers of earlier loads."""
+    """Progress of earlier loads that a table stores."""
 
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]: ...
     def known_topics(self) -> KnownTopics: ...
@@ -132,9 +134,9 @@ class TableState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets [start_offset, end_offset) of one partition; `size_bytes` is an estimate of what is stored for them.
+    """Offsets [start_offset, end_offset) of one partition; `size_bytes` is an estimate of the stored bytes.
 
-    `leader_epoch`: that of the leader that named the end, -1 when it told none.
+    `leader_epoch`: that of the leader that returned the end, -1 if it returned none.
     """
 
     topic: str
@@ -153,7 +155,7 @@ class OffsetRange:
 def fetch_planned(
     cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str, *, max_bytes: int, max_wait_ms: int
 ) -> FetchResult:
-    """One fetch from `offset` on, of the topic that was planned and no later one of its name.
+    """Fetch once from `offset` on, from the planned topic id; a recreated topic of the same name raises.
 
     Raises TopicNotFound, TopicReplaced, KafkaError.
     """
@@ -170,9 +172,9 @@ def fetch_planned(
 
 @dataclass(slots=True)
 class LetterPlan:
-    """The same for the table of dead letters, which is committed first, and only when there are any.
+    """Plan for the table of dead letters, which is committed first, and only if there are any.
 
-    `held`: how far it goes where a load died between both commits or lost a race; those letters are not written again.
+    `held`: its offsets where a load died between both commits or lost a race; those letters are not written twice.
     """
 
     held: dict[Position, int] = field(default_factory=dict)
@@ -193,17 +195,17 @@ class LoadPlan:
     following: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     cluster_id: str = ""
-    """Of the cluster that is read, empty where it tells none."""
+    """Id of the cluster that is read, empty if it returns none."""
     reached: dict[Position, int] = field(default_factory=dict)
-    """Where the table stands in every partition after the load, in those that it does not move too."""
+    """The table's next offset in every partition after the load, including those that the load does not move."""
     letters: LetterPlan = field(default_factory=LetterPlan)
     notes: list[str] = field(default_factory=list)
-    """What an operator should know: recreated topics, skipped offsets."""
+    """Facts for the operator: recreated topics, skipped offsets."""
     skipped_offsets: int = 0
     bounds: RowBounds | None = None
-    """Which records of the ranges are meant; None: all."""
+    """Selects records of the ranges; None: all."""
     accepted_rollback: Rollback | None = None
-    """That of the table, which the operator leaves as it is."""
+    """The table's rollback that the operator accepts; its rows stay missing."""
 
     @property
     def is_empty(self) -> bool:
@@ -224,7 +226,7 @@ class LoadPlan:
         return {f"{part.topic}/{part.partition}": (part.start_offset, part.end_offset) for part in self.ranges}
 
     def move(self, name: str, offset: int, leader_epoch: int, committed: Mapping[str, int | None]) -> None:
-        """Have the commit bring an application id from where it is `committed` to an offset, the end of that epoch."""
+        """Let the commit move an application id from its `committed` offset to `offset`, the end of that epoch."""
         self.expected[name] = committed[name]
         self.following[name] = offset
         if leader_epoch >= 0:
@@ -234,7 +236,7 @@ class LoadPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """How to plan. `parallelism` is the number of tasks that can run at once."""
+    """Settings of a plan. `parallelism` is the number of concurrent tasks."""
 
     pipeline_id: str = "default"
     isolation: str = "read_committed"
@@ -242,14 +244,14 @@ class PlanSettings:
     parallelism: int = 1
     on_data_loss: OnDataLoss = "fail"
     on_rollback: OnRollback | None = None
-    """What to do where the table was put back behind its newest load; None where that can't be left so."""
+    """Reaction to a table that was rolled back below its newest load; None where the load must fail."""
     source: SourceKind = "fetch"
     start: Boundary | None = None
     """Where the first load of the pipeline id starts, in place of the start of the log; refused for a later one."""
     end: Boundary | None = None
     """Where this load ends, if that is before the end of the log."""
     follows_log: bool = False
-    """The table holds what the log says and nothing else: a log that was cut back is read from its start."""
+    """The table mirrors the log exactly: a truncated log is read again from its start."""
 
     def __post_init__(self) -> None:
         if not PIPELINE_ID.fullmatch(self.pipeline_id) or not self.pipeline_id.isprintable():
@@ -260,7 +262,7 @@ class PlanSettings:
         if self.max_bytes_per_task < 1:
             raise OperatorError("--max-bytes-per-task must be at least 1")
         if self.start is not None and self.end is not None and self.end.precedes(self.start):
-            raise OperatorError("--to lies before --from, so nothing would be loaded; exchange them")
+            raise OperatorError("--to is before --from, so nothing would be loaded; exchange them")
 
 
 def app_id(pipeline_id: str, topic_id: str, partition: int) -> str:
@@ -308,19 +310,19 @@ def require_cluster(topic: str, before: str, cluster_id: str) -> None:
     """Raise OperatorError where a topic was read of one cluster and is now of another; empty ids are not known."""
     if before and cluster_id and before != cluster_id:
         raise OperatorError(
-            f"topic {topic!r} was loaded from the cluster {before}, and the one that --bootstrap-server names is "
-            f"{cluster_id}, whose topic of that name is another one: name the cluster {before}, or load from "
-            f"{cluster_id} into another table"
+            f"topic {topic!r} was loaded from cluster {before}, but --bootstrap-server names cluster {cluster_id}, "
+            f"where that name is a different topic: name a server of cluster {before}, or load from {cluster_id} into "
+            "another table"
         )
 
 
 def _replaced_text(cluster_id: str) -> str:
-    """Of a topic whose id is another; without the id of its cluster it may be that of another one too."""
+    """Reason for a changed topic id; if the id of the cluster is not known, it may also be another cluster."""
     return "was deleted and created again" + ("" if cluster_id else ", or its cluster is another one,")
 
 
 def cut_into_tasks(cluster: ClusterView, plan: LoadPlan, settings: PlanSettings) -> None:
-    """Give the plan's ranges their sizes, and make tasks of them."""
+    """Set the sizes of the plan's ranges, and cut them into tasks."""
     profiles = _measure_all(cluster, plan)
     per_task = min(settings.max_bytes_per_task, max(MIN_BYTES_PER_TASK, plan.size_bytes // settings.parallelism + 1))
     for whole, profile in zip(plan.ranges, profiles, strict=True):
@@ -355,7 +357,7 @@ def _plan_topic(
         if lost:
             plan.skipped_offsets += lost
             what = f"{_where(key)}: offsets {start} to {log_start - 1} were deleted before they were loaded"
-            _note(what, "load what is there", settings, plan)
+            _note(what, "load the remaining records", settings, plan)
             start = log_start
         plan.reached[key] = max(start, end)
         if start < end:
@@ -366,7 +368,7 @@ def _plan_topic(
             idle.append(key)
         elif start != before:
             moved.append(key)
-    if moved:  # the start of an empty partition comes with the others, and tells later what was deleted above it
+    if moved:  # an idle partition's start reveals later deletions above it
         for key in (*moved, *idle):
             plan.move(names[key], plan.reached[key], ends[key].leader_epoch, committed)
     return ends
@@ -379,19 +381,19 @@ def _first_offsets(
     ends: Mapping[Position, OffsetInfo],
     settings: PlanSettings,
 ) -> dict[Position, int]:
-    """Where partitions start that the table does not have yet. Raises OperatorError where a start is not for them."""
-    if settings.start is None:  # one that came to a topic since its first load is new from its first record on
+    """Start offsets of partitions that the table has no offset for. Raises OperatorError if --from can't apply."""
+    if settings.start is None:  # a partition that was added later loads from its first record
         return {key: 0 if held else info.offset for key, info in starts.items()}
     for key, before in held.items():
         raise OperatorError(
-            f"the pipeline id {settings.pipeline_id!r} has loaded {_where(key)} up to offset {before}, and --from says "
-            "only where one starts: it never moves it. Go on without --from, or replay what was before: load it under "
-            "another --pipeline-id into another table"
+            f"the pipeline id {settings.pipeline_id!r} has loaded {_where(key)} up to offset {before}, and --from "
+            "sets only the start of a new pipeline id. Leave --from out to continue, or load the earlier records "
+            "under another --pipeline-id into another table"
         )
     found = settings.start.resolve(cluster, ends, settings.isolation)
     for key, offset in found.items():
         if offset > ends[key].offset:
-            raise OperatorError(f"{_where(key)}: --from offset {offset} lies behind its end, offset {ends[key].offset}")
+            raise OperatorError(f"{_where(key)}: --from offset {offset} is beyond its end, offset {ends[key].offset}")
     return found
 
 
@@ -403,7 +405,8 @@ def plan_letters(
     ends: Mapping[Position, OffsetInfo],
     plan: LoadPlan,
 ) -> None:
-    """Plan where the letters of a topic's ranges go on. A log that was cut below them holds others from there on."""
+    """Plan where the dead letters of a topic's ranges resume. A log truncated below them has other records from there
+    on."""
     names = {key: app_id(plan.pipeline_id, topic_id, key[1]) for key in ends}
     names = {key: name for key, name in names.items() if name in plan.following}
     committed = letters.committed_offsets([*names.values(), *map(epoch_app_id, names.values())])
@@ -423,9 +426,9 @@ def find_cuts(
     epochs: Mapping[Position, int | None],
     ends: Mapping[Position, OffsetInfo],
 ) -> dict[Position, int]:
-    """Where the logs end of which the table holds more: what lies above is not, or no longer, what the table holds.
+    """Ends of logs that are shorter than the table's offsets: above them the log differs from the table.
 
-    Raises DataLossError for a log whose leader epochs went back, since where it differs can't be told.
+    Raises DataLossError for a log whose leader epochs went back, since the point of divergence is then unknown.
     """
     asked: dict[Position, int] = {}
     for key in held:
@@ -433,11 +436,11 @@ def find_cuts(
         if epoch is not None and 0 <= newest < epoch:
             raise DataLossError(
                 f"{_where(key)}: the table was loaded up to leader epoch {epoch}, but the newest is {newest}: the "
-                "topic was put back to an older state, and which of its records the table lacks can't be told; load it "
+                "topic was reverted to an older state, so the records that the table lacks are unknown; load it "
                 "from its start under another --pipeline-id or into another table"
             )
         if newest >= 0:
-            asked[key] = newest if epoch is None else epoch  # of the newest epoch the end is that of the log
+            asked[key] = newest if epoch is None else epoch  # the end of the newest epoch is the log end
     known = cluster.epoch_ends(asked) if asked else {}
     found = {}
     for key, before in held.items():
@@ -455,13 +458,13 @@ def _where(key: Position) -> str:
 
 def _cut_text(key: Position, cut: int, before: int) -> str:
     return (
-        f"{_where(key)}: the log was cut back to offset {cut}, but the table holds it up to {before}: rows of offsets "
-        f"{cut} to {before - 1} are of records that are gone, other records take these offsets"
+        f"{_where(key)}: the log was truncated to offset {cut}, but the table has offsets up to {before}: its rows of "
+        f"offsets {cut} to {before - 1} are of lost records, and other records have these offsets now"
     )
 
 
 def _note(what: str, way_out: str, settings: PlanSettings, plan: LoadPlan) -> None:
-    """Tell of a loss that the operator accepts, or refuse."""
+    """Record a data loss that the operator accepts, else raise DataLossError."""
     if settings.on_data_loss == "fail":
         raise DataLossError(f"{what}; {way_out} with --on-data-loss skip")
     plan.notes.append(what)
@@ -507,14 +510,14 @@ def measure(cluster: ClusterView, whole: OffsetRange, isolation: str) -> Profile
 
 
 def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> tuple[int, int]:
-    """(offset after the sample, its bytes): whole batches only, so the first offset may lie before the one asked."""
+    """(offset after the sample, its bytes): whole batches only, so the first offset may be before the requested one."""
     following, size = offset, 0
     try:
         result = fetch_planned(cluster, whole, offset, isolation, max_bytes=SAMPLE_BYTES, max_wait_ms=SAMPLE_WAIT_MS)
     except KafkaError as error:
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
             raise
-        return following, size  # deleted since the plan looked: the task that meets the place tells what is lost
+        return following, size  # deleted since planning: the task that reads this offset reports the loss
     try:
         for batch in iter_any_batches(result.records):
             share = (batch.next_offset - max(offset, batch.base_offset)) / max(batch.next_offset - batch.base_offset, 1)

@@ -22,10 +22,12 @@ FILE_KINDS = (".csv", ".json", ".parquet")
 
 
 def file_kind(path: Path) -> str:
-    """Which of FILE_KINDS a file's name says. Raises OperatorError."""
+    """The one of FILE_KINDS that a file's name ends with. Raises OperatorError."""
     kind = path.suffix.lower()
     if kind not in FILE_KINDS:
-        raise OperatorError(f"{path}: the name has to end with {', '.join(FILE_KINDS)}, which says what is written")
+        raise OperatorError(
+            f"{path}: the file format is chosen by the name; use a name ending in {', '.join(FILE_KINDS)}"
+        )
     return kind
 
 
@@ -81,16 +83,16 @@ def write_csv(result: pa.Table, stream: IO[str]) -> None:
 
 
 class ResultFile:
-    """A file that is to hold a result, of the kind that its name says; it appears whole, in place of an older one.
+    """A result file of the kind that its name ends with; it appears whole, and replaces an older one.
 
-    A context manager: it is begun before the query is, so that what can't be written is told before Spark starts.
+    A context manager: it is opened before the query starts, so that an unwritable path is reported before Spark starts.
     """
 
     def __init__(self, path: Path) -> None:
         """Raises OperatorError."""
         self._path = path
         self._kind = file_kind(path)
-        with self._told():
+        with self._write_errors():
             self._staged = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
             self._file = self._staged.open("xb")
 
@@ -105,7 +107,7 @@ class ResultFile:
 
     def write(self, result: pa.Table) -> None:
         """Write all of it. Raises OperatorError."""
-        with self._told():
+        with self._write_errors():
             if self._kind == ".parquet":
                 _write_parquet(result, self._file)
             else:
@@ -120,7 +122,7 @@ class ResultFile:
             self._staged.replace(self._path)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _write_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -1,4 +1,4 @@
-"""A table that was put back to an older version under its loads: what that means, and what an operator can do."""
+"""Rollback of a table to an older version below its loads: description and remedies."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from ottla.common.errors import OperatorError
 
 
 class RolledBackError(OperatorError):
-    """A table lacks rows of loads whose offsets it keeps; nothing was committed."""
+    """A table lacks rows of loads whose offsets it stores; nothing was committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """Rows of loads are not in a table, and its offsets are those behind them (or the other way around)."""
+    """A table lacks rows of loads although its offsets are past them (or the other way around)."""
 
     what: str
     """A sentence about the table, `it`."""
     remedy: str
-    """What an operator can do, in the imperative."""
-    can_go_on: bool = True
-    """True where a load may leave it so, when an operator accepts that."""
+    """A remedy for the operator, in the imperative."""
+    is_skippable: bool = True
+    """True where a load may continue without those rows, if an operator accepts that."""
 
     def refusal(self, location: str, *, with_option: bool = False) -> RolledBackError:
         """`with_option`: the command has --on-rollback."""
         ways = [self.remedy] if self.remedy.startswith("load into") else [self.remedy, "load into another table"]
-        if with_option and self.can_go_on:
+        if with_option and self.is_skippable:
             ways.append("leave them out with --on-rollback skip")
         return RolledBackError(f"the table {location}: {self.what}; {', or '.join(ways)}")

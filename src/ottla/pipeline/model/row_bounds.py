@@ -1,4 +1,4 @@
-"""Rows chosen by their own offsets or times, wherever they stand."""
+"""Bounds on rows by their own offsets or times, in any order of rows."""
 
 from __future__ import annotations
 

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from ottla.pipeline.model.arrays import Bools
 
 FIRST_DAY, END_DAY = -719_162, 2_932_897
-"""Of the years 1 to 9999, in days from the epoch."""
+"""Range of the years 1 to 9999, in days from the epoch."""
 DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
 """By the unit of a timestamp; those of nanoseconds reach over some hundred years only."""
 
 
 def has_times(type_: pa.DataType) -> bool:
-    """Whether a type is one of days or times with days, or contains one."""
+    """True if a type is one of days or times with days, or contains one."""
     inner = (type_.field(number).type for number in range(type_.num_fields))
     return _ticks_of_day(type_) > 0 or any(map(has_times, inner))
 
@@ -31,7 +31,7 @@ def _ticks_of_day(type_: pa.DataType) -> int:
 
 
 def outside_years(column: pa.Array) -> Bools:
-    """Which values have a time outside of the years, also in their fields, items, keys and values."""
+    """True for values with a time outside of the years, also in their fields, items, keys and values."""
     none = np.zeros(len(column), np.bool_)
     if not has_times(column.type):
         return none

@@ -1,8 +1,8 @@
-"""The demo: an activity stream through a real broker and stock client into a lake table, and what one can ask of it.
+"""The demo: an activity stream through a real broker and a stock client into a lake table, with queries on it.
 
-Every step is what a user would do, by the public ways: `ottla start` (through `ottla.testing`), confluent-kafka,
-the load of `ottla pipeline load`, Spark SQL. Each step's figures are printed. Whatever happens, broker and Spark are
-stopped; the data stays where it is named.
+Every step uses the public interfaces: `ottla start` (through `ottla.testing`), confluent-kafka,
+the load of `ottla pipeline load`, Spark SQL. Each step's figures are printed. Broker and Spark are stopped in any case;
+the data stays in the printed directory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PARTITIONS = 6
 TOP_PAGES = 10
 MAX_DAYS = 7
 PIPE_WIDTH = 120
-"""Columns of the tables where no terminal tells its own."""
+"""Width of the tables where there is no terminal."""
 DELIVERY_TIMEOUT_S = 60.0
 QUEUE_POLL_EVERY = 1_000
 
@@ -64,7 +64,7 @@ HOUR = re.compile(r"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of the figures; `size_bytes` -1 where there is none."""
+    """One line of the figures; `size_bytes` is -1 if it is unknown."""
 
     name: str
     seconds: float
@@ -74,7 +74,7 @@ class Step:
 
 
 def run_demo(input_path: Path | None, events: int, directory: Path | None, master: str) -> None:
-    """Run all steps and print what they give. Raises OttlaError when one fails, before any if the input is no log."""
+    """Run all steps and print their results. Raises OttlaError when one fails, or first if the input is not a log."""
     if input_path is None:
         _run(page_views(events), None, directory, master)
         return
@@ -100,7 +100,7 @@ def _run(lines: Iterable[bytes], input_path: Path | None, directory: Path | None
         if isinstance(lines, AccessLog) and lines.odd:
             console.print(
                 f"{lines.odd:,} of {lines.lines:,} lines are in neither format of an access log, the first is line "
-                f"{lines.first_odd:,}; they are loaded and counted as they are."
+                f"{lines.first_odd:,}; they are loaded and counted unchanged."
             )
         _load_and_ask(console, broker.bootstrap_servers, target, master, produced.rows, steps)
         stopping = time.monotonic()
@@ -117,7 +117,7 @@ def _run(lines: Iterable[bytes], input_path: Path | None, directory: Path | None
 
 
 def _console() -> Console:
-    """On a terminal the stream that lets rich's own control characters through."""
+    """On a terminal, a stream that passes rich's own control characters through."""
     terminal = sys.stdout.isatty()
     return Console(
         file=sys.__stdout__ if terminal else sys.stdout,
@@ -147,7 +147,7 @@ def _create_topic(bootstrap_servers: str) -> None:
 
 
 def _produce(bootstrap_servers: str, lines: Iterable[bytes]) -> Step:
-    """Each line as a record, its client address as the key, through a stock client."""
+    """Send each line as a record, with its client address as the key, through a stock client."""
     failures: list[str] = []
 
     def delivered(error: Any, _message: Any) -> None:
@@ -211,7 +211,7 @@ def _load_and_ask(
     _print_hours(console, hours)
     if second.version is not None or count != expected:
         raise InvariantError(f"the second load changed the table: {count} rows, {expected} were produced")
-    console.print(f"A second load found nothing new: the table holds {count:,} rows, {expected:,} were produced.")
+    console.print(f"A second load found nothing new: the table has {count:,} rows, {expected:,} were produced.")
 
 
 def _load(bootstrap_servers: str, target: DeltaTarget, spark: Any) -> LoadSummary:
@@ -236,7 +236,7 @@ def _timed(steps: list[Step], name: str, what: str) -> Iterator[None]:
 
 
 def _print_table(console: Console, title: str, table: Table) -> None:
-    """The title on a line of its own: as a part of the table it would be folded to its width."""
+    """Print the title on a line of its own: inside the table it would be folded to the table's width."""
     console.print(title)
     console.print(table)
 
@@ -268,7 +268,7 @@ def _print_hours(console: Console, hours: list[dict[str, Any]]) -> None:
     title = "Views per hour" if len(shown) == len(days) else f"Views per hour, the last {MAX_DAYS} of {len(days)} days"
     _print_table(console, title, table)
     if odd:
-        console.print(f"{odd:,} lines have no time where an access log has it.")
+        console.print(f"{odd:,} lines have no valid time field.")
 
 
 def _print_steps(console: Console, steps: list[Step], total_s: float) -> None:

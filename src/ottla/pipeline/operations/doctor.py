@@ -1,9 +1,9 @@
-"""What a pipeline needs of this machine and its cluster, looked at before a load does: each with the way out.
+"""Checks of the machine and the cluster before a load: each failure comes with its remedy.
 
-Works where the extra is not installed, and without Java. The last check is the truth: a Spark session in which a Python
-worker imports what a load does.
+Works without the extra, and without Java. The last check is decisive: a Spark session in which a Python
+worker imports the modules of a load.
 
-Left out: how fast any of it is.
+Not checked: performance.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ if TYPE_CHECKING:  # Arrow need not be installed
     from ottla.pipeline.stores.store import Store
 
 BROKER_APIS = (ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.FETCH)
-"""What a load asks of a broker."""
+"""Requests that a load sends to a broker."""
 
 BROKER_TIMEOUT_S = 10.0
 WORKER_BYTES = 512 << 20
-"""What one Python worker may take while it lands: a row group of 64 MiB in several forms, a fetch, the libraries."""
+"""Memory of one Python worker in a load: a row group of 64 MiB in several forms, a fetch, the libraries."""
 
 FREE_BYTES = 256 << 20
-"""Room that a table's disk should have: what one task reads by default."""
+"""Free space that a table's disk should have: the default input of one task."""
 
 STORE_MANUAL = "docs/guides/pipeline-object-stores.md"
 PROBED_SUBJECT = "ottla-doctor"
-"""One that a registry does not have."""
+"""An id that no registry has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome of one check. `detail` is what was found; of a failed one, what is wrong and the way out."""
+    """Result of one check. `detail` is what was found or, for a failed check, the error and its remedy."""
 
     check: str
     ok: bool
@@ -78,7 +78,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is looked at: as the options of a load name it, and nothing that they don't."""
+    """Objects to check: those that the options of a load name."""
 
     bootstrap_servers: str
     master: str
@@ -95,7 +95,7 @@ class Subject:
 
 
 def examine(subject: Subject) -> Iterator[Finding]:
-    """Each finding as soon as it is there. A check that rests on one that failed says so."""
+    """Yield each finding as soon as it is known. A check whose prerequisite failed reports that."""
     first: list[Callable[[], Iterator[Finding]]] = [
         packages,
         lambda: _one("java", java),
@@ -129,7 +129,7 @@ def examine(subject: Subject) -> Iterator[Finding]:
 
 
 def _one(name: str, check: Callable[[], str]) -> Iterator[Finding]:
-    """A check that returns what it found and raises OttlaError with what is wrong."""
+    """Run a check that returns a detail and raises OttlaError with the error."""
     try:
         yield Finding(name, True, check())
     except OttlaError as error:
@@ -168,7 +168,7 @@ def java() -> str:
 
 
 def master(url: str) -> str:
-    """A master that can be reached, where that can be asked: a standalone one, or Spark Connect."""
+    """A reachable master, if it can be probed: a standalone one, or Spark Connect."""
     if url.startswith("sc://"):
         require_connect()
     check_master(url)
@@ -176,7 +176,7 @@ def master(url: str) -> str:
 
 
 def memory(master: str, conf: Mapping[str, str]) -> str:
-    """The memory that this machine has left against what Spark's JVM and its Python workers may take of it."""
+    """Available memory of this machine, compared with the limits of Spark's JVM and its Python workers."""
     if master.startswith("sc://"):
         return "is that of the Connect server"
     driver = memory_bytes(conf.get(DRIVER_MEMORY_SETTING, DRIVER_MEMORY))
@@ -188,27 +188,27 @@ def memory(master: str, conf: Mapping[str, str]) -> str:
         taken += f", {workers} Python worker{'s' if workers > 1 else ''} {size_text(WORKER_BYTES)} each"
     if available < needed:
         raise OperatorError(
-            f"{size_text(available)} are available, and {taken}: take less by --conf {DRIVER_MEMORY_SETTING}=512m and "
+            f"{size_text(available)} are available, and {taken}: lower it with --conf {DRIVER_MEMORY_SETTING}=512m and "
             "--master local[1], or free memory"
         )
     return f"{size_text(available)} are available; {taken}"
 
 
 def available_bytes() -> int:
-    """What the kernel could give without swapping, or what is left of the control group's limit, where that is less."""
+    """Memory available without swapping, or the rest of the control group's limit, if that is less."""
     with open("/proc/meminfo") as lines:
         (available,) = (int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
     with suppress(OSError, ValueError):  # no control group, or none with a limit ("max")
         group = Path("/sys/fs/cgroup")
         limit = int((group / "memory.max").read_text())
         statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        used = int((group / "memory.current").read_text()) - int(statistics["file"])  # page cache is given back
+        used = int((group / "memory.current").read_text()) - int(statistics["file"])  # page cache is reclaimable
         available = min(available, limit - used)
     return available
 
 
 def brokers(bootstrap_servers: str, security: ClientSecurity = PLAINTEXT) -> Iterator[Finding]:
-    """Every broker under the address that it tells clients, with the versions in which it and a load can talk."""
+    """Every broker at its advertised address, with the API versions that it shares with a load."""
     try:
         with _open(bootstrap_servers, security) as cluster:
             live = cluster.describe().brokers
@@ -220,7 +220,7 @@ def brokers(bootstrap_servers: str, security: ClientSecurity = PLAINTEXT) -> Ite
         try:
             versions = _versions(broker.host, broker.port, security)
         except OttlaError as error:
-            way = "its setting advertised.listeners is what clients and workers connect to"
+            way = "check its advertised.listeners, the address for clients and workers"
             yield Finding(name, False, f"{error}; {way}")
         else:
             yield Finding(name, True, f"{format_address(broker.host, broker.port)}, {versions}")
@@ -247,14 +247,14 @@ def _versions(host: str, port: int, security: ClientSecurity) -> str:
 
 
 def topics(bootstrap_servers: str, names: Sequence[str], security: ClientSecurity = PLAINTEXT) -> Iterator[Finding]:
-    """Each topic: that it is there, and that this user may read it."""
+    """Each topic: it exists, and this user may read it."""
     yield from _asked(bootstrap_servers, security, {f"topic {name}": partial(topic, name=name) for name in names})
 
 
 def _asked(
     bootstrap_servers: str, security: ClientSecurity, checks: Mapping[str, Callable[[Cluster], str]]
 ) -> Iterator[Finding]:
-    """The findings of checks that ask a cluster, by their names; all of them fail where none is named rightly."""
+    """Findings of checks on a cluster, by their names; all of them fail if the cluster is unreachable."""
     if not checks:
         return
     try:
@@ -268,7 +268,7 @@ def _asked(
 
 
 def topic(cluster: ClusterView, name: str) -> str:
-    """Whether what a load asks about a topic is answered, down to a fetch. Raises OperatorError, KafkaError."""
+    """Send all requests of a load about a topic, including a fetch. Raises OperatorError, KafkaError."""
     try:
         found = cluster.topic(name)
         keys = [(name, each.index) for each in found.partitions]
@@ -281,16 +281,18 @@ def topic(cluster: ClusterView, name: str) -> str:
             name, fullest[1], begin, max_bytes=1, max_wait_ms=0, isolation="read_committed", topic_id=found.topic_id
         )
     except TopicNotFound as error:
-        raise OperatorError(f"{error}; `ottla topic create {name}` makes it") from error
+        raise OperatorError(f"{error}; `ottla topic create {name}` creates it") from error
     except KafkaError as error:
         if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             raise
-        raise OperatorError(f"{error}; a load needs READ and DESCRIBE on its topics: have them allowed") from error
+        raise OperatorError(
+            f"{error}; a load needs READ and DESCRIBE on its topics: grant them with `ottla acl add`"
+        ) from error
     return f"{counted(len(keys), 'partition')}, {counted(sum(held.values()), 'offset')}, and they can be read"
 
 
 def rights(subject: Subject) -> Iterator[Finding]:
-    """Each group and transactional id: whether this user may do with it what a load or a push does."""
+    """Each group and transactional id: this user has the permissions of a load or a push on it."""
     checks: dict[str, Callable[[Cluster], str]] = {
         f"group {name}": partial(group, name=name) for name in subject.groups
     }
@@ -299,7 +301,7 @@ def rights(subject: Subject) -> Iterator[Finding]:
 
 
 def group(cluster: Cluster, name: str) -> str:
-    """Whether offsets can be committed to a group, which need not be there. Raises OperatorError, KafkaError."""
+    """Check that offsets can be committed to a group, which need not exist. Raises OperatorError, KafkaError."""
     needed = f"offsets in group {name!r} need READ on it: {_allow('Read', '--group', name)}"
     try:
         allowed = cluster.group_operations(name)
@@ -313,9 +315,9 @@ def group(cluster: Cluster, name: str) -> str:
 
 
 def transactional_id(cluster: Cluster, name: str) -> str:
-    """Whether a producer may take the id, which stays as it is. Raises OperatorError, KafkaError."""
+    """Check that a producer may use the id, without changing it. Raises OperatorError, KafkaError."""
     try:
-        cluster.terminate_transaction(name, 0)  # no timeout of a transaction, but only to who may write
+        cluster.terminate_transaction(name, 0)  # the invalid timeout is only reported with permission to write
     except KafkaError as error:
         if error.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             return "transactions can be written under it"
@@ -323,22 +325,22 @@ def transactional_id(cluster: Cluster, name: str) -> str:
             raise
         way = _allow("Write", "--transactional-id", name)
         raise OperatorError(f"{error}; exactly-once writes need WRITE on the transactional id: {way}") from error
-    raise OttlaError(f"transactional id {name!r}: the broker took a transaction timeout of 0 ms, as none should")
+    raise OttlaError(f"transactional id {name!r}: the broker accepted a transaction timeout of 0 ms, which is invalid")
 
 
 def _allow(operation: str, option: str, name: str) -> str:
-    """What an administrator types."""
+    """The command for an administrator."""
     return f"`ottla acl add --allow-principal User:NAME --operation {operation} {option} {shlex.quote(name)}`"
 
 
 def table(path: Path) -> str:
-    """Whether files can be made, synced and removed where the table is or will be."""
+    """Check that files can be created, synced and removed in the directory of an existing or new table."""
     existing = path.absolute()
     try:
         while not existing.exists():
             existing = existing.parent
         if not existing.is_dir():
-            raise OperatorError(f"{existing} is a file, and a table is a directory: name another with --table")
+            raise OperatorError(f"{existing} is a file, but a table is a directory: name another with --table")
         descriptor, name = tempfile.mkstemp(prefix=".ottla-doctor-", dir=existing)
         try:
             os.write(descriptor, b"ottla")
@@ -349,16 +351,16 @@ def table(path: Path) -> str:
         free = shutil.disk_usage(existing).free
     except OSError as error:
         raise OperatorError(
-            f"{existing} can't be written: {os_reason(error)}; mend that or name another directory with --table"
+            f"{existing} can't be written: {os_reason(error)}; fix the cause or name another directory with --table"
         ) from error
     if free < FREE_BYTES:
-        raise OperatorError(f"{size_text(free)} are free at {existing}, less than a task reads: free some")
-    there = "is there" if existing == path.absolute() else f"will be made in {existing}"
+        raise OperatorError(f"{size_text(free)} are free at {existing}, less than a task reads: free some space")
+    there = "exists" if existing == path.absolute() else f"will be created in {existing}"
     return f"{path} {there}, files can be written, {size_text(free)} are free"
 
 
 def stored_table(url: str) -> str:
-    """Whether a load could hold a lease at a URL: files are written and removed there, and created once only."""
+    """Check that a load could hold a lease at a URL: files can be written and removed, and are created only once."""
     packages = {"pyarrow": "pyarrow", "obstore": "obstore", "deltalake": "deltalake"}
     require_packages("object stores need", packages, "ottla[object-stores]")
     from ottla.pipeline.sinks.open_table import found_format
@@ -366,18 +368,18 @@ def stored_table(url: str) -> str:
 
     store = open_store(url)
     try:
-        there = "is there" if found_format(store) else "will be made"
+        there = "exists" if found_format(store) else "will be created"
         _try_lease(store)
     except (OttlaError, OSError) as error:
         raise OperatorError(
-            f"{error}; the bucket has to be there, and the variables of {STORE_MANUAL} name the store and a key that "
-            "may read, write and delete in it"
+            f"{error}; create the bucket if it is missing, and set the variables of {STORE_MANUAL} to the store and a "
+            "key with permission to read, write and delete in it"
         ) from error
     return f"{store.location} {there}, files can be written and removed, and of two writers one creates a file"
 
 
 def _rollback(location: Path | str, catalog_url: str | None) -> Iterator[Finding]:
-    """Whether a table that is there, and that of its dead letters, hold the rows behind their offsets."""
+    """Check that an existing table, and its dead letters, have the rows of their offsets."""
     if importlib.util.find_spec("pyarrow") is None:  # which another check reports
         return
     from ottla.pipeline.sinks.open_table import open_table
@@ -392,11 +394,11 @@ def _rollback(location: Path | str, catalog_url: str | None) -> Iterator[Finding
     except OttlaError as error:
         yield Finding("table rows", False, str(error))
     else:
-        yield Finding("table rows", True, "rows and offsets of its loads agree")
+        yield Finding("table rows", True, "rows and offsets of its loads match")
 
 
 def _try_lease(store: Store) -> None:
-    """What a load does first where its files will lie. Raises OttlaError, OSError."""
+    """Acquire a lease in a store, as a load does first. Raises OttlaError, OSError."""
     from ottla.pipeline.load.leases import held_lease
     from ottla.pipeline.sinks.writer import new_load_id
 
@@ -406,25 +408,25 @@ def _try_lease(store: Store) -> None:
 
 
 def catalog(url: str, name: Path | str | None) -> str:
-    """Whether a REST catalog of Iceberg answers, and whether files can be where it has the table."""
+    """Check that a REST catalog of Iceberg answers, and that the location of the table is writable."""
     from ottla.pipeline.sinks.open_table import open_table
 
     found = open_table(name or "ottla.doctor", catalog_url=url)
     if not found.exists():
-        return f"{url} answers" + (f"; {name} will be made, where the catalog says" if name else "")
+        return f"{url} answers" + (f"; {name} will be created at a location of the catalog" if name else "")
     store = found.layout().store
     try:
         _try_lease(store)
     except (OttlaError, OSError) as error:
         raise OperatorError(
-            f"{url} answers, but where {name} lies nothing can be written: {error}; {STORE_MANUAL} says what a catalog "
-            "and the environment have to tell of a store"
+            f"{url} answers, but the location of {name} is not writable: {error}; {STORE_MANUAL} lists the settings of "
+            "a store for a catalog and the environment"
         ) from error
-    return f"{url} answers, {name} is there, and files can be written and removed at {store.location}"
+    return f"{url} answers, {name} exists, and files can be written and removed at {store.location}"
 
 
 def registry(url: str, authorities: Path | None) -> str:
-    """Whether a schema registry answers as one."""
+    """Check that a schema registry answers as one."""
     from ottla.pipeline.transform.open_format import open_registry
 
     opened = open_registry(url, authorities)
@@ -433,7 +435,7 @@ def registry(url: str, authorities: Path | None) -> str:
 
 
 def spark(master: str, conf: Mapping[str, str]) -> str:
-    """A session, and in it a Python worker that imports what a load imports."""
+    """Start a session, and in it a Python worker that imports the modules of a load."""
     started = time.monotonic()
     with open_session(master, "ottla pipeline doctor", conf) as session:
         ready = time.monotonic()
@@ -451,8 +453,8 @@ def spark(master: str, conf: Mapping[str, str]) -> str:
 
         try:
             (row,) = session.range(0, 1, 1, 1).mapInArrow(probe, "found string").collect()
-        except Exception as error:  # Spark wraps whatever a worker raised
-            raise OttlaError(f"a task fails: {spark_reason(error)}") from error
+        except Exception as error:  # Spark wraps the worker's exception
+            raise OttlaError(f"a task failed: {spark_reason(error)}") from error
         done = time.monotonic()
         times = f"started in {ready - started:.1f} s and ran a task in {done - ready:.1f} s"
         return f"Spark {session.version} {times}, in a worker of {row.found}"

@@ -17,7 +17,7 @@ REFRESH_PER_S = 4.0
 
 
 class ProgressLine(SnapshotObserver):
-    """Draws on `stream` while tasks run; `close` takes the line away whatever happened."""
+    """Draws on `stream` while tasks run; `close` always removes the line."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -27,7 +27,7 @@ class ProgressLine(SnapshotObserver):
         self._counters: Counters | None = None
         self._started = 0.0
         self._buckets: int | None = None
-        """How many are merged, once that began."""
+        """Number of merged buckets, once merging has started."""
         self._live = Live(
             get_renderable=self._line,
             console=Console(file=stream),

@@ -1,13 +1,14 @@
-"""Copy rows into a topic exactly once, in one process: what `ottla pipeline push` and `replay` do.
+"""Copy of rows into a topic exactly once, in one process, for `ottla pipeline push` and `replay`.
 
-The rows of each transaction and the positions behind them are committed together, the positions as offsets of a group
-that has the push's name. A push that was killed at any point and is run again goes on behind the last transaction; one
-that runs still is fenced by the next one under the same id. So is a producer that the library lost when its broker was
-away for a moment.
+The rows of each transaction and their positions are committed together, the positions as offsets of a group with the
+push's name. A push that was killed at any point and is run again resumes after the last transaction. A push that is
+still running is fenced by the next one under the same id, and so is a producer that the library lost when its broker
+was unreachable.
 
-**Invariants:** a push under an id is one source only (its identity is stored with the positions); a row is committed
-once, whoever dies when; a push that ended adds nothing when it is run again, as long as the group's offsets are kept
-(`offsets.retention.minutes`) and the topic is the same: its id is stored as well, and one made again gets every row.
+**Invariants:** a push under an id has one source only (its identity is stored with the positions); a row is committed
+once, regardless of crashes; a push that ended adds nothing when it is run again, as long as the group's offsets are
+retained (`offsets.retention.minutes`) and the topic is the same: its id is stored as well, and a recreated topic gets
+every row.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from ottla.pipeline.sources.text_rows import UnreadableRows
 
 TRANSACTION_ROWS = 50_000
 TRANSACTION_S = 5.0
-"""A transaction ends with the batch that reaches either."""
+"""A transaction ends with the batch that reaches either limit."""
 ABORT_S = 5.0
 PUSH_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ID_MARK = "@"
-"""Between the identity of a source and the id of a topic."""
+"""Separator between the identity of a source and the id of a topic."""
 
 Observe = Callable[[Mapping[Position, int], int], None]
-"""Is told the positions and the number of rows that are committed, after each transaction."""
+"""Receives the committed positions and the number of rows, after each transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushSummary:
-    """What one run did. `resumed`: an earlier run under the same id had committed something."""
+    """Result of one run. `resumed`: an earlier run under the same id had committed something."""
 
     push_id: str
     topic: str
@@ -57,23 +58,23 @@ class PushSummary:
 
 
 def group_name(push_id: str) -> str:
-    """The group with the positions of a push; also its transactional id. Raises OperatorError for a bad id."""
+    """The group with the positions of a push; also its transactional id. Raises OperatorError for an invalid id."""
     if not PUSH_ID.fullmatch(push_id):
         raise OperatorError(f"the id {push_id!r} must be 1 to 100 letters, digits, '.', '_' or '-'")
     return f"ottla-push-{push_id}"
 
 
 def push(target: TopicTarget, source: RowSource, push_id: str, observe: Observe | None = None) -> PushSummary:
-    """Copy what `source` has behind the positions that are committed under `push_id`.
+    """Copy the rows of `source` after the positions that are committed under `push_id`.
 
-    Raises OperatorError when the id was another source's, when the topic is made again meanwhile, and when the source
-    can't be read, with what is committed of it; ProducerFenced when the same push was begun elsewhere, TopicNotFound
-    and KafkaError.
+    Raises OperatorError when the id belongs to another source, when the topic is recreated meanwhile, and when the
+    source can't be read (with the number of committed rows); ProducerFenced when the same push was started elsewhere,
+    TopicNotFound and KafkaError.
     """
     started = time.monotonic()
     rows = transactions = 0
     was_begun: bool | None = None
-    with _outage_told(), target.open_cluster() as cluster:
+    with _outage_reported(), target.open_cluster() as cluster:
         while True:
             producer = target.transactional_producer(group_name(push_id))
             progress = _Progress(cluster, target, push_id, source.identity, _topic_id(cluster, target))
@@ -84,8 +85,8 @@ def push(target: TopicTarget, source: RowSource, push_id: str, observe: Observe 
                 is_done = True
             except UnreadableRows as error:
                 producer.end(ABORT_S)
-                raise OperatorError(f"{error}; {_what_is_there(target, sum(done.values()))}") from error
-            except ProducerHung:  # it is lost, and can't be ended: the next one fences it
+                raise OperatorError(f"{error}; {_committed_text(target, sum(done.values()))}") from error
+            except ProducerHung:  # it is lost, and can't be closed: the next one fences it
                 is_done = False
             except BaseException:
                 producer.end(ABORT_S)
@@ -98,28 +99,29 @@ def push(target: TopicTarget, source: RowSource, push_id: str, observe: Observe 
 
 
 @contextmanager
-def _outage_told() -> Iterator[None]:
+def _outage_reported() -> Iterator[None]:
     try:
         yield
     except KafkaError as error:
         if error.code != ErrorCode.REQUEST_TIMED_OUT:
             raise
         raise OperatorError(
-            f"{error.message}; when the cluster answers again, the same command goes on behind what is committed"
+            f"{error.message}; run the same command again when the cluster is reachable: it resumes after the "
+            "last commit"
         ) from error
 
 
-def _what_is_there(target: TopicTarget, rows: int) -> str:
+def _committed_text(target: TopicTarget, rows: int) -> str:
     if rows == 0:
         return f"nothing of it is in topic {target.topic!r}"
     return (
-        f"the first {rows:,} rows are in topic {target.topic!r} and stay there: push the others as a file of their "
-        "own, since one that was mended is another source"
+        f"the first {rows:,} rows are in topic {target.topic!r} and stay there: push the others as a separate file, "
+        "since a corrected file is another source"
     )
 
 
 def _behind(observe: Observe | None, rows: int) -> Observe | None:
-    """Tells the rows of an earlier producer as well."""
+    """Adds the rows of an earlier producer to the observed count."""
     return None if observe is None else lambda positions, count: observe(positions, rows + count)
 
 
@@ -128,9 +130,9 @@ def _topic_id(cluster: Cluster, target: TopicTarget) -> str:
 
 
 def progress_in(topic_id: str, committed: Mapping[Position, CommittedOffset]) -> dict[Position, CommittedOffset]:
-    """Of the offsets of a push those in the topic of that id, with the source's identity as metadata.
+    """The offsets of a push that are in the topic of that id, with the source's identity as metadata.
 
-    Positions of an earlier topic of the name say nothing: its rows are gone.
+    Positions of an earlier topic of the same name are ignored: its rows are gone.
     """
     found = {}
     for key, offset in committed.items():
@@ -142,7 +144,7 @@ def progress_in(topic_id: str, committed: Mapping[Position, CommittedOffset]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Progress:
-    """Whose positions are committed with the rows, and in which topic these are."""
+    """Source whose positions are committed with the rows, and the topic that contains the rows."""
 
     cluster: Cluster
     target: TopicTarget
@@ -151,14 +153,14 @@ class _Progress:
     topic_id: str
 
     def commit(self, producer: TransactionalProducer, positions: Mapping[Position, int]) -> None:
-        """Raises OperatorError, with nothing committed, for a topic that was made again, TopicNotFound, KafkaError."""
+        """Raises OperatorError, with nothing committed, for a recreated topic, TopicNotFound, KafkaError."""
         metadata = f"{self.identity}{_ID_MARK}{self.topic_id}"
         offsets = {key: CommittedOffset(offset, -1, metadata) for key, offset in positions.items()}
         producer.send_offsets(group_name(self.push_id), offsets)
         if _topic_id(self.cluster, self.target) != self.topic_id:
             raise OperatorError(
-                f"topic {self.target.topic!r} was deleted and made again while rows went into it, and nothing was "
-                "committed in the new one: run the same command again, which begins anew"
+                f"topic {self.target.topic!r} was deleted and created again during the push, and nothing was "
+                "committed in the new one: run the same command again, which starts from the first row"
             )
         producer.commit()
 
@@ -170,12 +172,12 @@ def _copy(
     done: dict[Position, int],
     observe: Observe | None,
 ) -> None:
-    """`done` is moved with each commit."""
+    """Each commit updates `done`."""
     writer = RowWriter(producer, progress.target.topic)
     pending: dict[Position, int] = {}
 
     def commit() -> None:
-        if producer.open_count:  # positions without rows are passed again
+        if producer.open_count:  # positions without rows are not committed, and read again
             progress.commit(producer, pending)
             done.update(pending)
             if observe is not None:
@@ -197,14 +199,14 @@ def _positions(progress: _Progress) -> dict[Position, int]:
     if any(_ID_MARK not in each.metadata for each in found.values()):
         group = group_name(progress.push_id)
         raise OperatorError(
-            f"the offsets of group {group!r} were set by another program, so which rows are in topic "
-            f"{progress.target.topic!r} is unknown: push them under a new id, or delete the group (ottla group "
-            f"delete {group}) to push all of them once more"
+            f"the offsets of group {group!r} were set by another program, so the rows in topic "
+            f"{progress.target.topic!r} are unknown: push under a new id, or delete the group (ottla group "
+            f"delete {group}) to push all rows again"
         )
     committed = progress_in(progress.topic_id, found)
     if any(each.metadata != progress.identity for each in committed.values()):
         raise OperatorError(
-            f"the push {progress.push_id!r} was begun with other rows than these, or in another form; undo that to "
-            "go on with it, or begin another under a new id"
+            f"the push {progress.push_id!r} was started with other rows, or in another form; revert that change to "
+            "resume it, or start another push under a new id"
         )
     return {key: each.offset for key, each in committed.items()}

@@ -1,7 +1,7 @@
-"""How far tables are behind their topics: what the table holds, compared with where each partition ends now.
+"""Lag of tables behind their topics: the table's offsets, compared with the present end of each partition.
 
-The table is asked, not the consumer group that shows its offsets to other tools, which may be behind it. Left out:
-pipelines whose loads the table has forgotten (the newest commits tell which there are).
+The offsets come from the table, not from the consumer group for lag tools, which may be behind it. Not shown:
+pipelines whose loads are no longer in the table's history (the newest commits name the pipelines).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ottla.pipeline.stores.store import Store
 from ottla.record.legacy.stored import iter_any_batches
 
 PROBED_PARTITIONS = 64
-"""Partitions of a topic that is gone are asked for in steps of so many."""
+"""Number of partitions per request for a deleted topic."""
 GONE, REPLACED, ELSEWHERE = "deleted", "created again", "of another cluster"
 ROLLED_BACK = "rows of loads are missing"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition as one pipeline has loaded it. `end`, `lag` and `lag_s` are None where the topic is not there."""
+    """Progress of one pipeline in one partition. `end`, `lag` and `lag_s` are None if the topic does not exist."""
 
     pipeline_id: str
     topic: str
@@ -47,11 +47,11 @@ class PartitionStatus:
     committed: int | None
     end: int | None
     lag: int | None
-    """Offsets between the two: markers of transactions count, records that compaction took do too."""
+    """Offsets between the two, including markers of transactions and records that compaction removed."""
     lag_s: float | None
-    """The age of the first record that is not loaded."""
+    """Age of the first record that is not loaded."""
     rows: int | None
-    """In the table; None in one of results, whose rows are of no partition."""
+    """Rows in the table; None in a table of results, whose rows belong to no partition."""
     dead_letters: int
     note: str = ""
 
@@ -65,23 +65,24 @@ class TableStatus:
     last_load_ms: int | None
     partitions: list[PartitionStatus] = field(default_factory=list)
     error: str | None = None
-    """Why it can't be read, and nothing else is known then; or that it was put back behind its newest load."""
+    """Reason why the table can't be read (all else is unknown then), or that it was rolled back below its newest
+    load."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def find_tables(location: str | os.PathLike[str]) -> dict[str, str | None]:
-    """The table in a directory or object store, or all below it that lie in no other, in their order; a place that
-    can't be looked at comes with the reason, as it may be one. Raises OperatorError when there is none."""
+    """The table in a directory or object store, or all tables below it that are not inside another, in order; an
+    unreadable directory is returned with the reason, as it may be a table. Raises OperatorError when there is none."""
     store = open_store(location)
     if not store.exists():
         if os.path.lexists(location):
-            raise OperatorError(f"{location} is no directory, as a table is: name another")
-        raise OperatorError(f"there is no directory {location}")
+            raise OperatorError(f"{location} is not a directory, but a table is one: name another")
+        raise OperatorError(f"the directory {location} does not exist")
     found = dict(_tables_below(store))
     if not found:
-        raise OperatorError(f"there is no table in {location} or below it; `ottla pipeline load` makes one")
+        raise OperatorError(f"no table found in {location} or below it; `ottla pipeline load` creates one")
     return found
 
 
@@ -103,7 +104,7 @@ def _tables_below(store: Store) -> Iterable[tuple[str, str | None]]:
 
 
 def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
-    """Compare one table with its topics, to the ends that a reader with `isolation` sees.
+    """Compare one table with its topics, up to the ends for a reader with `isolation`.
 
     A table without loads (another tool's) has no partitions. Raises OperatorError when the table can't be read or no
     broker answers.
@@ -127,7 +128,7 @@ def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
 
 
 def _rollback_text(table: Table) -> str | None:
-    """Why what is committed says nothing of what a table, or that of its dead letters, holds."""
+    """Reason why a table's offsets, or those of its dead letters, do not match its rows; None if they do."""
     for one in (table, table.dead_letters()):
         found = one.rollback()
         if found is not None:
@@ -142,7 +143,7 @@ def _absence(topic: TopicInfo | None, topic_id: str) -> str:
 
 
 def _held(table: Table, pipeline_id: str, topic_id: str, topic: TopicInfo | None) -> dict[int, int | None]:
-    """The committed offset of each partition that there is, and of each that the table knows."""
+    """The committed offset of each existing partition, and of each that the table has an offset for."""
     found: dict[int, int | None] = {}
     present = [info.index for info in topic.partitions] if topic else []
     for start in itertools.count(0, PROBED_PARTITIONS):
@@ -156,7 +157,7 @@ def _held(table: Table, pipeline_id: str, topic_id: str, topic: TopicInfo | None
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The partitions of one topic as one pipeline has them; nothing when it never loaded the topic."""
+    """Offsets of one pipeline in the partitions of one topic; empty if it never loaded the topic."""
 
     pipeline_id: str
     topic: str
@@ -165,7 +166,7 @@ class _Places:
     letters: Mapping[Position, int]
 
     def compare(self, cluster: Cluster, isolation: str, absence: str) -> list[PartitionStatus]:
-        """One status a partition; `absence` says why the topic has no ends to compare with."""
+        """One status a partition; `absence` is the reason if the topic has no ends to compare with."""
         keys = [(self.topic, index) for index in self.held]
         ends: Mapping[Position, int] = {}
         if keys and not absence:
@@ -180,7 +181,7 @@ class _Places:
         ]
 
     def _starts(self, cluster: Cluster) -> dict[Position, int]:
-        """Where the next load begins in the partitions that were never loaded, as those that were added."""
+        """Start of the next load in partitions that were never loaded, such as added ones."""
         new = [(self.topic, index) for index, committed in self.held.items() if committed is None]
         found = cluster.list_offsets(dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
         return {key: info.offset for key, info in found.items()}
@@ -212,7 +213,7 @@ class _Places:
 
 
 def _age_s(cluster: Cluster, key: Position, offset: int) -> float | None:
-    """How long ago the batch at `offset` was made; None when it tells no time."""
+    """Age of the batch at `offset` in seconds; None if it has no timestamp."""
     result = cluster.fetch(*key, offset, max_bytes=1, max_wait_ms=0, isolation="read_uncommitted", topic_id=None)
     batch = next(iter_any_batches(result.records), None)
     if batch is None or batch.base_timestamp < 0:
@@ -250,8 +251,8 @@ def statuses(
     isolation: str = "read_committed",
     security: ClientSecurity = PLAINTEXT,
 ) -> list[TableStatus]:
-    """All tables that `find_tables` found, or names in a catalog, against one cluster; one that can't be read says so
-    and keeps none of the others from being shown. Raises BrokerUnreachable."""
+    """Compare all tables of `find_tables`, or names in a catalog, with one cluster; an unreadable table is reported
+    with its error and the others are still shown. Raises BrokerUnreachable."""
 
     def status(cluster: Cluster, location: str, reason: str | None) -> TableStatus:
         try:
@@ -268,7 +269,7 @@ def statuses(
 
 
 def locate_tables(places: Sequence[str | os.PathLike[str]], catalog_url: str | None = None) -> dict[str, str | None]:
-    """What `find_tables` finds at all of them; with a catalog they are names in it. Raises OperatorError."""
+    """The tables of `find_tables` at all places; with a catalog the places are table names. Raises OperatorError."""
     if catalog_url is not None:
         return dict.fromkeys(map(str, places))
     return {location: reason for place in places for location, reason in find_tables(place).items()}

@@ -1,10 +1,10 @@
-"""Remove the files that a table doesn't need: those of killed loads at once, all others after the retention.
+"""Removal of files that a table doesn't need: those of killed loads at once, all others after the retention.
 
-**Invariant:** no file of a load that runs is taken, and none that a version of the last `retention` names. Files of an
-expired lease are taken only after the lease was (see `ottla.pipeline.load.leases`) and the table was asked behind that
-whether it names them. Whose load began after the leases were read has written nothing before that time, and what is
-younger is never taken. Files that tell no load may be of a commit or another's compaction that is under way, however
-short the retention is: they are spared for as long as a lease lasts, and longer while any is held.
+**Invariant:** no file of a running load is removed, and none that a version of the last `retention` names. Files of an
+expired lease are removed only after the lease was revoked (see `ottla.pipeline.load.leases`) and the table was checked
+afterwards for their names. A load that started after the leases were read has written no file before that time, and
+younger files are never removed. Files without a load id may belong to a commit or compaction of another program that is
+running, regardless of the retention: they are kept for the duration of a lease, and longer while any lease is held.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ DEFAULT_RETENTION = timedelta(days=7)
 
 @dataclass(slots=True)
 class VacuumSummary:
-    """What a vacuum took, or would take; sizes in bytes."""
+    """Files that a vacuum removed, or would remove; sizes in bytes."""
 
     table: str
     dry_run: bool
     abandoned_files: int = 0
-    """Of loads that were killed."""
+    """Files of killed loads."""
     old_files: int = 0
-    """Of versions before the retention, or of nobody."""
+    """Files of versions before the retention, or without a load id."""
     freed_bytes: int = 0
     running_loads: list[str] = field(default_factory=list)
 
@@ -43,15 +43,15 @@ class VacuumSummary:
 
 
 TICK_MS = 10
-"""The system stamps files with the time of its latest tick: one that is written from now on may seem so much older."""
+"""File times have the resolution of the system's tick: a new file may seem older by this."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """The times before which unneeded files were written that go, in milliseconds from the epoch."""
+    """Unneeded files that were written before these times are removed, in milliseconds from the epoch."""
 
     of_loads_ms: int
-    of_nobody_ms: int
+    unowned_ms: int
 
 
 def _ms(seconds: float) -> int:
@@ -61,7 +61,7 @@ def _ms(seconds: float) -> int:
 def vacuum(table: Table, retention: timedelta = DEFAULT_RETENTION, *, dry_run: bool = False) -> VacuumSummary:
     """Raises OperatorError."""
     if not table.exists():
-        raise OperatorError(f"there is no table in {table.location}; `ottla pipeline load` makes one")
+        raise OperatorError(f"no table found in {table.location}; `ottla pipeline load` creates one")
     store = table.layout().store
     summary = VacuumSummary(table.location, dry_run)
     letters = table.dead_letters()
@@ -78,7 +78,7 @@ def vacuum(table: Table, retention: timedelta = DEFAULT_RETENTION, *, dry_run: b
             _remove(store, staged[load_id], summary, abandoned=True)
         for part in [table, letters] if letters.exists() else [table]:
             _vacuum_one(part, gone, running, before, summary)
-        if not letters.exists():  # files of a load that was killed before it made the table
+        if not letters.exists():  # files of a load that was killed before it created the table
             lost = store.child(DEAD_LETTER_DIRECTORY)
             _remove(lost, {file for file in lost.files() if load_of(file.path) in gone}, summary, abandoned=True)
         if not dry_run:
@@ -104,7 +104,7 @@ def _vacuum_one(
         for file in map(found.get, unneeded)
         if file is not None
         and (load := load_of(file.path)) not in running
-        and file.modified_ms < (before.of_nobody_ms if load is None else before.of_loads_ms) - TICK_MS
+        and file.modified_ms < (before.unowned_ms if load is None else before.of_loads_ms) - TICK_MS
     }
     _remove(store, old - abandoned, summary, abandoned=False)
 

@@ -1,9 +1,9 @@
-"""A range of a topic or of a table once more, into a topic or a table of its own: nothing is ever rewound in place.
+"""Copy of a range of a topic or of a table into a topic or a table of its own: nothing is rewound in place.
 
-Whoever consumes a topic again from an older offset mixes what was with what will be; a replay has a target that is new,
-and an id. Run again under that id it goes on where it was: by `ottla.pipeline.operations.push` into a topic, as a load
+A consumer that reads a topic again from an older offset mixes old and new records. A replay has a new target instead,
+and an id. Run again under that id it resumes: by `ottla.pipeline.operations.push` into a topic, as a load
 of its own into a table.
 
-**Invariant:** a target holds the rows of one replay only: it is refused when it has others, and the replay's progress
-does not say that they are its own.
+**Invariant:** a target has the rows of one replay only: it is refused if it has rows that the replay's progress does
+not cover.
 """

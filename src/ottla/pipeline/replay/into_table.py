@@ -1,9 +1,9 @@
-"""The table that a replay goes into: records of a topic by a load of their own, rows of a table by copying them.
+"""Replay into a table: records of a topic by a load of their own, rows of a table by copying them.
 
 Either is one commit under the replay's id as pipeline id, with the offsets or the version of the table that it covers.
 
-**Invariants:** exactly once, as a load: rows and progress are there together, or neither is. Of two replays into the
-same new table one is refused, whoever looked first.
+**Invariants:** exactly once, as a load: rows and progress are committed together, or neither is. Of two replays into
+the same new table one is refused, in any order of their checks.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.sql.query import read_table
 
 OWNER = "ottla-replays"
-"""The application id that each replay into a table moves by one, so that two that planned at once can't mix."""
+"""Application id that each replay into a table moves by one, so that concurrent replays conflict."""
 SOURCE_TABLE = "table"
-"""In an application id in the place of a topic's: its version is that of the table whose rows were copied."""
+"""Takes the place of a topic in an application id, whose version is that of the table with the copied rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicReplay:
-    """Plans what a table lacks of a range of some partitions; a `Planner` for `ottla.pipeline.load.driver`."""
+    """Plans the records of a range of some partitions that a table lacks; a `Planner` for
+    `ottla.pipeline.load.driver`."""
 
     positions: Sequence[Position]
     start: Bound
@@ -69,8 +70,8 @@ class TopicReplay:
     def __call__(
         self, cluster: Cluster, table: Table, topics: Sequence[str], settings: PlanSettings, letters: Table
     ) -> LoadPlan:
-        """Raises OperatorError for a table of others, DataLossError when the log was cut below what the table holds,
-        TopicNotFound, KafkaError."""
+        """Raises OperatorError for a table with other rows, DataLossError when the log was truncated below the table's
+        offsets, TopicNotFound, KafkaError."""
         bounds = row_bounds(self.start, self.end, offsets=False)
         cluster_id = cluster.describe().cluster_id or ""
         plan = LoadPlan(settings.pipeline_id, settings.isolation, cluster_id=cluster_id, bounds=bounds)
@@ -81,7 +82,7 @@ class TopicReplay:
         ends = cluster.list_offsets(dict.fromkeys(names, LATEST_TIMESTAMP), isolation=settings.isolation)
         for key in find_cuts(cluster, held, {key: committed[epoch_app_id(names[key])] for key in held}, ends):
             raise DataLossError(
-                f"topic {key[0]!r} partition {key[1]}: the log was cut back below offset {held[key]}, up to which it "
+                f"topic {key[0]!r} partition {key[1]}: the log was truncated below offset {held[key]}, up to which it "
                 f"was replayed into {table.location}; replay it into a new table"
             )
         for whole in topic_ranges(cluster, self.positions, self.start, self.end):
@@ -112,15 +113,16 @@ def _require_own(table: Table, replay_id: str, app_ids: Sequence[str]) -> dict[s
         others = [load.pipeline_id for load in table.loads() if load.pipeline_id != replay_id]
         if others or not (is_ours or not (table.loads() or table.files())):
             raise OperatorError(
-                f"the table {table.location} has rows that are not of the replay {replay_id!r}: nothing is replayed in "
-                "between; name a new table, or the --replay-id that wrote them"
+                f"the table {table.location} has rows that are not of the replay {replay_id!r}: a replay needs a "
+                "target of its own; name a new table, or the --replay-id that wrote them"
             )
     return committed
 
 
 @dataclass(frozen=True, slots=True)
 class CopySummary:
-    """What one run did. `version` is None when nothing was committed: the rows of `source_version` are there."""
+    """Result of one run. `version` is None when nothing was committed: the rows of `source_version` are already
+    there."""
 
     table: str
     source: str
@@ -138,9 +140,9 @@ class CopySummary:
 def copy_rows(
     source: Table, target: Table, replay_id: str, bounds: RowBounds | None, open_session: OpenSession
 ) -> CopySummary:
-    """Copy the rows of the newest version within `bounds`, all columns of them, unless that was done before.
+    """Copy the rows of the newest version within `bounds`, all columns of them, unless an earlier run did.
 
-    Raises OperatorError for a target with rows of others and for a source without the column of the bounds,
+    Raises OperatorError for a target with other rows and for a source without the column of the bounds,
     StaleCommitError, or OttlaError with the reason.
     """
     started = time.monotonic()
@@ -186,7 +188,7 @@ def copy_rows(
 
 
 def _within(frame: Any, column: str | None, bounds: RowBounds | None) -> Any:
-    """Filtered by Spark, which passes over row groups by their statistics."""
+    """Filtered by Spark, which skips row groups by their statistics."""
     from pyspark.sql import functions as F
 
     if column is None or bounds is None:
@@ -200,10 +202,10 @@ def _within(frame: Any, column: str | None, bounds: RowBounds | None) -> Any:
 
 
 def _write_files(frame: Any, task: Any, directory: str) -> list[DataFile]:
-    """What the tasks wrote. Raises OttlaError when one failed."""
+    """Files that the tasks wrote. Raises OttlaError when a task failed."""
     try:
         rows = map_rows(frame, task, "files string").collect()
-    except Exception as error:  # Spark wraps whatever a worker raised
+    except Exception as error:  # Spark wraps the worker's exception
         raise task_failure("the replay failed in a Spark task", error, table_directory(directory)) from error
     return [file for row in rows for file in files_from_json(row.files)]
 

@@ -1,4 +1,4 @@
-"""The topic that a replay goes into."""
+"""Target topic of a replay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.pipeline.sources.rows import TopicRows
 
 
 def require_own_topic(cluster: Cluster, name: str, replay_id: str, partitions: int) -> None:
-    """Make the target with so many partitions unless it is there.
+    """Create the target with that many partitions unless it exists.
 
     Raises OperatorError when it has records that are not of this replay.
     """
@@ -25,13 +25,13 @@ def require_own_topic(cluster: Cluster, name: str, replay_id: str, partitions: i
     begun = progress_in(uuid_to_string(topic.topic_id), cluster.group_offsets(group_name(replay_id)))
     if not begun and _has_records(cluster, topic):
         raise OperatorError(
-            f"topic {name!r} has records that are not of the replay {replay_id!r}: "
-            "nothing is replayed in between; name a new topic, or the --replay-id that wrote them"
+            f"topic {name!r} has records that are not of the replay {replay_id!r}: a replay needs a target of its own; "
+            "name a new topic, or the --replay-id that wrote them"
         )
 
 
 def _has_records(cluster: Cluster, topic: TopicInfo) -> bool:
-    """Committed ones: a replay that was killed in its first transaction leaves others."""
+    """True for committed records: a replay that was killed in its first transaction leaves uncommitted ones."""
     positions = [(topic.name, info.index) for info in topic.partitions]
     ranges = topic_ranges(cluster, positions, Bound("earliest"), Bound("latest"))
     rows = TopicRows(cluster, ranges, "", None, keep_timestamps=False)

@@ -1,7 +1,7 @@
-"""Which part of a topic or of a table is replayed.
+"""Range of a topic or of a table for a replay.
 
-**Invariant:** a range of time has the records whose own times lie in it, wherever they stand: a lookup by time alone
-would take the marker of a transaction, which has the time of its writing, for one of them.
+**Invariant:** a range of time has exactly the records with their own times in it, at any offset: a lookup by time alone
+would also include the marker of a transaction, which has the time of its writing.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ ISOLATION = "read_committed"
 
 
 class Bound(NamedTuple):
-    """Where a range begins or ends: an offset in each partition, or milliseconds from the epoch, else `value` is 0."""
+    """Start or end of a range: an offset in each partition, or milliseconds from the epoch; else `value` is 0."""
 
     kind: Literal["earliest", "latest", "offset", "time"]
     value: int = 0
 
 
 def require_order(start: Bound, end: Bound) -> None:
-    """Raise OperatorError for a range that is empty whatever a topic or a table holds."""
+    """Raise OperatorError for a range that is always empty."""
     orders = {"earliest": -math.inf, "latest": math.inf}
     first, last = (orders.get(each.kind, each.value) for each in (start, end))
     if (start.kind == end.kind or {start.kind, end.kind} & orders.keys()) and first >= last:
-        raise OperatorError("--to has to lie behind --from: nothing is replayed otherwise")
+        raise OperatorError("--to must be after --from, else nothing is replayed")
 
 
 def topic_ranges(cluster: Cluster, positions: Sequence[Position], start: Bound, end: Bound) -> list[OffsetRange]:
-    """The offsets from `start` up to `end` that there are, empty ranges left out. Raises TopicNotFound, KafkaError.
+    """The existing offsets from `start` up to `end`, without empty ranges. Raises TopicNotFound, KafkaError.
 
-    Where a bound is a time they have all records within it, and others.
+    For a bound by time they contain all records within it, and others.
     """
-    # Before the offsets: a topic that is made again in between is then read by an id that it does not have.
+    # Before the offsets: a topic that is recreated in between is then read by an outdated id, which fails.
     names = dict.fromkeys(topic for topic, _ in positions)
     ids = {name: uuid_to_string(cluster.topic(name).topic_id) for name in names}
     firsts = cluster.list_offsets(dict.fromkeys(positions, EARLIEST_TIMESTAMP))
@@ -65,13 +65,13 @@ def topic_ranges(cluster: Cluster, positions: Sequence[Position], start: Bound, 
 
 
 def row_bounds(start: Bound, end: Bound, *, offsets: bool) -> RowBounds | None:
-    """What rows must satisfy by themselves; with `offsets` (rows of a table) also in their offsets.
+    """Bounds on the rows themselves: on their times, and with `offsets` (rows of a table) also on their offsets.
 
-    Raises OperatorError for rows of a table that would have to satisfy both.
+    Raises OperatorError for rows of a table if both kinds are given.
     """
     kinds = {each.kind for each in (start, end)} & {"time", *(["offset"] if offsets else [])}
     if len(kinds) > 1:
-        raise OperatorError("rows of a table are chosen by offset or by time: give --from and --to of one kind")
+        raise OperatorError("rows of a table are chosen by offset or by time: use the same kind for --from and --to")
     if not kinds:
         return None
     low, high = (each.value if each.kind in kinds else None for each in (start, end))

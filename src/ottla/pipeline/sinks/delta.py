@@ -4,19 +4,19 @@ Each topic partition is a Delta application transaction (`txn` action): its app 
 partition, its version is the next offset. The commit's own metadata repeats the ranges in readable form
 (`ottla.ranges`, `ottla.topics`, `ottla.pipeline`).
 
-**Invariants:** a commit carries files only together with the offsets behind them; it succeeds only if every partition
-it moves is still where its plan found it. That is checked against one snapshot, and the commit is allowed for the
-version right after that snapshot alone (no retries inside delta-rs), so a second loader with an older plan is refused
-however the two interleave. Commits of others in between only lead to another look. Whether a commit happened is never
-taken from an error (delta-rs raises also when the checkpoint after it fails): each carries the id of its load, by which
-it is looked up in the log. A table that was rolled back behind its newest load takes no other
+**Invariants:** a commit adds files only together with their offsets; it succeeds only if every partition that it moves
+is still at the offset of its plan. That is checked against one snapshot, and the commit is allowed only for the
+version right after that snapshot (no retries inside delta-rs), so a second loader with an older plan is refused
+in any interleaving. Commits of others in between only lead to another check. Whether a commit happened is never
+inferred from an error (delta-rs raises also when the checkpoint after it fails): each commit contains the id of its
+load, by which it is looked up in the log. A table that was rolled back below its newest load takes no other
 (`sinks/delta_history.py`).
 
-In an object store a commit is a conditional put, which delta-rs is told to insist on; an answer that is lost may be
-followed by the commit, so that the files of such a load stay.
+In an object store a commit is a conditional put, which is required of delta-rs. The commit can happen after its
+response was lost, so the files of such a load stay.
 
 Every reader of Delta can read the table. The log names files by percent-encoded addresses; only `_data_path` turns one
-into a path. Left out: change of an existing table's partition columns.
+into a path. Not supported: change of an existing table's partition columns.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from ottla.pipeline.stores.store import Store
 
 UNUSABLE_IN_PATHS = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]|[\ud800-\udfff]")
 """delta-rs decodes an escape twice and takes a backslash for a slash, so that it would open another directory; it
-refuses control characters and what is no UTF-8."""
+refuses control characters and invalid UTF-8."""
 
 LOG = "_delta_log"
 _COMMIT = re.compile(r"[0-9].*\.json")
@@ -83,16 +83,16 @@ _BACKTRACE = re.compile(r"\d+: ")
 
 
 CONDITIONAL_PUT = {"aws_conditional_put": "etag", "aws_s3_allow_unsafe_rename": "false"}
-"""What delta-rs does on S3 unless the environment has it otherwise."""
+"""The default of delta-rs on S3, unless the environment overrides it."""
 
 
 class DeltaTarget:
-    """A Delta table in a directory or an object store, made on the first load."""
+    """A Delta table in a directory or an object store, created by the first load."""
 
     format = "delta"
 
     def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
-        """`partition_by` takes effect when the table is made: columns of the schema.
+        """`partition_by` takes effect when the table is created: columns of the schema.
 
         Raises OperatorError for other columns, and for a path that delta-rs can't open.
         """
@@ -101,13 +101,12 @@ class DeltaTarget:
         unusable = UNUSABLE_IN_PATHS.search(real)
         if unusable and "\udc80" <= unusable[0] <= "\udcff":
             raise OperatorError(
-                f"no table can be kept in {os.fsencode(self.location)!r}, which is not valid UTF-8; choose another "
-                "directory"
+                f"the path {os.fsencode(self.location)!r} of the table is not valid UTF-8; choose another directory"
             )
         if unusable:
             raise OperatorError(
-                f"no table can be kept in {self.location!r}, since {unusable[0]!r} in a path leads the Delta library "
-                "elsewhere; choose a directory without it"
+                f"the path {self.location!r} of the table contains {unusable[0]!r}, which the Delta library "
+                "misinterprets; choose a directory without it"
             )
         self._partition_by = list(partition_by)
 
@@ -135,7 +134,7 @@ class DeltaTarget:
                 require_own_directory(self._store)
                 self._create(schema)
         except (OSError, DeltaError) as error:
-            raise OperatorError(f"the table {self.location} can't be made: {_words(error)}") from error
+            raise OperatorError(f"the table {self.location} can't be created: {_words(error)}") from error
         table = self._open()
         self._check(table, schema)
         return self._layout(tuple(table.metadata().partition_columns))
@@ -157,7 +156,7 @@ class DeltaTarget:
                 storage_options=self._options,
             )
         except DeltaError:
-            if not self.exists():  # else another load made it in the same moment, or only what came after failed
+            if not self.exists():  # else a concurrent load created it, or a later step failed
                 raise
 
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
@@ -170,7 +169,7 @@ class DeltaTarget:
         return self._rollback(self._open()) if self.exists() else None
 
     def _rollback(self, table: Any) -> Rollback | None:
-        """Of the version that `table` is at."""
+        """The rollback of the version that `table` is at, if any."""
         since = table.transaction_version(NEWEST_LOAD)
         try:
             return find_rollback(int(table.version()), since, self._read_commit, lambda: _addresses(table))
@@ -184,7 +183,7 @@ class DeltaTarget:
             return None
 
     def known_topics(self) -> KnownTopics:
-        """From the commit metadata; old commits may have been cleaned away."""
+        """From the commit metadata; old commits may have been removed."""
         return _known_topics(self._open()) if self.exists() else KnownTopics()
 
     def loads(self) -> list[PastLoad]:
@@ -219,7 +218,7 @@ class DeltaTarget:
                 return Committed(version, self._sync_log(version) or note)
             if not isinstance(error, CommitFailedError):
                 self._raise_failed(error)
-            # someone was faster: look again whether the plan still holds
+            # another commit came first: check again whether the plan holds
         raise too_many_commits(self.location)
 
     def files(self) -> list[str]:
@@ -234,9 +233,9 @@ class DeltaTarget:
         return [self._data_file(row) for row in pa.table(table.get_add_actions()).to_pylist()]
 
     def named_files(self) -> set[str]:
-        """Files that the newest version names, or any older one whose commit is still in the log.
+        """Files named by the newest version, or by any older one whose commit is still in the log.
 
-        That covers every file of a load that just ended, whatever was compacted or deleted since.
+        That includes every file of a load that just ended, even if it was compacted or deleted since.
         """
         found = {self._data_path(address) for address in _addresses(self._open())}
         try:
@@ -264,20 +263,20 @@ class DeltaTarget:
             try:
                 table.alter.add_columns(list(Schema.from_arrow(pa.schema(grown)).fields))
             except CommitFailedError:
-                continue  # someone was faster
+                continue  # another commit came first
             except DeltaError as error:
                 raise OperatorError(f"the table {self.location} can't take new columns: {_words(error)}") from error
             return self.schema()
         raise too_many_commits(self.location, "take new columns")
 
     def compact(self, target_bytes: int, load_id: str, before_commit: Callable[[], None]) -> None:
-        """Not by delta-rs, whose files tell no load and are not synced."""
+        """Does not use delta-rs, whose files have no load id in their names and are not synced."""
         table = self._open()
         require_compactable(self.location, table)
         compact_groups(self, group_small_files(self.data_files(), target_bytes), load_id, before_commit)
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
-        """Delta's own vacuum says which; its log forgets versions by itself."""
+        """Files that Delta's own vacuum selects; its log expires versions on its own."""
         hours = max(math.ceil((time.time() * 1000 - before_ms) / 3_600_000 - 0.01), 0)
         try:
             found = self._open().vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
@@ -290,21 +289,22 @@ class DeltaTarget:
 
     @property
     def _options(self) -> dict[str, str] | None:
-        """Of the object store, as delta-rs takes them."""
+        """Options of the object store for delta-rs."""
         return {**self._store.settings, **CONDITIONAL_PUT} if self._store.is_remote else None
 
     def _raise_failed(self, error: Exception) -> NoReturn:
-        """A commit that is not there: on this machine it never will be."""
+        """Report a commit that is not in the log: locally it can't appear later, in an object store it can."""
         if self._store.is_remote:
             raise UnknownCommitError(
-                f"{self.location} did not say whether the load was committed: {_words(error)}; the next load finds out"
+                f"{self.location} did not report whether the load was committed: {_words(error)}; the next load "
+                "checks it"
             ) from error
         raise OperatorError(f"the table {self.location} could not be committed: {_words(error)}") from error
 
     def _is_version_of(self, version: int, load_id: str) -> bool:
-        """True when the commit of that version is there and was made by that load.
+        """True when the commit of that version exists and is that load's.
 
-        Raises UnknownCommitError where that can't be told.
+        Raises UnknownCommitError where the log can't be read.
         """
         try:
             actions = _actions(self._store.read(_commit_file(version)))
@@ -314,7 +314,7 @@ class DeltaTarget:
         except (OSError, ValueError) as error:
             raise UnknownCommitError(
                 f"the table {self.location} can't be read to see whether version {version} was committed: "
-                f"{os_reason(error)}; the next load finds out"
+                f"{os_reason(error)}; the next load checks it"
             ) from error
 
     def _data_path(self, address: str) -> str:
@@ -323,7 +323,9 @@ class DeltaTarget:
             address = urlsplit(address).path
         path = self._store.relative(os.fsdecode(unquote_to_bytes(address)))
         if "://" in path or (self._store.is_remote and path.startswith("/")):
-            raise OperatorError(f"the table {self.location} holds a file that lies elsewhere: {path}")
+            raise OperatorError(
+                f"the table {self.location} names a file outside its directory: {path}; load into another table"
+            )
         return path
 
     def _open(self) -> Any:
@@ -331,7 +333,7 @@ class DeltaTarget:
             return DeltaTable(self.location, storage_options=self._options)
         except TableNotFoundError as error:
             raise OperatorError(
-                f"there is no Delta table in {self.location}; `ottla pipeline load` makes one"
+                f"no Delta table found in {self.location}; `ottla pipeline load` creates one"
             ) from error
         except (OSError, DeltaError) as error:
             raise OperatorError(f"the Delta table in {self.location} can't be read: {_words(error)}") from error
@@ -341,7 +343,7 @@ class DeltaTarget:
         require_writable(self.location, table)
 
     def _require_plain_files(self, table: Any) -> None:
-        """Raise OperatorError for a table whose files alone would not give its rows."""
+        """Raise OperatorError for a table whose rows can't be read from its files alone."""
         self._require_whole_files(table)
         if table.metadata().configuration.get(MAPPING_MODE, "none") != "none":
             raise OperatorError(
@@ -363,7 +365,7 @@ class DeltaTarget:
         return DataFile(path, row["size_bytes"], row["num_records"] or 0, 0, {}, _partition_texts(row))
 
     def _removals(self, table: Any, commit: TableCommit) -> list[RemoveAction]:
-        """Raises StaleCommitError when one of them is not in that version any more, OperatorError when rows were
+        """Raises StaleCommitError when one of them is no longer in that version, OperatorError when rows were
         deleted from them since they were read."""
         if not commit.removed:
             return []
@@ -378,12 +380,12 @@ class DeltaTarget:
         try:
             self._store.sync(_commit_file(version))
         except OSError as error:
-            return f"version {version} was committed, but may not outlive a loss of power: {os_reason(error)}"
+            return f"version {version} was committed, but may not survive a power failure: {os_reason(error)}"
         return ""
 
 
 def _known_topics(table: Any) -> KnownTopics:
-    """Of the newest commit that tells them."""
+    """From the newest commit that contains them."""
     newest: dict[str, Any] = next((commit for commit in table.history(LOADS_LIMIT) if TOPICS_KEY in commit), {})
     return KnownTopics(json_object(newest.get(TOPICS_KEY)), json_object(newest.get(CLUSTERS_KEY)))
 
@@ -391,7 +393,7 @@ def _known_topics(table: Any) -> KnownTopics:
 def _write(
     table: Any, commit: TableCommit, removals: Sequence[RemoveAction], properties: CommitProperties
 ) -> Exception | None:
-    """Try to commit; returns the error, which does not tell whether the commit happened."""
+    """Try to commit; returns the error, which does not show whether the commit happened."""
     schema = pa.schema(table.schema())
     actions = [*(_addition(file, schema, data_change=not commit.is_compaction) for file in commit.files), *removals]
     partition_by = list(table.metadata().partition_columns) or None
@@ -399,7 +401,7 @@ def _write(
         table.create_write_transaction(
             actions, "append", table.schema(), partition_by=partition_by, commit_properties=properties
         )
-    except Exception as error:  # also those of the checkpoint, of any kind
+    except Exception as error:  # of any class, including those of the checkpoint
         return error
     return None
 
@@ -440,7 +442,7 @@ def _stats(file: DataFile, schema: pa.Schema) -> str:
 
 
 def _is_bounded(kind: Any, column: ColumnStatistics) -> bool:
-    """Whether there are extremes that JSON can have: years beyond 1 to 9999, which results of Spark may hold, have no
+    """True if the extremes can be written as JSON: years outside 1 to 9999, which Spark results may contain, have no
     text."""
     try:
         return _bound(kind, column.lower) is not None and _bound(kind, column.upper, up=True) is not None
@@ -465,8 +467,8 @@ def _bound(kind: Any, value: int | None, *, up: bool = False) -> int | str | Non
 def _words(error: Exception) -> str:
     """An error of delta-rs in one line: without colours, the marks of its causes, and the frames of a backtrace."""
     lines = [_DECORATION.sub("", line).strip() for line in str(error).splitlines()]
-    told = itertools.takewhile(lambda line: not _BACKTRACE.match(line), lines)
-    return ": ".join(line.rstrip(".:") for line in told if line) or type(error).__name__
+    shown = itertools.takewhile(lambda line: not _BACKTRACE.match(line), lines)
+    return ": ".join(line.rstrip(".:") for line in shown if line) or type(error).__name__
 
 
 def _addresses(table: Any) -> list[str]:

@@ -1,8 +1,8 @@
-"""What a Delta table asks of its writers (the protocol's "Writer Requirements"), and a load doesn't do.
+"""Requirements of a Delta table on its writers (the protocol's "Writer Requirements") that a load doesn't meet.
 
-A load adds files that Spark's workers wrote, past delta-rs, which would look after some of this. Such files in a table
-with column mapping read as nulls; in one with constraints they may break what its readers rely on. A compaction writes
-rows that are in the table already, so what is asked of their values they have.
+A load adds files that Spark's workers wrote without delta-rs, which would handle some of these features. Such files in
+a table with column mapping read as nulls; in one with constraints they may violate them. A compaction rewrites rows
+that are already in the table, so their values meet the requirements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 MAPPING_MODE = "delta.columnMapping.mode"
 _CONSTRAINT_PREFIX = "delta.constraints."
 _MADE_BY_WRITERS = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
-"""In the metadata of a column: what it is computed from, and what its values satisfy."""
+"""Metadata keys of a column with the expression that computes it or a condition on its values."""
 _HARMLESS = frozenset(
     {
         "appendOnly",
@@ -30,7 +30,7 @@ _HARMLESS = frozenset(
         "variantType",
         "variantType-preview",
         "vacuumProtocolCheck",
-        # which are looked for where they are used
+        # checked separately where they are used
         "checkConstraints",
         "columnMapping",
         "generatedColumns",
@@ -38,11 +38,11 @@ _HARMLESS = frozenset(
         "invariants",
     }
 )
-"""Features that ask nothing of a writer who only adds files."""
+"""Features without requirements on a writer that only adds files."""
 
 
 def require_writable(location: str, table: Any) -> None:
-    """Raise OperatorError for a table whose rows or offsets would not be what they should. `table`: of delta-rs."""
+    """Raise OperatorError for a table in which a load would write wrong rows or lose offsets. `table`: of delta-rs."""
     settings = table.metadata().configuration
     if TRANSACTION_RETENTION in settings:
         raise OperatorError(
@@ -51,14 +51,17 @@ def require_writable(location: str, table: Any) -> None:
         )
     asked = next(itertools.chain(_asked_of_files(table), _asked_of_rows(table, settings)), None)
     if asked is not None:
-        raise OperatorError(f"the table {location} has {asked}, which loads don't do; load into another table")
+        raise OperatorError(f"the table {location} has {asked}, which loads don't support; load into another table")
 
 
 def require_compactable(location: str, table: Any) -> None:
-    """Raise OperatorError for a table whose files have to be more than their rows. `table`: of delta-rs."""
+    """Raise OperatorError for a table whose files need more than their rows. `table`: of delta-rs."""
     asked = next(_asked_of_files(table), None)
     if asked is not None:
-        raise OperatorError(f"the table {location} has {asked}, which our compaction doesn't do; use that of its maker")
+        raise OperatorError(
+            f"the table {location} has {asked}, which `ottla pipeline compact` doesn't support; use the OPTIMIZE "
+            "of the engine that created the table"
+        )
 
 
 def _asked_of_files(table: Any) -> Iterator[str]:

@@ -1,14 +1,14 @@
-"""What became of the loads of a Delta table, by the commits that came after them.
+"""Rollbacks of a Delta table, found in the commits after its newest load.
 
-RESTORE puts files and schema back, and keeps the offsets of application transactions. So the offsets of a load can
-outlive its rows, and no later load would bring those again. The transaction `NEWEST_LOAD` holds the version of the
-newest load; the log behind it shows whether the newest version is still built on that one. A RESTORE that goes forward
-again is followed to the version that it restored. DELETE, UPDATE, MERGE and OPTIMIZE are the operator's own and
-no rollback. A commit that replaces every file of the table is one, since its rows come from elsewhere.
+RESTORE reverts files and schema, and leaves the offsets of application transactions unchanged. So the offsets of a load
+can survive its rows, and no later load would read those rows again. The transaction `NEWEST_LOAD` stores the version of
+the newest load; the log after it shows whether the newest version is still built on that one. A RESTORE that goes
+forward again is followed to the version that it restored. DELETE, UPDATE, MERGE and OPTIMIZE are the operator's own and
+not a rollback. A commit that replaces every file of the table is one, since its rows come from elsewhere.
 
-**Invariant:** where the log lacks a commit after the newest load, nothing is assumed of it.
+**Invariant:** where the log lacks a commit after the newest load, the state is reported as unknown.
 
-Left out: tables of earlier releases, without NEWEST_LOAD, whose newest load is behind the newest LOADS_LIMIT commits.
+Not supported: tables of earlier releases, without NEWEST_LOAD, whose newest load is older than LOADS_LIMIT commits.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ottla.pipeline.sinks.table import LOADS_LIMIT, LOOK_UPS, PIPELINE_KEY, ROWS
 from ottla.pipeline.sinks.writer import file_name, load_of
 
 NEWEST_LOAD = "ottla/newest-load"
-"""The application id whose version is the table's version of the newest load."""
+"""Application id whose version is the table version of the newest load."""
 
 _COMPACTED = "part-compacted-"
-"""How files of our compaction begin, which may be of a table without loads."""
+"""File name prefix of our compaction, which may be in a table without loads."""
 FileKey = tuple[str, str]
-"""A path, and the deletion vector beside it."""
+"""Path of a file and its deletion vector."""
 
 _REPLACING = ("CLONE", "REPLACE TABLE", "CREATE OR REPLACE TABLE")
-"""How the operations begin that put other rows in the place of a table's."""
+"""Prefixes of the operations that replace all rows of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ class PastCommit:
 
     @property
     def is_replacing(self) -> bool:
-        """True where it may put other rows in the place of all."""
+        """True if it may replace all rows."""
         parameters = self.info.get("operationParameters") or {}
         overwrites = self.operation == "WRITE" and str(parameters.get("mode")).strip('"').lower() == "overwrite"
         return not self.is_load and (overwrites or self.operation.startswith(_REPLACING))
 
     @property
     def restored_version(self) -> int | None:
-        """That a RESTORE names; one to a time names none."""
+        """The version in a RESTORE by version; None for a RESTORE by time."""
         found = (self.info.get("operationParameters") or {}).get("version")
         text = str(found).strip('"')
         return int(text) if text.isdecimal() else None
@@ -84,19 +84,21 @@ def _key(action: Mapping[str, Any]) -> FileKey:
 def find_rollback(
     newest: int, since: int | None, read: Callable[[int], bytes | None], paths: Callable[[], Collection[str]]
 ) -> Rollback | None:
-    """What of the loads of a table at version `newest` is gone while their offsets stay; None where nothing is.
+    """Loads of a table at version `newest` whose rows are gone while their offsets stay; None without any.
 
-    `since`: what NEWEST_LOAD holds. `read`: a commit of the log, None where that is not there any more. `paths`: those
-    of the table's files, as the log has them. Raises OSError, ValueError.
+    `since`: the version in NEWEST_LOAD. `read`: returns a commit of the log, None if the log lacks it. `paths`: returns
+    the table's files, as the log names them. Raises OSError, ValueError.
     """
-    if since is not None and since >= newest:  # a later one than the newest is of the table that this is a clone of
+    if (
+        since is not None and since >= newest
+    ):  # a version above the newest is from the table that this one was cloned from
         return None
     low = since if since is not None else max(newest - LOADS_LIMIT, -1)
     commits = _read_commits(read, low, newest)
     gone = max((one for one in range(low + 1, newest + 1) if one not in commits), default=None)
     if gone is not None and since is not None:
         return Rollback(
-            f"its log lacks version {gone}, so whether it was rolled back behind its newest load (version {since}) "
+            f"its log lacks version {gone}, so whether it was rolled back below its newest load (version {since}) "
             "is unknown",
             "compare it with its topics",
         )
@@ -138,7 +140,7 @@ def _restored(commits: Mapping[int, PastCommit], version: int) -> int:
         return restore.restored_version
     added: set[FileKey] = set()
     removed: set[FileKey] = set()
-    for earlier in range(version - 1, -1, -1):  # what was changed between them is what the RESTORE undid
+    for earlier in range(version - 1, -1, -1):  # the RESTORE undoes exactly the changes since the restored version
         if added == restore.added and removed == restore.removed:
             return earlier
         if earlier not in commits:
@@ -157,31 +159,31 @@ def _rolled_back(commits: Mapping[int, PastCommit], lost: Sequence[int]) -> Roll
     known = f" with {rows:,} row{'s' if rows != 1 else ''}" if all(one in commits for one in lost) else ""
     loads = f"its load of version {lost[0]}" if len(lost) == 1 else f"its loads of versions {', '.join(map(str, lost))}"
     return Rollback(
-        f"version {by} (RESTORE) rolled it back behind {loads}{known}, whose offsets it keeps: no load would bring "
-        "those rows again",
+        f"version {by} (RESTORE) rolled it back below {loads}{known}, and the table still has their offsets: no load "
+        "would read those rows again",
         f"restore version {lost[-1]}",
     )
 
 
 def _without_offsets(paths: Collection[str]) -> Rollback | None:
-    """Of a table whose whole log knows of no load."""
+    """Rollback of a table with files of loads in a log without any load."""
     loaded = next(
         (path for path in sorted(paths) if load_of(path) and not file_name(path).startswith(_COMPACTED)), None
     )
     if loaded is None:
         return None
     return Rollback(
-        f"it holds files of loads ({file_name(loaded)} for one) and no offsets of them, as a clone or a converted "
-        "directory does: a load would bring those rows a second time",
+        f"it contains files of loads ({file_name(loaded)} for one) but not their offsets, as a clone or a converted "
+        "directory does: a load would add those rows a second time",
         "load into the table that those files were loaded into",
-        can_go_on=False,
+        is_skippable=False,
     )
 
 
 def _replaced(
     commits: Mapping[int, PastCommit], load: int, live: Collection[int], paths: Callable[[], Collection[str]]
 ) -> Rollback | None:
-    """Of a commit after the newest load that left no file of what was there."""
+    """Rollback by a commit after the newest load that left no file of the loads."""
     later = [commits[version] for version in sorted(live) if version > load]
     replacing = [one for one in later if one.is_replacing]
     if not replacing:
@@ -190,7 +192,7 @@ def _replaced(
     if any(path not in added for path in paths()):
         return None
     return Rollback(
-        f"version {replacing[-1].version} ({replacing[-1].operation}) replaced all that its loads up to version {load} "
-        "brought, whose offsets it keeps: no load would bring those rows again",
+        f"version {replacing[-1].version} ({replacing[-1].operation}) replaced all rows of its loads up to version "
+        f"{load}, and the table still has their offsets: no load would read those rows again",
         f"restore version {replacing[-1].version - 1}",
     )

@@ -1,21 +1,21 @@
-"""Epochs of a streaming query in topics exactly once: what a task writes and that it wrote it are one transaction.
+"""Exactly-once epochs of a streaming query in topics: one transaction has the rows of a task and its progress.
 
 Each task of a query has a transactional id of its own, made of the query's id and the task's number, and a group of
-that name. With the rows of an epoch the transaction stores an offset of the group: the number of the epoch that comes
-next, with a fingerprint of the rows. A task first takes its id, which fences whoever still writes under it (an attempt
-that Spark gave up or started beside, a worker that outlived its driver) and ends what that left open; only then it
-reads the offset, and passes over an epoch that is committed.
+that name. With the rows of an epoch the transaction stores an offset of the group: the number of the next epoch, with a
+fingerprint of the rows. A task first initializes its id. That fences every other producer of the id (an attempt that
+Spark gave up or started beside this one, a worker that outlived its driver) and ends their open transaction. Only then
+the task reads the offset, and skips an epoch that is committed.
 
-A worker keeps the producer with which it committed, for a later epoch of the task that has few rows. That has its id
-already, unless another took it since: so it stores the offset first, before any row, and the coordinator refuses it
-then; the task takes its id anew, as it would have at once. While nobody took it nobody can have committed either, so
-that the offset need not be read.
+A worker reuses the producer of its last commit for a later epoch of the task that has few rows. That producer has the
+id already, unless another one was initialized since. So it stores the offset first, before any row: the coordinator
+refuses it if it was fenced, and the task then initializes its id as usual. While the producer is not fenced no other
+producer can have committed, so the offset need not be read.
 
-**Invariants:** of all attempts at one task of one epoch, in all runs of the query, exactly one is committed, whoever
-dies when; ids do not grow with epochs or restarts. What that needs: a task that is replayed has the rows that it had.
-A task that was committed compares, and refuses others; so rows that moved from it to another task are noticed, but what
-that other task wrote by then is not taken back. Nothing here makes an epoch visible as a whole: each task's part is
-visible by itself.
+**Invariants:** of all attempts at one task of one epoch, in all runs of the query, exactly one is committed, regardless
+of crashes; ids do not grow with epochs or restarts. Requirement: a replayed task has the same rows as before.
+A committed task compares fingerprints, and refuses other rows. So rows that moved from it to another task are noticed,
+but the rows that the other task wrote by then stay. An epoch does not become visible as a whole: each task's part
+becomes visible on its own.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from ottla.pipeline.sinks.topic import Fingerprint, RowWriter, TopicTarget, slic
 logger = logging.getLogger(__name__)
 
 FEW_BYTES = 4 << 20
-"""So many are held before the first row is sent: where they are all, what is stored of them is known by then."""
+"""Rows up to this size are buffered before the first is sent: if they are all, their fingerprint is known by then."""
 ABORT_S = 5.0
-"""How long a task that failed may take to end its transaction; the next attempt ends it otherwise."""
+"""Maximum seconds for a failed task to abort its transaction; otherwise the next attempt aborts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +52,27 @@ class EpochTask:
 
     @property
     def transactional_id(self) -> str:
-        """Also the name of the group that has its progress."""
+        """Also the name of the group that stores its progress."""
         return f"ottla-sink-{self.query_id}-{self.task}"
 
 
 class KeptProducer(NamedTuple):
-    """One that has the id of a task, as long as nobody else took it."""
+    """A producer that has the id of a task, until another one fences it."""
 
     producer: TransactionalProducer
     next_epoch: int
-    """No later one was committed when the producer had the id last."""
+    """No later epoch was committed when the producer last had the id."""
 
 
 _KEPT: LruPool[KeptProducer] = LruPool(4)
-"""Of this worker: by target and task."""
+"""Pool of this worker, by target and task."""
 
 
 def write_epoch(target: TopicTarget, task: EpochTask, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write what a task has for an epoch, unless an earlier attempt did; returns the rows written.
+    """Write the rows of a task in an epoch, unless an earlier attempt did; returns the rows written.
 
     Takes all batches in any case. Raises OperatorError when that attempt had other rows, ProducerFenced when another
-    attempt goes on, KafkaError.
+    attempt is running, KafkaError.
     """
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
@@ -88,13 +88,13 @@ def write_epoch(target: TopicTarget, task: EpochTask, batches: Iterable[pa.Recor
             return _committed(kept.producer, task, name, _send(kept.producer, target, head))
         rows = itertools.chain(head, filled)
     del kept  # with its connections
-    return _write_anew(target, task, key, name, rows)
+    return _write_with_new_producer(target, task, key, name, rows)
 
 
-def _write_anew(
+def _write_with_new_producer(
     target: TopicTarget, task: EpochTask, key: Position, name: Hashable, batches: Iterable[pa.RecordBatch]
 ) -> int:
-    """Take the id, look what was committed, write the rest."""
+    """Initialize the id, read the committed offset, and write the epoch unless it is committed."""
     producer = target.transactional_producer(task.transactional_id)
     committed = target.committed_offsets(task.transactional_id).get(key)
     if committed is not None and committed.offset > task.epoch:
@@ -107,7 +107,7 @@ def _write_anew(
 
 
 def _head(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool]:
-    """The first batches, and whether they are all."""
+    """The first batches, and True if they are all."""
     head: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -123,12 +123,12 @@ def _progress(task: EpochTask, fingerprint: Fingerprint) -> CommittedOffset:
 
 
 def _has_id(producer: TransactionalProducer, task: EpochTask, progress: Mapping[Position, CommittedOffset]) -> bool:
-    """Begin the transaction of an epoch by what is stored of it; false where the producer can't, for any reason: a new
-    one can, or tells why not, and ends what this one may have begun."""
+    """Start the transaction of an epoch by storing its progress; False if the producer can't, for any reason: then a
+    new producer either can, or reports the reason, and ends a transaction that this one may have started."""
     try:
         producer.send_offsets(task.transactional_id, progress)
     except KafkaError as error:
-        logger.debug("the producer kept for %s is of no use any more: %s", task.transactional_id, error)
+        logger.debug("the pooled producer of %s is not usable any more: %s", task.transactional_id, error)
         return False
     return True
 
@@ -171,5 +171,5 @@ def _compare(committed: CommittedOffset, task: EpochTask, batches: Iterable[pa.R
         raise OperatorError(
             f"epoch {task.epoch} of query {task.query_id} can't be replayed exactly once: task {task.task} committed "
             f"{committed.metadata}, and has {fingerprint} now; give the query the input and the number of partitions "
-            "that it had when it failed, or begin anew with another checkpoint"
+            "that it had when it failed, or restart it with another checkpoint"
         )

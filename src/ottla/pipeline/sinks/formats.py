@@ -1,4 +1,4 @@
-"""The formats that tables have, by the names of `--format`; apart, so that commands can tell them without Arrow."""
+"""Names of the table formats for `--format`; in a module of their own, so that commands need not import Arrow."""
 
 from __future__ import annotations
 

@@ -1,20 +1,20 @@
 """Apache Iceberg: data files and offsets in one commit of a catalog.
 
 The next offset of each application id is a property of the table (`ottla.offset.ID`), set by the commit that adds the
-snapshot, so it outlives the expiry of snapshots and what others commit. The snapshot's summary repeats the ranges in
-readable form (`ottla.ranges`, `ottla.topics`, `ottla.pipeline`). Without a catalog an SQLite catalog of the name
-`catalog.db` lies in the table's directory (catalog `ottla`, table `ottla.records`); a REST catalog is named by its URL,
-and says where its tables lie, in an object store as well.
+snapshot, so it survives the expiry of snapshots and commits of others. The snapshot's summary repeats the ranges in
+readable form (`ottla.ranges`, `ottla.topics`, `ottla.pipeline`). Without a catalog URL the table's directory contains
+an SQLite catalog `catalog.db` (catalog `ottla`, table `ottla.records`). A REST catalog is named by its URL, and chooses
+the location of its tables, in object stores as well.
 
-**Invariants:** each commit makes a snapshot on top of the one whose offsets were checked, which the catalog holds it to
-(`assert-ref-snapshot-id`), and pyiceberg tries once only: on its own it would put the same files on top of whatever
-came in between (`commit.retry.num-retries` has to be 0, here and in a table that is found). So a second loader with an
-older plan is refused however the two interleave. Whether a commit happened is never taken from an error: the snapshots
-are searched for the id of the load, and where a catalog can't tell, the files stay.
+**Invariants:** each commit creates a snapshot on top of the one whose offsets were checked, which the catalog enforces
+(`assert-ref-snapshot-id`), and pyiceberg tries only once: with its own retries it would put the same files on top of
+any commit in between (`commit.retry.num-retries` has to be 0, here and in an existing table). So a second loader with
+an older plan is refused in any interleaving. Whether a commit happened is never inferred from an error: the snapshots
+are searched for the id of the load, and where a catalog can't answer, the files stay.
 
 Data files have no field ids; the table's name mapping gives them (`schema.name-mapping.default`), so other engines read
-them by the names of their columns. Left out: tables with delete files or renamed
-columns (refused to be read by their files), views, change of an existing table's partition columns.
+them by the names of their columns. Not supported: tables with delete files or renamed
+columns (not readable by their files), views, change of an existing table's partition columns.
 """
 
 from __future__ import annotations
@@ -88,17 +88,17 @@ from ottla.pipeline.stores.store import Store
 
 OFFSET_PREFIX = "ottla.offset."
 SEQUENCE_KEY = "ottla.sequence"
-"""The property that holds the sequence number of the newest load's snapshot, which outlives that snapshot."""
+"""Property with the sequence number of the newest load's snapshot; it survives the expiry of that snapshot."""
 RETRIES_KEY = "commit.retry.num-retries"
 
 CATALOG_FILE = "catalog.db"
 _OF_A_CATALOG = (CATALOG_FILE, f"{CATALOG_FILE}-journal", "metadata")
-"""What a load leaves that was killed while it made a table."""
+"""Files that a load leaves if it is killed while it creates a table."""
 CATALOG_NAME = "ottla"
 TABLE_NAME = "ottla.records"
 DATA_DIRECTORY = "data/"
 BUSY_TIMEOUT_S = 30
-"""How long a commit waits for another that has the SQLite catalog locked."""
+"""Seconds that a commit waits for another that has the SQLite catalog locked."""
 PROPERTIES = {
     RETRIES_KEY: "0",
     "format-version": "2",
@@ -110,7 +110,7 @@ UNUSABLE_IN_PATHS = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
 """SQLite and metadata files hold text."""
 
 _VACUUMED = re.compile(r"data/.*\.parquet|metadata/[^/]*\.(avro|metadata\.json)")
-"""Files of which a vacuum judges; others (statistics of other engines) stay."""
+"""File names that a vacuum may remove; others (statistics of other engines) stay."""
 S3_PROPERTIES = {
     "aws_access_key_id": "s3.access-key-id",
     "aws_secret_access_key": "s3.secret-access-key",
@@ -118,14 +118,14 @@ S3_PROPERTIES = {
     "aws_region": "s3.region",
     "aws_endpoint": "s3.endpoint",
 }
-"""What Iceberg calls the settings of a store; a catalog may give a table its own."""
+"""Iceberg's names for the settings of a store; a catalog can override them for a table."""
 
 _REFUSED = (BadRequestError, ForbiddenError, UnauthorizedError, NoSuchTableError)
-"""Answers of a REST catalog after which nothing of a request was done."""
+"""Errors of a REST catalog that mean that the request had no effect."""
 
 
 class IcebergTarget:
-    """An Iceberg table: in a directory of this machine that holds its catalog as well, or of a REST catalog."""
+    """An Iceberg table: in a local directory that also contains its catalog, or in a REST catalog."""
 
     format = "iceberg"
 
@@ -134,7 +134,7 @@ class IcebergTarget:
     ) -> None:
         """`location`: a directory, or with `catalog_url` a name such as `lake.clicks`.
 
-        `partition_by` takes effect when the table is made: columns of the schema. Raises OperatorError.
+        `partition_by` takes effect when the table is created: columns of the schema. Raises OperatorError.
         """
         self._partition_by = tuple(partition_by)
         self._url = catalog_url
@@ -146,13 +146,14 @@ class IcebergTarget:
             unusable = UNUSABLE_IN_PATHS.search(str(self.path))
             if unusable:
                 raise OperatorError(
-                    f"no Iceberg table can be kept in {str(self.path)!r}, since its catalog can't hold {unusable[0]!r}"
+                    f"the path {str(self.path)!r} of the table contains {unusable[0]!r}, which an Iceberg catalog "
+                    "can't store; choose another directory"
                 )
         else:
             self._identifier = os.fspath(location)
             if not re.fullmatch(r"[^./\s]+(\.[^./\s]+)+", self._identifier):
                 raise OperatorError(
-                    f"--table {self._identifier!r} is no name in a catalog; with --catalog give NAMESPACE.TABLE"
+                    f"--table {self._identifier!r} is not a table name in a catalog; with --catalog use NAMESPACE.TABLE"
                 )
 
     @property
@@ -173,7 +174,7 @@ class IcebergTarget:
     def exists(self) -> bool:
         if self._url is None and not (self.path / CATALOG_FILE).is_file():
             return False
-        with self._told("can't be looked up"):
+        with self._errors_wrapped("can't be looked up"):
             return bool(self._open_catalog().table_exists(self._identifier))
 
     def ensure(self, schema: pa.Schema) -> FileLayout:
@@ -183,9 +184,9 @@ class IcebergTarget:
                 if not self.exists():
                     self._require_own_directory()
         except OSError as error:
-            raise OperatorError(f"the table directory {self.path} can't be made: {os_reason(error)}") from error
+            raise OperatorError(f"the table directory {self.path} can't be created: {os_reason(error)}") from error
         if not self.exists():
-            with self._told("can't be made"):
+            with self._errors_wrapped("can't be created"):
                 self._create(schema)
         table = self._open()
         self._check(table, schema)
@@ -236,11 +237,11 @@ class IcebergTarget:
             snapshot = self._snapshot_of(commit.load_id, error)
             if snapshot is not None:
                 version = snapshot.sequence_number or 0
-                note = f"version {version} was committed, but what came after that failed: {words(error)}"
+                note = f"version {version} was committed, but a later step failed: {words(error)}"
                 return Committed(version, note)
             if not isinstance(error, CommitFailedException):
                 self._raise_failed(error)
-            # someone was faster: look again whether the plan still holds
+            # another commit came first: check again whether the plan holds
         raise too_many_commits(self.location)
 
     def files(self) -> list[str]:
@@ -252,7 +253,7 @@ class IcebergTarget:
             raise OperatorError(
                 f"the table {self.location} has renamed columns ({renamed[0][0]!r}), which reading by its files ignores"
             )
-        with self._told("can't be read"):
+        with self._errors_wrapped("can't be read"):
             tasks = list(table.scan().plan_files())
         if any(task.delete_files for task in tasks):
             raise OperatorError(f"the table {self.location} has delete files, which reading by its files would ignore")
@@ -260,15 +261,15 @@ class IcebergTarget:
         return [store.locate(store.relative(_plain_location(task.file.file_path))) for task in tasks]
 
     def data_files(self) -> list[DataFile]:
-        self.files()  # refuses what they would ignore
+        self.files()  # refuses delete files and renamed columns
         table = self._open()
-        with self._told("can't be read"):
+        with self._errors_wrapped("can't be read"):
             return [_data_file(table, self._store(table), task.file) for task in table.scan().plan_files()]
 
     def named_files(self) -> set[str]:
         table = self._open()
         store = self._store(table)
-        with self._told("can't be read"):
+        with self._errors_wrapped("can't be read"):
             manifests = {
                 manifest.manifest_path: manifest
                 for snapshot in table.metadata.snapshots
@@ -293,26 +294,27 @@ class IcebergTarget:
             try:
                 with change.update_schema() as update:
                     update.union_by_name(pa.schema([column.with_nullable(True) for column in schema]))
-            except Exception as error:  # of pyiceberg's own kinds, ValueError and ValidationError among them
+            except Exception as error:  # of pyiceberg's own classes, ValueError and ValidationError
                 raise OperatorError(
                     f"the table {self.location} can't hold the columns of these records: {words(error)}"
                 ) from error
-            with self._told("can't take new columns"), suppress(CommitFailedException):  # someone was faster
+            # another commit came first
+            with self._errors_wrapped("can't take new columns"), suppress(CommitFailedException):
                 change.commit_transaction()
                 return self.schema()
         raise too_many_commits(self.location, "take new columns")
 
     def compact(self, target_bytes: int, load_id: str, before_commit: Callable[[], None]) -> None:
-        """As an overwrite, since pyiceberg makes no snapshots of the kind `replace`."""
+        """Commits an overwrite, since pyiceberg has no snapshots of the kind `replace`."""
         table = self._open()
         self.files()  # refuses delete files
-        with self._told("can't be read"):
+        with self._errors_wrapped("can't be read"):
             files = [_data_file(table, self._store(table), task.file) for task in table.scan().plan_files()]
         compact_groups(self, group_small_files(files, target_bytes), load_id, before_commit)
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
         before = datetime.fromtimestamp(before_ms / 1000, UTC)
-        with self._told("could not be vacuumed"):
+        with self._errors_wrapped("could not be vacuumed"):
             if not dry_run:
                 self._expire_snapshots(before.replace(tzinfo=None))
             table = self._open()
@@ -323,7 +325,7 @@ class IcebergTarget:
 
     def _expire_snapshots(self, before: datetime) -> None:
         for _ in range(COMMIT_ATTEMPTS):
-            with suppress(CommitFailedException):  # someone was faster
+            with suppress(CommitFailedException):  # another commit came first
                 self._open().maintenance.expire_snapshots().older_than(before).commit()
                 return
         raise too_many_commits(self.location, "be vacuumed")
@@ -351,7 +353,7 @@ class IcebergTarget:
     def _require_own_directory(self) -> None:
         if (self.path / "metadata").is_dir() and not (self.path / CATALOG_FILE).exists():
             raise OperatorError(
-                f"the directory {self.path} holds an Iceberg table of another catalog; name that with --catalog, or "
+                f"the directory {self.path} contains an Iceberg table of another catalog; name that with --catalog, or "
                 "choose another directory"
             )
         landed = (DATA_DIRECTORY.rstrip("/"),) if self.path.name == DEAD_LETTER_DIRECTORY else ()
@@ -371,13 +373,14 @@ class IcebergTarget:
                         spec.add_identity(name)
             creation.commit_transaction()
         except (TableAlreadyExistsError, CommitFailedException):
-            if not self.exists():  # else another load made it in the same moment
+            if not self.exists():  # else a concurrent load created it
                 raise
 
     def _place(self) -> str | None:
-        """Where the table is to lie; None leaves that to the catalog.
+        """Location for a new table; None leaves the choice to the catalog.
 
-        Dead letters lie within the table that they are of, so that their files can be written before it is made.
+        Dead letters are in the directory of their table, so that their files can be written before their table is
+        created.
         """
         if self._url is None:
             return str(self.path)
@@ -387,40 +390,38 @@ class IcebergTarget:
 
     def _open(self) -> IcebergTable:
         if self._url is None and not (self.path / CATALOG_FILE).is_file():
-            raise OperatorError(f"there is no Iceberg table in {self.path}; `ottla pipeline load` makes one")
-        with self._told("can't be read"):
+            raise OperatorError(f"no Iceberg table found in {self.path}; `ottla pipeline load` creates one")
+        with self._errors_wrapped("can't be read"):
             table = self._open_catalog().load_table(self._identifier)
         if self._url is None:
             self._require_own_location(Path(self._store(table).location))
         return table
 
     def _require_own_location(self, location: Path) -> None:
-        """Raise OperatorError for a copy, which would be written into what it was copied from."""
+        """Raise OperatorError for a copy of a table, since writes to it would go to the original."""
         try:
             is_here = location.samefile(self.path)
         except FileNotFoundError:
             is_here = False
         if not is_here:
             raise OperatorError(
-                f"the Iceberg table in {self.path} was copied from {location}, where its metadata say that its files "
-                "are; use that one, or load into another directory"
+                f"the Iceberg table in {self.path} was copied from {location}, and its metadata refer to the files "
+                "there; use that table, or load into another directory"
             )
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        """Errors of catalog and metadata as the operator's."""
+    def _errors_wrapped(self, what: str) -> Iterator[None]:
+        """Convert errors of catalog and metadata to OperatorError."""
         try:
             yield
         except (NoSuchTableError, NoSuchNamespaceError) as error:
-            raise OperatorError(
-                f"there is no Iceberg table {self.location}; `ottla pipeline load` makes one"
-            ) from error
+            raise OperatorError(f"no Iceberg table {self.location} found; `ottla pipeline load` creates one") from error
         except OperatorError:
             raise
         except FileNotFoundError as error:
             raise OperatorError(
-                f"the Iceberg table {self.location} {what}: {error.filename} is not there; its metadata hold whole "
-                "paths, so if the directory was moved, move it back"
+                f"the Iceberg table {self.location} {what}: {error.filename} does not exist; its metadata contain "
+                "absolute paths, so if the directory was moved, move it back"
             ) from error
         except Exception as error:  # of pyiceberg, SQLAlchemy, requests and pydantic
             raise OperatorError(f"the Iceberg table {self.location} {what}: {words(error)}") from error
@@ -432,25 +433,27 @@ class IcebergTarget:
         try:
             return {name: None if text is None else int(text) for name, text in found.items()}
         except ValueError as error:
-            raise OperatorError(f"the table {self.location} holds an offset that is no number: {error}") from error
+            raise OperatorError(
+                f"the table {self.location} has an offset that is not a number: {error}; load into another table"
+            ) from error
 
     def _check(self, table: IcebergTable, schema: pa.Schema) -> None:
         check_schema(self.location, _plain_schema(table.schema().as_arrow()), schema)
         self._check_settings(table)
 
     def _check_settings(self, table: IcebergTable) -> None:
-        """Raise OperatorError where exactly once can't be promised."""
+        """Raise OperatorError for settings under which a load can't be exactly once."""
         if table.properties.get(RETRIES_KEY) != "0":
             raise OperatorError(
-                f"the table {self.location} does not set {RETRIES_KEY} to 0, without which a load that comes too late "
-                "would be committed all the same; set it"
+                f"the table {self.location} does not set {RETRIES_KEY} to 0, so that retries could commit a load with "
+                "an outdated plan; set it to 0"
             )
 
     def _entries(self, table: IcebergTable, commit: TableCommit) -> list[IcebergFile]:
-        """Of the files to remove. Raises StaleCommitError when one is not in that version any more."""
+        """Manifest entries of the files to remove. Raises StaleCommitError when one is no longer in that version."""
         if not commit.removed:
             return []
-        with self._told("can't be read"):
+        with self._errors_wrapped("can't be read"):
             store = self._store(table)
             tasks = list(table.scan().plan_files())
             found = {store.locate(store.relative(_plain_location(task.file.file_path))): task.file for task in tasks}
@@ -458,13 +461,13 @@ class IcebergTarget:
         return [found[path] for path in commit.removed]
 
     def _snapshot_of(self, load_id: str, error: Exception | None) -> Snapshot | None:
-        """The snapshot that a load made. Raises UnknownCommitError when that can't be told after an error."""
+        """The snapshot that a load created. Raises UnknownCommitError if the table can't be read."""
         try:
             table = self._open()
         except OperatorError as unreadable:
             raise UnknownCommitError(
                 f"the table {self.location} can't be read to see whether the load was committed: {unreadable}; the "
-                "next load finds out"
+                "next load checks it"
             ) from error
         return next((snapshot for snapshot in table.metadata.snapshots if _load_of(snapshot) == load_id), None)
 
@@ -472,8 +475,8 @@ class IcebergTarget:
         if self._url is None or isinstance(error, _REFUSED):  # an SQLite transaction is over when its call is
             raise OperatorError(f"the table {self.location} could not be committed: {words(error)}") from error
         raise UnknownCommitError(
-            f"the catalog did not say whether the load was committed to {self.location}: {words(error)}; the next "
-            "load finds out"
+            f"the catalog did not report whether the load was committed to {self.location}: {words(error)}; the next "
+            "load checks it"
         ) from error
 
     # Files
@@ -484,7 +487,7 @@ class IcebergTarget:
         other = next((name for name, one in zip(columns, fields, strict=True) if not _is_identity(one)), None)
         if other is not None:
             raise OperatorError(
-                f"the table {self.location} is partitioned by something made of {other!r}, and loads write partitions "
+                f"the table {self.location} is partitioned by a transform of {other!r}, and loads write partitions "
                 "of whole values only; load into another table"
             )
         store = self._store(table)
@@ -493,7 +496,7 @@ class IcebergTarget:
         )
 
     def _store(self, table: IcebergTable) -> Store:
-        """Where its files are. Raises OperatorError."""
+        """The store of its files. Raises OperatorError."""
         try:
             location = _plain_location(table.location())
         except ValueError as error:
@@ -509,7 +512,7 @@ def _write(
     summary: Mapping[str, str],
     properties: Mapping[str, str],
 ) -> Exception | None:
-    """Try to commit; returns the error, which does not tell whether the commit happened."""
+    """Try to commit; returns the error, which does not show whether the commit happened."""
     try:
         transaction = table.transaction()
         update = transaction.update_snapshot(snapshot_properties=dict(summary))
@@ -520,7 +523,7 @@ def _write(
                 change.append_data_file(_entry(table, file))
         transaction.set_properties(dict(properties))
         transaction.commit_transaction()
-    except Exception as error:  # of any kind, also those of the catalog
+    except Exception as error:  # of any class, including those of the catalog
         return error
     return None
 
@@ -567,8 +570,8 @@ def _entry(table: IcebergTable, file: DataFile) -> IcebergFile:
 
 
 def _rollback(table: IcebergTable) -> Rollback | None:
-    """Whether the current snapshot is built on that of the newest load; where snapshots between them expired, by the
-    sequence numbers of those that are left."""
+    """A rollback, unless the current snapshot is built on that of the newest load; where snapshots between them
+    expired, by the sequence numbers of the remaining ones."""
     metadata, load_id = table.metadata, table.properties.get(LOAD_KEY)
     if not load_id:
         return None
@@ -586,14 +589,14 @@ def _rollback(table: IcebergTable) -> Rollback | None:
             return _rolled_back(oldest, of_load)
     if oldest is None or of_load is not None:
         return _rolled_back(oldest, of_load)
-    return None  # what came between expired
+    return None  # the snapshots in between expired
 
 
 def _rolled_back(behind: Snapshot | None, of_load: int | None) -> Rollback:
     current = "it has no snapshot" if behind is None else f"it is built on snapshot {behind.snapshot_id}"
     return Rollback(
-        "it was rolled back behind its newest load, whose offsets it keeps: no load would bring again what that one "
-        f"brought ({current})",
+        "it was rolled back below its newest load, and still has the offsets of that load: no load would read its rows "
+        f"again ({current})",
         "load into another table" if of_load is None else f"set its current snapshot to {of_load}",
     )
 
@@ -622,7 +625,7 @@ def _data_file(table: IcebergTable, store: Store, file: IcebergFile) -> DataFile
 
 
 def _metadata_files(table: IcebergTable) -> set[str]:
-    """All that the table's metadata name: manifests and their lists, and earlier metadata."""
+    """All files named by the table's metadata: manifests, manifest lists, and earlier metadata."""
     found = {table.metadata_location, *(one.metadata_file for one in table.metadata.metadata_log)}
     for snapshot in table.metadata.snapshots:
         found |= {snapshot.manifest_list, *(one.manifest_path for one in snapshot.manifests(table.io))}
@@ -635,13 +638,13 @@ def _load_of(snapshot: Snapshot) -> str | None:
 
 
 def _names_of(table: IcebergTable, field: Any) -> list[str]:
-    """What a field of the name mapping is called now, which is all it has to be called in files."""
+    """The current name of a field of the name mapping, which is its only name in files."""
     name = table.schema().find_column_name(field.field_id) if field.field_id is not None else None
     return field.names if name is None else [name]
 
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Without the large types and field ids that pyiceberg gives."""
+    """The schema without the large types and field ids that pyiceberg adds."""
     return pa.schema([pa.field(one.name, _plain(one.type), one.nullable) for one in schema])
 
 

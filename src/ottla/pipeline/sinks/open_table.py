@@ -1,4 +1,4 @@
-"""Which format a table has: found by what lies in its directory, chosen when it is made."""
+"""Opening of tables: the format is detected from the directory, and chosen when the table is created."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from ottla.pipeline.stores.store import Store
 DEFAULT_FORMAT = "delta"
 STORE_MANUAL = "docs/guides/pipeline-object-stores.md"
 _MARKS = {"_delta_log": "delta", "catalog.db": "iceberg", "_ottla_log": "parquet"}
-"""What a table of each format has in its directory."""
+"""Entry in the directory of a table, by format."""
 
 
 def found_format(store: Store) -> str | None:
-    """The format of the table at a place; None when there is none. Raises OperatorError when that can't be told."""
+    """The format of the table at a place; None when there is none. Raises OperatorError when the store can't be
+    read."""
     try:
         return next((name for mark, name in _MARKS.items() if store.holds(mark)), None)
     except OSError as error:
-        way = f"; {STORE_MANUAL} says by which variables a store is found, and who asks it" if store.is_remote else ""
+        way = (
+            f"; {STORE_MANUAL} lists the environment variables for endpoint and credentials" if store.is_remote else ""
+        )
         raise OperatorError(f"the table {store.location} can't be looked up: {os_reason(error)}{way}") from error
 
 
@@ -37,20 +40,20 @@ def open_table(
 ) -> Table:
     """The table at `location`, which need not exist yet; `catalog_url` is that of a REST catalog of Iceberg.
 
-    `format`: delta, iceberg or parquet, for a table that is made; None takes what is there, else DEFAULT_FORMAT.
-    `partition_by`: its partition columns; none takes those that are there. Raises OperatorError when another format is
-    there or other columns are, or the extra of the format is missing.
+    `format`: delta, iceberg or parquet, for a table to be created; None takes that of an existing table, else
+    DEFAULT_FORMAT. `partition_by`: its partition columns; empty takes those of an existing table. Raises OperatorError
+    for an existing table of another format or with other partition columns, and if the extra of the format is missing.
     """
     found = "iceberg" if catalog_url is not None else found_format(open_store(location))
     if format is not None and found is not None and format != found:
-        what = "a catalog holds Iceberg tables" if catalog_url is not None else f"{location} holds a table of {found}"
-        raise OperatorError(f"{what}, not of {format}; leave --format away or choose another place")
+        what = "a catalog contains Iceberg tables" if catalog_url is not None else f"{location} is a table of {found}"
+        raise OperatorError(f"{what}, not of {format}; leave --format out or choose another place")
     table = _table_of(found or format or DEFAULT_FORMAT, location, partition_by, catalog_url)
     if partition_by and (columns := table.layout().partition_columns) != tuple(partition_by):
         held = f"partitioned by {', '.join(columns)}" if columns else "not partitioned"
         raise OperatorError(
-            f"the table {table.location} is {held} since it was made, and can't be by {', '.join(partition_by)}; leave "
-            "--partition-by away, or choose another place"
+            f"the table {table.location} was created {held}, and can't be changed to {', '.join(partition_by)}; leave "
+            "--partition-by out, or choose another place"
         )
     return table
 
@@ -60,8 +63,8 @@ def _table_of(
 ) -> Table:
     if kind == "iceberg" and catalog_url is None and is_url(location):
         raise OperatorError(
-            f"{location} can't hold an Iceberg table, whose catalog can't be a file in an object store: name a REST "
-            "catalog by --catalog, or take --format delta or parquet"
+            f"{location} can't contain an Iceberg table without a catalog: name a REST catalog with --catalog, or use "
+            "--format delta or parquet"
         )
     if kind == "iceberg":
         packages = {"pyiceberg": "pyiceberg", "sqlalchemy": "sqlalchemy"}

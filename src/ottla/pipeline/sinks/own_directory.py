@@ -1,8 +1,8 @@
-"""A table's directory is the table's alone: what else lies there, or around it, would be in danger.
+"""Guard that a table is alone in its directory: other files in it, or around it, would be in danger.
 
-A vacuum takes files that no version names, whoever put them there (Delta's own does, whatever their names), and readers
-of files take everything for rows. Entries whose names begin with `_` or `.` are left out, as readers of lake tables do,
-and so are data files of loads: those of dead letters are there before their table is.
+A vacuum removes files that no version names, regardless of their origin (Delta's own also regardless of their names),
+and readers of files take every file for rows. Entries whose names begin with `_` or `.` are exempt, as in all lake
+tables. So are data files of loads: those of dead letters exist before their table does.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from ottla.pipeline.stores.store import Store
 
 _HIDDEN = ("_", ".")
 _MARKS = {"_delta_log": ".json", "_ottla_log": ".json", "metadata": ".metadata.json"}
-"""What a table of one of the formats has in its directory: where, and how the names end."""
+"""Metadata of a table of each format: directory, and the ending of its file names."""
 
 
 def require_own_directory(store: Store, own: Collection[str] = ()) -> None:
-    """Raise OperatorError unless a table can be made there: nothing but `own` is in it, and it is in no other table.
+    """Raise OperatorError unless a table can be created there: it contains nothing but `own`, and is not inside another
+    table.
 
-    Raises OSError when that can't be seen.
+    Raises OSError when the store can't be read.
     """
     if store.exists():
         other = next((name for name in store.entries() if not _may_stay(name, own)), None)
         if other is not None:
             raise OperatorError(
-                f"no table can be made in {store.location}, which holds other things, {other!r} for one: a vacuum of "
-                "the table would take them; choose another place with --table"
+                f"no table can be created in {store.location}, which contains other files, {other!r} for one: a "
+                "vacuum of the table would remove them; choose another place with --table"
             )
     for child, parent in itertools.pairwise(store.ancestors()):
         if not child.name.startswith(_HIDDEN) and _is_table(parent):
             raise OperatorError(
-                f"no table can be made in {store.location}, which lies within the table {parent.location}: a vacuum of "
-                "that would take it; choose another place with --table"
+                f"no table can be created in {store.location}, inside the table {parent.location}: a vacuum of the "
+                "outer table would remove it; choose another place with --table"
             )
 
 

@@ -1,19 +1,19 @@
-"""Parquet export: a directory of Parquet files, made exactly once by a log of commits beside them.
+"""Parquet export: a directory of Parquet files, exactly once by a log of commits beside them.
 
-`_ottla_log/VERSION.json` is one commit each: files that came and went, offsets that moved, and what a person wants to
-know of it. A commit is a file that exactly one of several committers can create, whole and durable (what `Store.create`
-promises, of directories and of object stores). `VERSION.checkpoint.json` sums up all commits to a version, so that few
-are read.
+Each `_ottla_log/VERSION.json` is one commit: files that were added and removed, offsets that moved, and facts for
+people. A commit is a file that exactly one of several committers can create, whole and durable (a guarantee of
+`Store.create` for directories and object stores). `VERSION.checkpoint.json` sums up all commits to a version, so that
+few are read.
 
-Each commit names the one before it. A log that lacks a commit, or joins those of two histories, is refused: it was put
-back in parts, and its offsets would not be those of its files.
+Each commit names the one before it. A log that lacks a commit, or joins those of two histories, is refused: it was
+restored in parts, and its offsets would not match its files.
 
 **Invariant:** the table is the files that the log's newest version names, which `ottla pipeline sql` reads.
 **A reader that takes every Parquet file in the directory** sees more than that: files of a load that runs or was killed
-(until `ottla pipeline vacuum`), and after a compaction the small files beside the large one. Only a format with a
-library of its own, Delta or Iceberg, tells other programs what counts.
+(until `ottla pipeline vacuum`), and after a compaction the small files beside the large one. Only Delta and Iceberg
+have libraries by which other programs find the files of a version.
 
-Left out: reading an older version, and more than new columns for the schema.
+Not supported: reading an older version, and schema changes other than new columns.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 @dataclass(slots=True)
 class _State:
     """All commits up to `version`, -1 before the first. `files`: path -> DataFile as a dictionary; `removed`: path ->
-    milliseconds from the epoch at which it went."""
+    milliseconds from the epoch at which it was removed."""
 
     version: int = -1
     schema: str = ""
@@ -76,14 +76,14 @@ class _State:
     topics: dict[str, str] = field(default_factory=dict)
     clusters: dict[str, str] = field(default_factory=dict)
     tip: str = ""
-    """The id of the newest commit, empty where it has none; those of earlier releases don't."""
+    """The id of the newest commit; empty for commits of earlier releases."""
 
     def apply(self, commit: Mapping[str, Any]) -> None:
-        """Take in the commit of the next version. Raises ValueError where it was not made on top of this state."""
+        """Apply the commit of the next version. Raises ValueError where it was not made on top of this state."""
         if self.version >= 0 and commit.get("parent", self.tip) != self.tip:
             raise ValueError(
-                f"version {commit['version']} was not made on top of the version before it, as where an older copy of "
-                f"the log was put over a newer one; take one copy of {LOG_DIRECTORY} and the files that it names"
+                f"version {commit['version']} was not made on top of the version before it, as if an older copy of "
+                f"the log had replaced a newer one; use one copy of {LOG_DIRECTORY} and the files that it names"
             )
         self.tip = commit.get("id", "")
         self.version = int(commit["version"])
@@ -102,12 +102,12 @@ class _State:
 
 
 class ParquetTarget:
-    """A Parquet export in a directory or an object store, made on the first load."""
+    """A Parquet export in a directory or an object store, created by the first load."""
 
     format = "parquet"
 
     def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
-        """`partition_by` takes effect when the export is made: columns of its schema."""
+        """`partition_by` takes effect when the export is created: columns of its schema."""
         self._store: Store = open_store(path)
         self._partition_by = tuple(partition_by)
 
@@ -138,10 +138,10 @@ class ParquetTarget:
                     "columns": {column.name: str(column.type) for column in schema},
                     "partition_columns": list(self._partition_by),
                 }
-                with suppress(FileExistsError):  # another load made it in the same moment
+                with suppress(FileExistsError):  # a concurrent load created it
                     self._write(made)
         except OSError as error:
-            raise OperatorError(f"the table {self.location} can't be made: {os_reason(error)}") from error
+            raise OperatorError(f"the table {self.location} can't be created: {os_reason(error)}") from error
         check_schema(self.location, self.schema(), schema)
         return self.layout()
 
@@ -154,7 +154,7 @@ class ParquetTarget:
         return {name: offsets.get(name) for name in app_ids}
 
     def rollback(self) -> Rollback | None:
-        """None: files and offsets go back together. A log with gaps is refused by all that reads it."""
+        """None: files and offsets are reverted together. Every read refuses a log with gaps."""
         if self.exists():
             self._read()
         return None
@@ -202,7 +202,7 @@ class ParquetTarget:
             try:
                 note = self._write(entry)
             except FileExistsError:
-                continue  # someone was faster: look again whether the plan still holds
+                continue  # another commit came first: check again whether the plan holds
             except OSError as error:
                 raise OperatorError(f"the table {self.location} could not be committed: {os_reason(error)}") from error
             state.apply(entry)
@@ -218,7 +218,7 @@ class ParquetTarget:
         return [DataFile.from_dict(file) for file in self._read().files.values()]
 
     def named_files(self) -> set[str]:
-        """Those of the newest version, and what went since the last vacuum."""
+        """Files of the newest version, and those that were removed since the last vacuum."""
         state = self._read()
         return {*state.files, *state.removed}
 
@@ -253,7 +253,7 @@ class ParquetTarget:
         return {file.path for file in found if file.path not in named and file.modified_ms <= before_ms}
 
     def _named_after_expiry(self, before_ms: int, *, dry_run: bool) -> set[str]:
-        """Forget what went before that time; returns the files that are named then."""
+        """Expire removals before that time; returns the files that are still named."""
         for _ in range(COMMIT_ATTEMPTS):
             state = self._read()
             forgotten = [path for path, time_ms in state.removed.items() if time_ms <= before_ms]
@@ -261,7 +261,7 @@ class ParquetTarget:
                 try:
                     self._write({**_following(state), "forget": forgotten})
                 except FileExistsError:
-                    continue  # someone was faster, and may have taken more files out
+                    continue  # another commit came first, and may have removed more files
                 except OSError as error:
                     raise OperatorError(
                         f"the table {self.location} could not be vacuumed: {os_reason(error)}"
@@ -281,7 +281,7 @@ class ParquetTarget:
         return checkpoints, [int(match[1]) for file in files if (match := _COMMIT.fullmatch(file.name))]
 
     def _read(self) -> _State:
-        """The newest state. Raises OperatorError when there is none or it can't be read."""
+        """The newest state. Raises OperatorError if it does not exist or can't be read."""
         try:
             found, commits = self._log()
             state = _State()
@@ -297,23 +297,23 @@ class ParquetTarget:
         except (OSError, *DAMAGED_JSON) as error:
             raise OperatorError(f"the log of the table {self.location} can't be read: {os_reason(error)}") from error
         if state.version < 0:
-            raise OperatorError(f"there is no table in {self.location}; `ottla pipeline load` makes one")
+            raise OperatorError(f"no table found in {self.location}; `ottla pipeline load` creates one")
         return state
 
     def _require_no_gap(self, newest: int, commits: Iterable[int]) -> None:
-        """Raise OperatorError where the log has commits behind one that it lacks: the next load would join them."""
+        """Raise OperatorError for a log with commits after a missing one: the next load would join them."""
         behind = sorted(version for version in commits if version > newest)
         if behind:
             raise OperatorError(
-                f"the log of the table {self.location} lacks version {newest + 1}, and has {behind[0]} behind it: put "
-                f"that file back into {LOG_DIRECTORY}, or take those behind it away as well to go back to version "
-                f"{newest}, behind which all is loaded again"
+                f"the log of the table {self.location} lacks version {newest + 1}, but has version {behind[0]}: "
+                f"restore that file in {LOG_DIRECTORY}, or remove the later ones as well to go back to version "
+                f"{newest} and load again from there"
             )
 
     def _write(self, commit: Mapping[str, Any]) -> str:
-        """Give the commit its number; returns why it may not last, or nothing.
+        """Give the commit its number; returns why it may not survive a power failure, or "".
 
-        Raises FileExistsError when the number is taken by another, OSError when it could not be written.
+        Raises FileExistsError when another commit has the number, OSError when it could not be written.
         """
         version = commit["version"]
         try:
@@ -321,12 +321,12 @@ class ParquetTarget:
         except UnknownOutcomeError as error:
             raise UnknownCommitError(
                 f"the table {self.location} can't be read to see whether the load was committed: "
-                f"{os_reason(error)}; the next load finds out"
+                f"{os_reason(error)}; the next load checks it"
             ) from error
-        return f"version {version} was committed, but may not outlive a loss of power: {note}" if note else ""
+        return f"version {version} was committed, but may not survive a power failure: {note}" if note else ""
 
     def _checkpoint(self, state: _State) -> None:
-        """Now and then; that it fails does no harm, since the commits stay."""
+        """Write a checkpoint every CHECKPOINT_INTERVAL versions; a failure is harmless, since the commits stay."""
         if state.version % CHECKPOINT_INTERVAL:
             return
         with suppress(OSError):
@@ -339,7 +339,7 @@ def _commit_file(version: int) -> str:
 
 
 def _following(state: _State) -> dict[str, Any]:
-    """What each commit on top of a state has."""
+    """Fields of each commit on top of a state."""
     return {
         "version": state.version + 1,
         "id": uuid.uuid4().hex[:16],

@@ -1,8 +1,8 @@
-"""Rows of one task into the data files of a table's partitions, with bounded memory and a bounded number of open files.
+"""Writer of one task's rows to data files of a table's partitions, with bounded memory and number of open files.
 
-Each combination of values has a file of its own. All open files together hold as many rows back as one would: the
-fullest writes its row group when that is reached. Beyond MAX_OPEN_FILES the one that waited longest is finished, and a
-later row for it opens another file.
+Each combination of values has a file of its own. All open files together buffer as many rows as a single one would: at
+that limit the fullest writes its row group. Beyond MAX_OPEN_FILES the oldest one is finished, and a later row for it
+opens another file.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ottla.pipeline.sinks.writer import NULL_DIRECTORY, ROW_GROUP_BYTES, DataFil
 
 MAX_OPEN_FILES = 64
 MAX_FILES = 4_000
-"""Files of one task: a column with more values than that makes tables that nobody can read."""
+"""Maximum number of files of one task: a column with more values creates tables too slow to read."""
 _SEPARATOR = "\x1f"
 _NULL = "\x00"
 _DIRECTORY_BYTES = 255
-"""Of a name that file systems take: that of a partition's directory is COLUMN=TEXT."""
+"""Maximum length of a file name; a partition's directory is named COLUMN=TEXT."""
 _PLACEABLE = r"\A[0-9A-Za-z._-][0-9A-Za-z ._+@~-]{{0,{rest}}}\z"
-"""Text that such a name has as it stands, for every format and reader; the name of every topic is."""
+"""Text that such a name contains unescaped, for every format and reader; every topic name matches."""
 
 
 def unplaceable(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
-    """True for rows with a text in a partition column that no directory has as its name; null has one, "" has not."""
+    """True for rows with a text in a partition column that can't be a directory name; null can, "" can't."""
     found = flags(np.zeros(batch.num_rows, np.bool_))
     for name in columns:
         column = batch.column(name)
@@ -45,19 +45,19 @@ def unplaceable(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
 
 
 def require_placeable(batch: pa.RecordBatch, columns: Sequence[str]) -> None:
-    """Raise OperatorError for rows that no directory can be named for, where there are no dead letters to take them."""
+    """Raise OperatorError for rows that can't be in a named directory, where no dead letters can take them."""
     if unplaceable(batch, columns).true_count:
         raise OperatorError(
-            f"the columns {', '.join(columns)} have a text that no directory can be named by; partition the table by "
-            "others"
+            f"the columns {', '.join(columns)} contain a text that can't be a directory name; partition the table by "
+            "other columns"
         )
 
 
 class PartitionedWriter:
-    """Takes rows of any partition; what it wrote is removed unless `finish` was reached."""
+    """Writer for rows of any partition; its files are removed unless `finish` was reached."""
 
     def __init__(self, layout: FileLayout, schema: pa.Schema, position: str, load_id: str) -> None:
-        """As `DataFileWriter`, but that the values of partition columns are those of the rows."""
+        """As `DataFileWriter`, except that the values of partition columns are those of the rows."""
         self._layout = layout
         self._schema = schema
         self._position = position
@@ -79,7 +79,7 @@ class PartitionedWriter:
                 self._layout.store.remove(file.path)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in; those of one partition stay in their order. Raises OperatorError for too many partitions."""
+        """Add rows; those of one partition stay in their order. Raises OperatorError for too many partitions."""
         if not batch.num_rows:
             return
         if not self._layout.partition_columns:

@@ -1,6 +1,6 @@
-"""The columns that a table is partitioned by: which it may be, and the date of a record, which needs no column before.
+"""Partition columns of a table: checks, and the date of a record, which is computed from its timestamp.
 
-`date` is the day of the column `timestamp` in UTC, a record's; a field of that name in its value is in the column
+`date` is the UTC day of a record's column `timestamp`; a field of that name in its value is in the column
 `value_date`. Rows that have a column `date` of their own, results and copies, keep it.
 """
 
@@ -15,9 +15,9 @@ from ottla.common.errors import OperatorError
 
 DATE_COLUMN = "date"
 UNUSABLE_CHARACTERS = frozenset("/\\%=:*?#[]")
-"""In the name of a partition column: they end a directory's name, or readers take them for more than themselves."""
+"""Characters not allowed in a partition column: they end a directory's name or have a meaning for readers."""
 MAX_NAME_BYTES = 127
-"""Of a partition column: as much is left for its values in the names of directories."""
+"""Maximum length of a partition column, which leaves room for its values in the names of directories."""
 
 
 def with_date_column(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
@@ -46,13 +46,13 @@ def typed_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def require_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Raise OperatorError for a column twice, one that rows don't have, or whose values are not a few short texts."""
+    """Raise OperatorError for a duplicate column, one that rows don't have, or one of a type without short texts."""
     for number, name in enumerate(columns):
         if name in columns[:number]:
             raise OperatorError(f"a table can't be partitioned by {name!r} twice: name it once with --partition-by")
         if name not in schema.names:
             raise OperatorError(
-                f"a table can't be partitioned by {name!r}, which is no column of its rows: they have "
+                f"a table can't be partitioned by {name!r}, which is not a column of its rows: they have "
                 f"{', '.join(schema.names)}; and {DATE_COLUMN} is the day of a record's timestamp"
             )
         if UNUSABLE_CHARACTERS & set(name):
@@ -62,8 +62,8 @@ def require_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> None
             )
         if name.startswith(("_", ".")) or len(name.encode()) > MAX_NAME_BYTES:
             raise OperatorError(
-                f"a table can't be partitioned by {name!r}: readers pass over directories whose names begin with '_' "
-                f"or '.', and a column's name may have {MAX_NAME_BYTES} bytes in them"
+                f"a table can't be partitioned by {name!r}: readers skip directories with a leading '_' or '.', "
+                f"and a column name in them has at most {MAX_NAME_BYTES} bytes; rename the column"
             )
         type_ = schema.field(name).type
         if not any(test(type_) for test in _PARTITION_TYPES):

@@ -1,6 +1,6 @@
-"""Small data files as larger ones, which are named and synced as those of a load.
+"""Rewrite of small data files as larger ones, which are named and synced as those of a load.
 
-So a vacuum knows whose they are, and before the commit a lease is asked whether they are there still.
+So a vacuum finds the writer of each file, and a lease is checked before the commit.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ def compact_groups(
 def _require_placeable(
     table: Table, layout: FileLayout, schema: pa.Schema, groups: Sequence[Sequence[DataFile]]
 ) -> None:
-    """Raise OperatorError for partitions of others that no directory can be named by."""
+    """Raise OperatorError for partitions of other writers whose values can't be directory names."""
     require_partition_columns(schema, layout.partition_columns)
     for name in layout.partition_columns:
         texts = pa.array([group[0].partition_values[name] for group in groups], pa.string())
         odd = texts.filter(unplaceable(pa.record_batch({name: texts}), [name]))
         if len(odd):
             raise OperatorError(
-                f"the table {table.location} can't be compacted: it has a partition {name}={odd[0].as_py()!r}, which "
-                "no directory can be named by"
+                f"the table {table.location} can't be compacted: the value of its partition "
+                f"{name}={odd[0].as_py()!r} can't be a directory name"
             )
 
 
@@ -75,7 +75,7 @@ def rewrite_files(
 ) -> DataFile:
     """The rows of `files` in one file of `schema`, a row group in memory at a time; all are of one partition.
 
-    The first of them where there is no row. Raises OperatorError for what can't be read or written.
+    Returns the first of them if they have no rows. Raises OperatorError if a file can't be read or written.
     """
     values = dict(files[0].partition_values)
     kept = schema if layout.partitions_in_files else pa.schema([one for one in schema if one.name not in values])
@@ -86,7 +86,7 @@ def rewrite_files(
             made = writer.finish()
         except (OSError, pa.ArrowException) as error:
             raise OperatorError(
-                f"files of the table {layout.directory} can't be rewritten: {os_reason(error)}; the table is as it was"
+                f"files of the table {layout.directory} can't be rewritten: {os_reason(error)}; the table is unchanged"
             ) from error
     return made or files[0]
 
@@ -100,7 +100,7 @@ def _rows(store: Store, files: Sequence[DataFile], schema: pa.Schema) -> Iterato
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with the columns of `schema`; null for those that a file does not have, being older than they are."""
+    """The rows with the columns of `schema`; null for columns that are newer than their file."""
     return pa.RecordBatch.from_arrays([_column(batch, one) for one in schema], schema=schema)
 
 

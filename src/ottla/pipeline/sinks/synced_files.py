@@ -1,7 +1,7 @@
 """Local files for pyiceberg, durable when they are closed.
 
-pyiceberg leaves that to the operating system, while the catalog's own commit is durable: after a loss of power it would
-name metadata that is not there. Locations are plain paths, which neither side takes for a URL with escapes.
+pyiceberg does not sync files, while the catalog's own commit is durable: after a power failure the catalog would name
+missing metadata. Locations are plain paths, which neither side takes for a URL with escapes.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class _LocalFile(InputFile, OutputFile):  # type: ignore[misc]
 
     def create(self, overwrite: bool = False) -> OutputStream:
         if not overwrite and self._path.exists():
-            raise FileExistsError(f"{self.location} is there already")
+            raise FileExistsError(f"{self.location} exists already")
         return _SyncedFile(self._path)
 
 
 class SyncedFileIO(FileIO):  # type: ignore[misc]
-    """What pyiceberg reads and writes by; named in the catalog's `py-io-impl`."""
+    """File access of pyiceberg; named in the catalog's `py-io-impl`."""
 
     def new_input(self, location: str) -> InputFile:
         return _LocalFile(location)
@@ -93,4 +93,4 @@ def local_path(location: str) -> Path:
         return Path(location)
     if colon and scheme == "file":
         return Path("/" + rest.lstrip("/"))
-    raise ValueError(f"lies at {location}, which is neither on this machine nor in an object store that is known")
+    raise ValueError(f"is at {location}, which is neither a local path nor in a supported object store")

@@ -1,13 +1,13 @@
-"""What a load needs of a lake table, whatever its format: files and offsets in one commit.
+"""Interface of a lake table of any format for a load: files and offsets in one commit.
 
-The table is the truth of how far its topics are loaded: it holds a next offset for each application id (one a pipeline
-and partition, see `ottla.pipeline.model.plan`), and moves it in the commit that brings the rows.
+The table is the source of truth for the progress of its topics: it stores a next offset for each application id (one a
+pipeline and partition, see `ottla.pipeline.model.plan`), and moves it in the commit that adds the rows.
 
-**Every format promises:** a commit carries files only together with the offsets behind them; it succeeds only if every
-application id that it moves is still where its plan found it, whoever committed in between and whenever this committer
-opened the table; whether a commit happened is never taken from an error but looked up by the id of its load; offsets
-outlive compaction, vacuum and the expiry of old versions; what others committed in between only leads to another look.
-`tests/pipeline/sinks/test_formats.py` holds each format to it.
+**Guarantees of every format:** a commit adds files only together with their offsets; it succeeds only if every
+application id that it moves is still at its planned offset, regardless of commits in between and of when this committer
+opened the table; whether a commit happened is never inferred from an error but looked up by the id of its load; offsets
+survive compaction, vacuum and the expiry of old versions; commits of others in between only lead to another check.
+`tests/pipeline/sinks/test_formats.py` tests each format for this.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from ottla.pipeline.stores.store import Store
 LOADS_LIMIT = 100
 """Commits that are searched for past loads and the topics that they read."""
 COMMIT_ATTEMPTS = 20
-"""How often other writers may come in between before a commit gives up."""
+"""Maximum number of commits of others that may come first before a commit gives up."""
 DEAD_LETTER_DIRECTORY = "_dead_letters"
 LOOK_UPS = 16
-"""Files that are looked up at once."""
+"""Number of concurrent look-ups of files."""
 
 RANGES_KEY = "ottla.ranges"
 TOPICS_KEY = "ottla.topics"
@@ -49,13 +49,13 @@ class StaleCommitError(OttlaError):
 
 
 class UnknownCommitError(OttlaError):
-    """Whether the commit happened can't be told now: its files have to stay, the next load finds out."""
+    """The outcome of a commit is unknown: its files have to stay, and the next load checks it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """Of one column of a file; `lower` and `upper` in Arrow's own numbers (a timestamp: its unit from the epoch), both
-    None without any value or where no extremes are kept."""
+    """Statistics of one column of a file; `lower` and `upper` in Arrow's own numbers (a timestamp: its unit from the
+    epoch), both None without any value or where no extremes are stored."""
 
     nulls: int
     lower: int | None = None
@@ -64,7 +64,7 @@ class ColumnStatistics:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One Parquet file that was written whole; `path` is relative to the table, `modified_ms` from the epoch."""
+    """One complete Parquet file; `path` is relative to the table, `modified_ms` from the epoch."""
 
     path: str
     size_bytes: int
@@ -81,73 +81,73 @@ class DataFile:
 
 
 def files_to_json(files: Iterable[DataFile]) -> str:
-    """As a manifest row carries them from a worker to the driver."""
+    """JSON of files in a manifest row from a worker to the driver."""
     return json.dumps([asdict(file) for file in files])
 
 
 def files_from_json(text: str) -> list[DataFile]:
-    """The inverse of `files_to_json`; an empty text is no file."""
+    """The inverse of `files_to_json`; an empty text means no files."""
     return [DataFile.from_dict(found) for found in json.loads(text or "[]")]
 
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """Where and how data files of a table are written; travels to the workers."""
+    """Location and format of a table's data files; sent to the workers."""
 
     directory: str
     """An absolute path, or a URL; `DataFile.path` is relative to it."""
     subdirectory: str = ""
-    """Within it, where data files lie."""
+    """Directory of the data files within it."""
     partition_columns: tuple[str, ...] = ()
-    """Those whose values a file's path tells."""
+    """Columns whose values are in the path of a file."""
     partitions_in_files: bool = False
     """True where the partition columns are in the files as well."""
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Those of the store, by which workers reach it as the driver does."""
+    """Settings of the store, so that workers reach it as the driver does."""
 
     @property
     def store(self) -> Store:
-        """Where the directory is."""
+        """The store of the directory."""
         return open_store(self.directory, self.settings)
 
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """What one commit does to a table; a compaction names no pipeline and moves no offset."""
+    """Changes of one commit to a table; a compaction names no pipeline and moves no offset."""
 
     load_id: str
-    """Tells this commit from all others."""
+    """Unique id of this commit."""
     files: Sequence[DataFile] = ()
     removed: Collection[str] = ()
-    """Absolute paths of files that go, as `Table.files()` gives them."""
+    """Absolute paths of files to remove, as `Table.files()` returns them."""
     expected: Mapping[str, int | None] = field(default_factory=dict)
-    """Application id -> the next offset where the plan found it, None at its first load."""
+    """Application id -> the next offset that the plan found, None at its first load."""
     following: Mapping[str, int] = field(default_factory=dict)
     """Application id -> its next offset from now on."""
     pipeline_id: str = ""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Topic name -> id."""
     cluster_id: str = ""
-    """Of the cluster that has these topics, empty where it is not told."""
+    """Id of the cluster of these topics, empty where it is unknown."""
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """`topic/partition` -> offsets [start, end), for people."""
     is_compaction: bool = False
-    """True where the files to add hold the rows of those that go, and nothing else."""
+    """True where the added files contain the rows of the removed ones, and nothing else."""
     accepted_rollback: Rollback | None = None
-    """What an operator leaves as it is."""
+    """The rollback that an operator accepts."""
 
     @property
     def topic_clusters(self) -> dict[str, str]:
-        """Topic name -> id of its cluster."""
+        """Topic name -> id of its cluster; empty if it is unknown."""
         return dict.fromkeys(self.topic_ids, self.cluster_id) if self.cluster_id else {}
 
     @property
     def rows(self) -> int:
-        """That the files to add hold."""
+        """Number of rows in the added files."""
         return sum(file.rows for file in self.files)
 
     def check_expected(self, found: Mapping[str, int | None]) -> None:
-        """Raise StaleCommitError unless each application id is where the plan found it."""
+        """Raise StaleCommitError unless each application id is at the offset that the plan found."""
         for name, offset in self.expected.items():
             if found[name] != offset:
                 raise StaleCommitError(
@@ -166,7 +166,7 @@ class TableCommit:
             found = known.clusters.get(name, cluster_id)
             if found != cluster_id:
                 raise StaleCommitError(
-                    f"another load brought topic {name!r} of the cluster {found} in the meantime, this one has that of "
+                    f"another load added topic {name!r} of cluster {found} in the meantime, but this one reads cluster "
                     f"{cluster_id}; nothing of it was committed, load it into another table"
                 )
 
@@ -175,12 +175,12 @@ class TableCommit:
         gone = next((path for path in self.removed if path not in found), None)
         if gone is not None:
             raise StaleCommitError(
-                f"another load or a compaction took the file {gone} out of the table in the meantime; nothing of this "
+                f"another load or a compaction removed the file {gone} from the table in the meantime; nothing of this "
                 "load was committed, run it again"
             )
 
     def describe(self, known: KnownTopics) -> dict[str, str]:
-        """As the metadata of a commit tell it, for formats that have such; with the topics that were known before."""
+        """Metadata of the commit, for formats that store such; includes the topics known before."""
         return {
             LOAD_KEY: self.load_id,
             PIPELINE_KEY: self.pipeline_id,
@@ -193,7 +193,7 @@ class TableCommit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A commit that happened; `note` says what failed after it, and is empty otherwise."""
+    """A commit that happened; `note` describes a failure after it, and is empty otherwise."""
 
     version: int
     note: str = ""
@@ -201,7 +201,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class PastLoad:
-    """A load that a table remembers; `time_ms` from the epoch is that of its commit."""
+    """A load in the history of a table; `time_ms` from the epoch is that of its commit."""
 
     time_ms: int
     pipeline_id: str
@@ -209,7 +209,7 @@ class PastLoad:
 
 
 class Table(Protocol):
-    """A lake table; made on the first load."""
+    """A lake table; created by the first load."""
 
     @property
     def format(self) -> str:
@@ -217,58 +217,59 @@ class Table(Protocol):
 
     @property
     def location(self) -> str:
-        """What a person calls the table: its directory, or its name in a catalog."""
+        """The name of the table for people: its directory, or its name in a catalog."""
 
     @property
     def name(self) -> str:
-        """The last part of the location, as views are called by it."""
+        """The last part of the location, also the name of its view."""
 
     def exists(self) -> bool:
-        """True when the table was made. Raises OperatorError when that can't be told."""
+        """True if the table was created. Raises OperatorError if the store can't be read."""
 
     def ensure(self, schema: pa.Schema) -> FileLayout:
-        """Make the table unless it is there; returns how its files are written.
+        """Create the table unless it exists; returns how its files are written.
 
-        Raises OperatorError if it can't be made, lacks a column of `schema`, or is set so that it can't keep offsets.
+        Raises OperatorError if it can't be created, lacks a column of `schema`, or has settings that would lose
+        offsets.
         """
 
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
         """The next offset of each application id, None for one that never loaded (or without a table)."""
 
     def rollback(self) -> Rollback | None:
-        """How rows and offsets of the newest version disagree, as after it was put back to an older one; None where
-        they do not. Raises OperatorError where that can't be read."""
+        """A mismatch of rows and offsets in the newest version, as after it was reverted to an older one; None without
+        one. Raises OperatorError if the table can't be read."""
 
     def known_topics(self) -> KnownTopics:
-        """The topics that were loaded, as far as the table remembers."""
+        """The topics that were loaded, as far as the table has a history."""
 
     def loads(self) -> list[PastLoad]:
-        """The newest loads, the last one first, as far as the table remembers; a compaction is none."""
+        """The newest loads, the last one first, as far as the table has a history; without compactions."""
 
     def commit(self, commit: TableCommit) -> Committed:
-        """Add files, take others away, and move each application id to its next offset, all or nothing.
+        """Add files, remove others, and move each application id to its next offset, all or nothing.
 
-        Raises StaleCommitError when an id is not at its expected offset any more or a file to remove is gone,
+        Raises StaleCommitError when an id is no longer at its expected offset or a file to remove is gone,
         OperatorError on other failures; nothing was committed then. UnknownCommitError: it may have been.
         """
 
     def files(self) -> list[str]:
         """Absolute paths or URLs of the data files of the newest version, for readers without a library of the format.
 
-        Raises OperatorError when there is no table or when its files alone would not give its rows.
+        Raises OperatorError if there is no table or its rows can't be read from its files alone.
         """
 
     def data_files(self) -> list[DataFile]:
         """The same files with the values of their partitions, without their statistics."""
 
     def named_files(self) -> set[str]:
-        """Files that any version names that can still be read, by their paths in the table's store.
+        """Files of every readable version, by their paths in the table's store.
 
-        Raises OperatorError when that can't be told.
+        Raises OperatorError if the table can't be read.
         """
 
     def layout(self) -> FileLayout:
-        """How the files of the table are written, or would be if it were made. Raises OperatorError."""
+        """The layout of the table's files, or of those of a new table. Raises OperatorError."""
 
     def schema(self) -> pa.Schema:
         """The columns of the newest version."""
@@ -276,32 +277,33 @@ class Table(Protocol):
     def widen(self, schema: pa.Schema) -> pa.Schema:
         """Give the table the columns of `schema` that it lacks, and wider types where the format has them.
 
-        Returns its schema then. Raises OperatorError when a type can't be widened; nothing was changed then.
+        Returns the new schema. Raises OperatorError when a type can't be widened; nothing was changed then.
         """
 
     def version(self) -> int:
-        """The newest version of the table; rises with each commit. Raises OperatorError when there is no table."""
+        """The newest version of the table; rises with each commit. Raises OperatorError without a table."""
 
     def compact(self, target_bytes: int, load_id: str, before_commit: Callable[[], None]) -> None:
-        """Put small files of a partition together into files of about `target_bytes`; no offset moves.
+        """Merge small files of a partition into files of about `target_bytes`; no offset moves.
 
-        `before_commit` is called when the large files are written, and ends the compaction by what it raises. Raises
-        StaleCommitError when another took one of them in the meantime, OperatorError; nothing was changed then.
+        `before_commit` is called after the large files are written, and aborts the compaction by raising. Raises
+        StaleCommitError when another writer removed one of the small files, OperatorError; nothing was changed then.
         """
 
     def expire(self, before_ms: int, *, dry_run: bool = False) -> set[str]:
-        """Give up versions that were replaced before that time; returns the files in the table's store, written before
+        """Expire versions that were replaced before that time; returns the files in the table's store, written before
         it, that no version names any more.
 
-        With `dry_run` nothing is given up, and what only that would bring is left out. Raises OperatorError.
+        With `dry_run` no version expires, and files that would only become unnamed by that are not returned. Raises
+        OperatorError.
         """
 
     def dead_letters(self) -> Table:
-        """The table of records that this one can't hold, in a place that readers and vacuums of this one leave out."""
+        """The table of records that this one can't store, in a directory that readers and vacuums of this one skip."""
 
 
 def require_no_rollback(table: Table) -> None:
-    """Raise RolledBackError where rows and offsets of a table disagree."""
+    """Raise RolledBackError where rows and offsets of a table do not match."""
     found = table.rollback()
     if found is not None:
         raise found.refusal(table.location)
@@ -332,15 +334,15 @@ def check_schema(location: str, found: pa.Schema, wanted: pa.Schema) -> None:
         position = found.get_field_index(column.name)
         if position < 0 or not same_type(found.field(position).type, column.type):
             raise OperatorError(
-                f"the table {location} lacks the column {column.name!r} of type {column.type}: it was not made by "
+                f"the table {location} lacks the column {column.name!r} of type {column.type}: it was not created by "
                 "`ottla pipeline load`; choose another directory"
             )
 
 
 def grown_columns(location: str, found: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
-    """The columns that a table has to be given, whole or with more fields in a struct.
+    """The columns that a table has to be given, new ones or ones with more fields in a struct.
 
-    Raises OperatorError for one that it has with another type.
+    Raises OperatorError for a column of another type.
     """
     for column in wanted:
         position = found.get_field_index(column.name)
@@ -357,33 +359,33 @@ def grown_columns(location: str, found: pa.Schema, wanted: pa.Schema) -> list[pa
 
 
 def too_many_commits(location: str, wanted: str = "be committed") -> OperatorError:
-    """Of others, who came first each time."""
+    """Error of a commit that lost the race against others in each attempt."""
     return OperatorError(
         f"the table {location} could not {wanted}: {COMMIT_ATTEMPTS} other commits came first; try again"
     )
 
 
 def require_files(store: Store, files: Sequence[DataFile]) -> None:
-    """Raise OperatorError unless all are here as they were written: a table that names others can't be read."""
+    """Raise OperatorError unless all files exist with their size: a table that names missing files can't be read."""
     try:
         with ThreadPoolExecutor(LOOK_UPS) as pool:  # an object store takes a while for each
             sizes = list(pool.map(partial(_size, store), [file.path for file in files]))
     except OSError as error:
         raise OperatorError(
-            f"nothing was committed: whether its files are in {store.location} can't be seen: {os_reason(error)}; mend "
-            "that and run the load again"
+            f"nothing was committed: its files in {store.location} can't be checked: {os_reason(error)}; fix the cause "
+            "and run the load again"
         ) from error
     missing = [file.path for file, size in zip(files, sizes, strict=True) if size != file.size_bytes]
     if missing:
         raise OperatorError(
             f"nothing was committed: {len(missing)} files that Spark's workers wrote are not in {store.location} on "
-            f"this machine, {missing[0]} for one; the table's directory has to be the same one on all machines, and a "
-            "vacuum's retention longer than a load, as Delta's 7 days are"
+            f"this machine, {missing[0]} for one; use a table directory that is shared by all machines, and a vacuum "
+            "retention longer than a load, such as Delta's 7 days"
         )
 
 
 def same_type(found: Any, wanted: Any) -> bool:
-    """Types of Arrow: equal but for the names of list elements and their nullability, on which writers differ."""
+    """Types of Arrow: equal except for the names of list elements and their nullability, on which writers differ."""
     if pa.types.is_list(wanted):
         return (pa.types.is_list(found) or pa.types.is_large_list(found)) and same_type(
             found.value_type, wanted.value_type
@@ -397,7 +399,7 @@ def same_type(found: Any, wanted: Any) -> bool:
 
 
 def only_adds(found: Any, wanted: Any) -> bool:
-    """The same type but for fields of structs that are new."""
+    """The same type except for new fields of structs."""
     if pa.types.is_list(wanted):
         return (pa.types.is_list(found) or pa.types.is_large_list(found)) and only_adds(
             found.value_type, wanted.value_type
@@ -410,7 +412,7 @@ def only_adds(found: Any, wanted: Any) -> bool:
 
 
 def json_object(text: Any) -> dict[str, str]:
-    """What a table's metadata hold under a key; empty where that is no object."""
+    """The value of a key in a table's metadata; empty if it is not an object."""
     try:
         value = json.loads(text)
     except (TypeError, ValueError, RecursionError):

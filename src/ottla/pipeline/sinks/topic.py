@@ -1,12 +1,12 @@
-"""A topic as target: the rows of Arrow batches become records, by the producers of `ottla.client`.
+"""A topic as target: producers of `ottla.client` write the rows of Arrow batches as records.
 
-Columns are found by name: `value` must be there, `key`, `headers`, `partition`, `topic` and `timestamp` may be; others
-are left out. Bytes or text, as the batch has them; a null value is a tombstone, a null key none, a null partition the
-partitioner's choice by key, a null timestamp the time of sending.
+Columns are found by name: `value` is required; `key`, `headers`, `partition`, `topic` and `timestamp` are optional;
+others are ignored. Values are bytes or text, as in the batch. A null value is a tombstone, a null key means no key, a
+null partition the partitioner's choice by key, a null timestamp the time of sending.
 
-**Invariants:** at most SLICE_ROWS rows are Python objects at a time, and what is not sent yet is bounded by the
-producer's queue; a row that can't be sent, or was not delivered, ends the write with one sentence. Whether what was
-sent counts is a matter of the producer: of a transactional one nothing does before its commit.
+**Invariants:** at most SLICE_ROWS rows are Python objects at a time, and unsent rows are bounded by the
+producer's queue; a row that can't be sent, or was not delivered, ends the write with one sentence. Visibility depends
+on the producer: rows of a transactional one are visible after its commit only.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 
 SLICE_ROWS = 1_000
-"""Rows between two looks at what became of those before."""
+"""Rows between two checks of deliveries."""
 DELIVERY_TIMEOUT_S = 120.0
 LIBRARYS_END = "\0"
-"""confluent-kafka stores the zero byte behind an offset's metadata with it."""
+"""Terminator that confluent-kafka stores at the end of an offset's metadata."""
 TRANSACTION_TIMEOUT_MS = 600_000
-"""A transaction is open for as long as a task computes what it writes; abandoned ones hold readers of committed records
-for as long, unless the id is used again."""
+"""A transaction is open while a task computes its rows; an abandoned one blocks consumers of committed records for this
+time, unless the id is initialized again."""
 
 IsType = Callable[[pa.DataType], bool]
 
@@ -76,7 +76,7 @@ COLUMN_TYPES: Mapping[str, tuple[IsType, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TopicTarget:
-    """Where to write; travels to workers. `topic` wins over the column of that name; `properties` are librdkafka's."""
+    """Target of a write; sent to workers. `topic` overrides the column of that name; `properties` are librdkafka's."""
 
     bootstrap_servers: str
     topic: str | None = None
@@ -87,16 +87,16 @@ class TopicTarget:
 
     @property
     def settings(self) -> Hashable:
-        """All that a producer is made of, to tell its target from another."""
+        """All settings of a producer, as a key that distinguishes targets."""
         own = (self.bootstrap_servers, self.topic, self.client_id, self.delivery_timeout_s)
         return own, tuple(sorted(self.properties.items())), self.security.settings
 
     def check(self, schema: pa.Schema) -> None:
         """Raise OperatorError unless rows of that schema can be written here."""
         if "value" not in schema.names:
-            raise OperatorError(f"a topic needs a column `value`, and there are only: {', '.join(schema.names)}")
+            raise OperatorError(f"a topic needs a column `value`, but the rows only have: {', '.join(schema.names)}")
         if self.topic is None and "topic" not in schema.names:
-            raise OperatorError("no topic to write to: set the option `topic`, or have a column of that name")
+            raise OperatorError("no topic to write to: set the option `topic`, or add a column of that name")
         for column in schema:
             is_right, wanted = COLUMN_TYPES.get(column.name, (None, ""))
             if is_right is not None and not is_right(column.type):
@@ -113,7 +113,7 @@ class TopicTarget:
         )
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
-        """One whose records count when they are committed; whoever used the id before is fenced. Raises KafkaError."""
+        """A producer whose records become visible with its commit; fences earlier ones of the id. Raises KafkaError."""
         return TransactionalProducer(
             self.bootstrap_servers,
             transactional_id,
@@ -127,13 +127,13 @@ class TopicTarget:
         )
 
     def committed_offsets(self, group_id: str) -> dict[Position, CommittedOffset]:
-        """How far the transactions of this target have come that store offsets of a group. Raises KafkaError."""
+        """Progress of this target's transactions, as offsets of a group. Raises KafkaError."""
         with self.open_cluster() as cluster:
             found = cluster.group_offsets(group_id, stable=True)
         return {key: replace(each, metadata=each.metadata.rstrip(LIBRARYS_END)) for key, each in found.items()}
 
     def open_cluster(self) -> Cluster:
-        """One that waits as long for a cluster that is gone as a producer does."""
+        """A client that waits as long for an unreachable cluster as a producer does."""
         return Cluster(
             self.bootstrap_servers,
             client_id=self.client_id,
@@ -148,8 +148,8 @@ def _acks(properties: Mapping[str, str]) -> str:
 
 
 TOO_LARGE = (
-    "; let the producer send larger ones by its property message.max.bytes, as in -X message.max.bytes=20000000, and "
-    "the topic take them by max.message.bytes"
+    "; raise the producer property message.max.bytes, as in -X message.max.bytes=20000000, and max.message.bytes of "
+    "the topic"
 )
 
 
@@ -162,7 +162,7 @@ class RowWriter:
         self.rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Queue all rows of a batch that `TopicTarget.check` lets pass.
+        """Queue all rows of a batch that `TopicTarget.check` accepts.
 
         Raises ProducerFenced, KafkaError, OperatorError.
         """
@@ -188,7 +188,7 @@ class RowWriter:
                 self.finish()  # queued records may fail too, and are counted
 
     def finish(self) -> None:
-        """Wait until everything is delivered. Raises KafkaError when a row was not."""
+        """Wait until everything is delivered. Raises KafkaError for a row that was not."""
         self._producer.flush()
         self._producer.raise_first_failure()
 
@@ -227,15 +227,16 @@ def _times(batch: pa.RecordBatch, names: Sequence[str]) -> Sequence[int | None]:
 
 
 class Fingerprint:
-    """How many records there were and what was in their keys and values, in their order; not how they came in batches.
+    """Number of records and checksums of their keys and values in order, independent of how they are split into
+    batches.
 
-    Tells whether a task that is replayed has the rows that it had. Not against those who mean ill (CRC-32C).
+    Detects a replayed task with other rows. It is no protection against malicious changes (CRC-32C).
     """
 
     def __init__(self) -> None:
         self._rows = 0
         self._crcs = dict.fromkeys(("key", "value"), (0, 0))
-        """Of lengths and of bytes."""
+        """Checksums of lengths and of bytes."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         for name, (lengths_crc, bytes_crc) in self._crcs.items():
@@ -251,7 +252,7 @@ class Fingerprint:
 
 
 def _data(column: pa.Array) -> bytes | memoryview:
-    """The bytes of all values of a large_binary column behind one another."""
+    """The bytes of all values of a large_binary column, concatenated."""
     _, offsets, data = pc.fill_null(column, b"").buffers()[:3] if column.null_count else column.buffers()
     if data is None:
         return b""

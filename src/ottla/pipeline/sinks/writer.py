@@ -1,7 +1,7 @@
 """Data files as workers write them: Parquet, synced, named by their load.
 
-A name is `part-TOPIC-PARTITION-OFFSET-LOAD-ATTEMPT.zstd.parquet`. It tells whose load a file is, wherever it lies, so
-that those of one that failed are found; each attempt at a task writes under a name of its own.
+A name is `part-TOPIC-PARTITION-OFFSET-LOAD-ATTEMPT.zstd.parquet`. It names the load of a file in any directory, so
+that files of a failed load are found; each attempt at a task writes under a name of its own.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ from ottla.pipeline.stores.store import Store
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
-"""The directory of rows without a value, as Hive and Spark call it."""
+"""Directory of rows without a value, the same as in Hive and Spark."""
 
 DATA_FILE = re.compile(r"part-.*\.parquet")
 _NAME = re.compile(r"part-.+-(?P<load>[0-9A-Za-z]+)-[0-9a-f]{8}\.zstd\.parquet")
 
 
 def new_load_id() -> str:
-    """An id that no other load or compaction has, as names of files and leases take it."""
+    """A unique id of a load or compaction, for the names of files and leases."""
     return uuid.uuid4().hex[:16]
 
 
 def load_of(path: str) -> str | None:
-    """The id of the load that wrote a data file, None for a file that no load did."""
+    """The id of the load that wrote a data file, None for any other file."""
     match = _NAME.fullmatch(file_name(path))
     return match["load"] if match else None
 
 
 def file_name(path: str) -> str:
-    """The last part; of a data file it is unique by load and attempt, however its path is written."""
+    """The last part; for a data file it is unique by load and attempt, in any notation of its path."""
     return path.rpartition("/")[2]
 
 
 def discard_load(store: Store, load_id: str, named: Collection[str] = ()) -> None:
-    """Remove the files of a load that failed, but none that the table names; what can't go stays for a vacuum."""
+    """Remove the files of a failed load, except those that the table names; others that can't be removed stay for a
+    vacuum."""
     kept = set(map(file_name, named))
     with suppress(OSError):
         for file in list(store.files()):
@@ -60,10 +61,10 @@ class DataFileWriter:
     def __init__(
         self, layout: FileLayout, schema: pa.Schema, values: Mapping[str, str | None], position: str, load_id: str
     ) -> None:
-        """`schema`: of the rows that come; `values`: of the layout's partition columns in all of them, as text.
+        """`schema`: of the rows that are added; `values`: of the layout's partition columns in all rows, as text.
 
-        `position` says in the name where the rows are from, such as `TOPIC-PARTITION-OFFSET`. `load_id`: letters and
-        digits.
+        `position` names the origin of the rows in the file name, such as `TOPIC-PARTITION-OFFSET`. `load_id`: letters
+        and digits.
         """
         self._partition_values = values
         directory = layout.subdirectory + "".join(
@@ -105,7 +106,7 @@ class DataFileWriter:
         return self._pending_bytes
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in; they are written in row groups of bounded size."""
+        """Add rows; they are written in row groups of bounded size."""
         if not batch.num_rows:
             return
         kept = batch.select(self._schema.names)
@@ -117,7 +118,7 @@ class DataFileWriter:
             self.write_group()
 
     def finish(self) -> DataFile | None:
-        """Close and sync the file; None when there was no row."""
+        """Close and sync the file; None if it has no rows."""
         self.write_group()
         if self._writer is None:
             return None
@@ -135,7 +136,7 @@ class DataFileWriter:
         )
 
     def write_group(self) -> None:
-        """Write what is pending as a row group."""
+        """Write the pending rows as a row group."""
         if not self._pending:
             return
         if self._writer is None:

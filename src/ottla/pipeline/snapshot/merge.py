@@ -1,13 +1,13 @@
-"""One bucket brought up to date: its files of the table and what was staged for it become new files.
+"""Merge of one bucket: its files of the table and its staged records become new files.
 
-Which record counts is told by keys and offsets alone, as Kafka's compaction tells it: of a topic, a partition and a key
-the highest offset wins, and a record without a value deletes. In a history each record is valid from its time until
-that of the next one of its key. Times that went back in between are taken as the time before them, so of one key no
-two values are valid at once; what follows a deletion begins a life of its own.
+Keys and offsets alone decide which record wins, as in Kafka's compaction: per topic, partition and key the highest
+offset wins, and a record without a value deletes. In a history each record is valid from its time until that of the
+next one of its key. A time that is before its predecessor's is replaced by the latter, so no two values of a key are
+valid at once; the record after a deletion starts a new lifetime.
 
-**Invariants:** the payload is never held: a first pass reads topics, partitions, keys, offsets and times, which tell
-what becomes of each row, a second one copies rows, a batch at a time. So a task needs memory for the keys of one bucket
-(280 bytes a row with keys of 20, measured) and a row group. A bucket in which nothing changes is left as it is.
+**Invariants:** the payload is never in memory as a whole: a first pass reads topics, partitions, keys, offsets and
+times, and decides on each row; a second one copies rows, a batch at a time. So a task needs memory for the keys of one
+bucket (280 bytes a row with keys of 20, measured) and a row group. A bucket without changes is not rewritten.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class BucketTask:
-    """`held`: the bucket's files as the table's `files()` gives them, in a history those of its open rows alone."""
+    """`held`: the bucket's files as the table's `files()` returns them, in a history only those of its open rows."""
 
     bucket: int
     held: tuple[str, ...] = ()
@@ -50,25 +50,25 @@ class BucketTask:
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
-    """What every task needs to know; travels to the workers."""
+    """Settings of all tasks; sent to the workers."""
 
     shape: Shape
     layout: FileLayout
     schema: pa.Schema
-    """Of the table."""
+    """Schema of the table."""
     load_id: str
     void_topics: frozenset[str] = frozenset()
-    """What the table holds of these is void, whatever its offsets say."""
+    """All rows of these topics are void, regardless of their offsets."""
     void_partitions: frozenset[Position] = frozenset()
     now_us: int = 0
-    """Until when what is void was valid, in a history."""
+    """End of validity for void rows, in a history."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged(ManifestRow):
     """The manifest row of a task that merges. `changed` is 0 when the bucket's files stay, 1 when they are replaced.
 
-    `inserted`, `updated`, `deleted`: keys that came, changed or went.
+    `inserted`, `updated`, `deleted`: number of keys that were added, changed or removed.
     """
 
     changed: int = 0
@@ -78,7 +78,7 @@ class Merged(ManifestRow):
 
 
 def merge_task(number: int, task: BucketTask, settings: MergeSettings) -> Merged:
-    """Bring one bucket up to date; runs in a worker. Errors that trying again can't mend come back inside the row."""
+    """Merge one bucket; runs in a worker. Permanent errors are returned in the row."""
     return attempt(number, lambda: _merge(number, task, settings), Merged, settings.layout.directory)
 
 
@@ -99,24 +99,24 @@ def _merge(number: int, task: BucketTask, settings: MergeSettings) -> Merged:
     )
 
 
-# What becomes of each row
+# Decision on each row
 
 
 @dataclass(slots=True)
 class RowIndex:
-    """All rows of a bucket, those of the table first: what tells what becomes of them, one entry a row."""
+    """All rows of a bucket, those of the table first: the columns that decide on them, one entry a row."""
 
     identities: list[pa.Array] = field(default_factory=list)
     """Topic, partition and key as one text."""
     offsets: list[Int64s] = field(default_factory=list)
     times: list[Int64s] = field(default_factory=list)
-    """From when they are valid, in microseconds; NO_TIME where none is known."""
+    """Start of validity, in microseconds; NO_TIME if it is unknown."""
     alive: list[Flags] = field(default_factory=list)
     """False for a record without a value."""
     void: list[Flags] = field(default_factory=list)
     """Rows of the table that are void."""
     held: int = 0
-    """How many are of the table."""
+    """Number of rows of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,9 @@ class Verdict:
     """One entry a row, in the order of the index; times in microseconds, NO_TIME for none."""
 
     kept: Flags
-    """False for those that no file gets."""
+    """False for rows that no file gets."""
     open: Flags
-    """Those that are valid now."""
+    """Rows that are valid now."""
     valid_from: Int64s
     valid_to: Int64s
     changed: bool
@@ -136,11 +136,11 @@ class Verdict:
 
 
 def judge(index: RowIndex, settings: MergeSettings) -> Verdict:
-    """Pure: of the index alone."""
+    """Pure function of the index."""
     offsets, times = _joined(index.offsets, np.int64), _joined(index.times, np.int64)
     alive, void = _joined(index.alive, np.bool_), _joined(index.void, np.bool_)
     codes = _codes(index.identities)
-    known = codes.copy()  # a topic that was made again goes on with the keys of the old one, as readers see it
+    known = codes.copy()  # for readers, a recreated topic continues the keys of the old one
     codes[void] = codes.max(initial=0) + 1 + np.arange(np.count_nonzero(void))
     order = np.lexsort((offsets, codes))
     ordered = codes[order]
@@ -171,11 +171,11 @@ def judge(index: RowIndex, settings: MergeSettings) -> Verdict:
 
 
 def _valid_from(times: Int64s, order: Int64s, ordered: Int64s, alive: Flags) -> Int64s:
-    """The greatest time so far within the life of a key, which a record without a value ends."""
+    """The greatest time so far within the lifetime of a key, which a record without a value ends."""
     begins = np.ones(len(order), np.bool_)
     begins[1:] = (ordered[1:] != ordered[:-1]) | ~alive[order[:-1]]
     distinct, ranks = np.unique(times[order], return_inverse=True)
-    lives = np.cumsum(begins) * len(distinct)  # a life is above all ranks of the one before
+    lives = np.cumsum(begins) * len(distinct)  # a lifetime is above all ranks of the one before
     found = np.empty(len(order), np.int64)
     found[order] = distinct[np.maximum.accumulate(lives + ranks) - lives] if len(order) else times
     return found
@@ -241,7 +241,7 @@ def _add(index: RowIndex, batch: pa.RecordBatch, times: pa.Array | None, *, aliv
 
 
 def _held_rows(store: Store, files: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of files of the table, by these columns."""
+    """These columns of rows in files of the table."""
     filesystem, paths = store.arrow(list(map(store.relative, files)))
     for path in paths:
         with pq.ParquetFile(path, filesystem=filesystem) as file:
@@ -259,7 +259,7 @@ def _flags(array: pa.Array) -> Flags:
 
 
 def _write(task: BucketTask, verdict: Verdict, settings: MergeSettings) -> list[DataFile]:
-    """Copy the rows that are kept: in a history the open ones to one file, the others to one beside it."""
+    """Copy the remaining rows: in a history the open ones to one file, the others to another."""
     own = settings.shape.own_columns
     records = pa.schema([one for one in settings.schema if one.name not in own.names])
     with ExitStack() as stack:

@@ -1,13 +1,13 @@
-"""One run of a snapshot: plan, stage by bucket, merge each bucket that has something new, commit.
+"""One run of a snapshot: plan, stage by bucket, merge each bucket that has new records, commit.
 
-**Invariant:** exactly once. Added and removed files and the offsets behind them are one commit of the table, which is
-refused if another run committed since this one began: each moves RUNS_ID by one, so two that race are told apart
-whatever partitions and buckets they touch. A compaction in between takes files away that were to be replaced; then the
-buckets are merged anew from what is staged. Dead letters come first, as in a load, and are never written twice.
+**Invariant:** exactly once. Added and removed files and their offsets are one commit of the table, which is
+refused if another run committed since this one began: each run moves RUNS_ID by one, so concurrent runs conflict
+even in different partitions and buckets. A compaction in between may remove files that were to be replaced; then the
+buckets are merged again from the staged records. Dead letters are committed first, as in a load, and never twice.
 
-What the table holds of a topic that was made again, or of a partition whose log was cut back, is void: those rows go,
-and the records are read from the start. Nothing starts Spark when there is nothing new. Left out: a history over a log
-that was cut back, whose past would be read twice (refused).
+Rows of a recreated topic, or of a partition whose log was truncated, are void: they are removed, and the records are
+read from the start. Spark is not started when there is nothing new. Not supported: a history over a truncated log,
+since its records would be read twice (refused).
 """
 
 from __future__ import annotations
@@ -57,33 +57,33 @@ from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.value_format import ValueFormat
 
 PIPELINE_ID = "snapshot"
-"""A table has one snapshot, so nobody else's offsets count in it."""
+"""A table has one snapshot, so it has the offsets of one pipeline only."""
 RUNS_ID = "snapshot/runs"
-"""The application id whose version is the number of runs that committed."""
+"""Application id whose version is the number of committed runs."""
 MERGE_ATTEMPTS = 3
-"""How often compactions may come in between before a run gives up."""
-NO_KEY = "the record has no key, and a snapshot holds one row a key"
+"""Maximum number of attempts when compactions come in between."""
+NO_KEY = "the record has no key, and a snapshot has one row a key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSummary(RunSummary):
-    """What a run did; dead letters, records without a key among them, change nothing."""
+    """Result of a run; dead letters, including records without a key, change nothing."""
 
     history: bool = False
     records: int = 0
-    """Records that were read, deletions among them."""
+    """Records that were read, including deletions."""
     inserted: int = 0
     """Keys that the table did not have."""
     updated: int = 0
     deleted: int = 0
     buckets: int = 0
-    """Buckets that were written anew."""
+    """Buckets that were rewritten."""
     stage_s: float = 0.0
     merge_s: float = 0.0
 
 
 class SnapshotObserver(Observer):
-    """Hears of each step; the base class ignores all."""
+    """Receives each step; the base class ignores all."""
 
     def merging(self, buckets: int, counters: Counters | None) -> None: ...
     def merged(self) -> None: ...
@@ -102,10 +102,10 @@ def snapshot(
     group: str = "",
     security: ClientSecurity = PLAINTEXT,
 ) -> SnapshotSummary:
-    """Bring the latest values of the keys of `topics` up to date; the session is opened only when there is something.
+    """Bring the latest values of the keys of `topics` up to date; the session is opened only if there are new records.
 
-    `target` is a table of `shape`, or will be. `settings` are those of `snapshot_plan_settings`. All else is as in
-    `ottla.pipeline.load.driver.load`, and so are the errors.
+    `target` is an existing or new table of `shape`. `settings` are those of `snapshot_plan_settings`. All other
+    parameters and errors are as in `ottla.pipeline.load.driver.load`.
     """
     if not topics:
         raise OperatorError("name at least one topic with --topics")
@@ -116,18 +116,18 @@ def snapshot(
 
 
 def snapshot_plan_settings(**settings: Any) -> PlanSettings:
-    """Those of `PlanSettings` that a snapshot leaves open: all but the id, the start and what a cut log means."""
+    """`PlanSettings` of a snapshot, which fixes the id, the start and the handling of a truncated log."""
     return PlanSettings(pipeline_id=PIPELINE_ID, follows_log=True, **settings)
 
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """What the table holds of these is void."""
+    """Rows of these topics and partitions in the table are void."""
 
     topics: frozenset[str]
-    """Those of which no record was read yet under their present ids."""
+    """Topics without records read under their present ids."""
     partitions: frozenset[Position]
-    """Those whose logs were cut back below what the table holds."""
+    """Partitions whose logs were truncated below the table's offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ class Run:
     def run(
         self, topics: Sequence[str], open_session: OpenSession, value_format: ValueFormat | None
     ) -> tuple[SnapshotSummary, LoadPlan]:
-        """Plan, and do what was planned."""
-        runs = self._runs()  # before all else that is read of the table
+        """Plan, and run the plan."""
+        runs = self._runs()  # before any other read of the table
         known_ids = self.target.known_topics().ids
         reading = find_reading(
             topics,
@@ -216,7 +216,7 @@ class Run:
         landed: Sequence[WrittenRange],
         lease: Lease,
     ) -> tuple[Committed, list[Merged]]:
-        """Merge and commit, anew where a compaction took a file away."""
+        """Merge and commit; again if a compaction removed a file."""
         staged = staged_by_bucket(row.files for row in landed)
         for left in reversed(range(MERGE_ATTEMPTS)):
             tasks = bucket_tasks(self.target, self.shape, staged, every=bool(void.topics or void.partitions))
@@ -263,7 +263,7 @@ class Run:
         return pa.schema([*(decoder.schema if decoder else SCHEMA), *self.shape.own_columns])
 
     def _find_void(self, plan: LoadPlan) -> Void:
-        """Raises OperatorError where a history can't go on."""
+        """Raises OperatorError for a history of a truncated log."""
         names = {app_id(plan.pipeline_id, plan.topic_ids[key[0]], key[1]): key for key in plan.reached}
         held = {names[name]: offset for name, offset in self.target.committed_offsets(names).items()}
         read = {key[0] for key, offset in held.items() if offset is not None}
@@ -272,8 +272,8 @@ class Run:
         if cut and self.shape.history:
             topic, partition = min(cut)
             raise OperatorError(
-                f"topic {topic!r} partition {partition}: the log was cut back, and the history {self.target.location} "
-                "holds what was cut away as well; make the history anew in another directory"
+                f"topic {topic!r} partition {partition}: the log was truncated, and the history {self.target.location} "
+                "contains the truncated records as well; create the history in another directory"
             )
         return Void(frozenset(plan.topic_ids) - read, cut)
 
@@ -284,7 +284,7 @@ class Run:
 def stage(
     spark: Any, tasks: Sequence[OffsetRange], settings: LandSettings, shape: Shape, counters: Counters | None
 ) -> list[WrittenRange]:
-    """Read all ranges and stage their rows by bucket; `files` of the rows that come back: as `staged_to_json`."""
+    """Read all ranges and stage their rows by bucket; `files` of the returned rows are as in `staged_to_json`."""
     return read_tasks(
         spark,
         tasks,
@@ -317,7 +317,7 @@ def _keyed(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None
 def bucket_tasks(
     target: Table, shape: Shape, staged: Mapping[int, Sequence[StagedBatch]], *, every: bool
 ) -> list[BucketTask]:
-    """What is to be merged: the buckets that got something, or every one. Raises OperatorError."""
+    """Buckets to merge: those with staged records, or every one. Raises OperatorError."""
     held: dict[int, list[str]] = {}
     for path in target.files():
         bucket, current = shape.place_of(path)

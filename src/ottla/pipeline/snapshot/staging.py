@@ -1,11 +1,10 @@
-"""What tasks read, put down for the tasks that merge: Arrow files in `_staged/LOAD` among the table's files.
+"""Staged records between the tasks that read and those that merge: Arrow files in `_staged/LOAD` in the table's store.
 
-Each file has one record batch a bucket, so whoever merges a bucket reads that alone. The files are nothing but a
-passage between two steps of one run: not synced, and removed at its end whatever that is. Those of a run that was
-killed go with the next vacuum.
+Each file has one record batch a bucket, so a task that merges a bucket reads that alone. The files only exist between
+two steps of one run: they are not synced, and are always removed at its end. A vacuum removes those of a killed run.
 
-**Invariants:** rows of a partition stay in offset order within a bucket of a file; a task holds SPILL_BYTES and one
-decoded batch in memory, whatever its range has.
+**Invariants:** rows of a partition stay in offset order within a bucket of a file; a task has SPILL_BYTES and one
+decoded batch in memory, regardless of the size of its range.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SPILL_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """`path` is relative to the table's store; `buckets`: that of each of its record batches, rising."""
+    """`path` is relative to the table's store; `buckets`: the bucket of each of its record batches, rising."""
 
     path: str
     buckets: list[int]
@@ -51,12 +50,12 @@ class StagedBatch:
 
 
 def staged_to_json(files: Iterable[StagedFile]) -> str:
-    """As a manifest row carries them from a worker to the driver."""
+    """JSON of staged files in a manifest row from a worker to the driver."""
     return json.dumps([asdict(file) for file in files])
 
 
 def staged_by_bucket(texts: Iterable[str]) -> dict[int, list[StagedBatch]]:
-    """What there is for each bucket, from the texts of `staged_to_json`."""
+    """The staged batches of each bucket, from the texts of `staged_to_json`."""
     found: dict[int, list[StagedBatch]] = {}
     for text in texts:
         for file in json.loads(text or "[]"):
@@ -66,10 +65,10 @@ def staged_by_bucket(texts: Iterable[str]) -> dict[int, list[StagedBatch]]:
 
 
 class StagedWriter:
-    """Takes the rows of one partition in offset order; what it wrote is removed unless `finish` was reached."""
+    """Writer for the rows of one partition in offset order; its files are removed unless `finish` was reached."""
 
     def __init__(self, store: Store, load_id: str, position: str, shape: Shape, schema: pa.Schema) -> None:
-        """`schema`: of the rows; `position`: what the files are named by."""
+        """`schema`: of the rows; `position`: prefix of the file names."""
         self._store = store
         self._directory = staging_directory(load_id)
         self._position = position
@@ -80,7 +79,7 @@ class StagedWriter:
         self._done: list[StagedFile] = []
         self._finished = False
         self.rows = 0
-        """Rows that were taken in."""
+        """Number of rows added."""
 
     def __enter__(self) -> StagedWriter:
         return self
@@ -92,7 +91,7 @@ class StagedWriter:
                     self._store.remove(file.path)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in, none of which has a null key."""
+        """Add rows, none of which has a null key."""
         if not batch.num_rows:
             return
         self.rows += batch.num_rows
@@ -109,7 +108,7 @@ class StagedWriter:
         return self._done
 
     def _spill(self) -> None:
-        """Write what is pending; of a key the last record is enough, unless all of them are history."""
+        """Write the pending rows; only the last record of a key, unless all of them are history."""
         rows = pa.Table.from_batches(self._pending, schema=self._schema)
         self._pending, self._pending_bytes = [], 0
         keys = rows.column("key").combine_chunks().dictionary_encode()
@@ -117,7 +116,7 @@ class StagedWriter:
         kept = np.arange(len(codes))
         if not self._shape.history:
             last = np.zeros(len(keys.dictionary), np.int64)
-            last[codes] = kept  # of places that are named twice, the last counts
+            last[codes] = kept  # of duplicate indexes, the last one counts
             kept = np.sort(last)
         buckets = self._shape.buckets_of(keys.dictionary)[codes[kept]]
         order = np.argsort(buckets, kind="stable")
@@ -143,17 +142,18 @@ class StagedWriter:
 
 
 def staging_directory(load_id: str) -> str:
-    """Where in a table's store a run stages."""
+    """Directory in a table's store for the staged files of a run."""
     return f"{STAGED_DIRECTORY}/{load_id}"
 
 
 def discard_staged(store: Store, load_id: str) -> None:
-    """Remove what a run staged; what can't go stays for a vacuum."""
+    """Remove the staged files of a run; files that can't be removed stay for a vacuum."""
     store.discard(staging_directory(load_id))
 
 
 def staged_files(store: Store) -> dict[str, set[StoredFile]]:
-    """The staged files of each run. To be asked before the leases: a run holds its own before it stages anything."""
+    """The staged files of each run. Must be read before the leases: a run acquires its own before it stages
+    anything."""
     found: dict[str, set[StoredFile]] = {}
     for file in store.files(STAGED_DIRECTORY):
         found.setdefault(file.path.split("/")[1], set()).add(file)

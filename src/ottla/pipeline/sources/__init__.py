@@ -1,1 +1,1 @@
-"""Where the records of a planned range come from, decoded into Arrow batches: one interface, one module a way."""
+"""Sources of the records of a planned range, decoded into Arrow batches: one interface, one module a source."""

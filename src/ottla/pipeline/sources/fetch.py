@@ -1,7 +1,7 @@
-"""The source that every cluster has: Kafka's Fetch, as any consumer sends it.
+"""Source for every cluster: Kafka's Fetch, as any consumer sends it.
 
-A range ends at its planned offset, though compaction or transaction markers may have left no record there: the broker
-tells of whole batches, and what the last one covers has passed.
+A range ends at its planned offset, even if compaction or transaction markers left no record there: the broker
+returns whole batches, and every offset that the last one covers has been read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.pipeline.sources.source import RangePart, RecordsDeletedError, decode
 FETCH_BYTES = 8 << 20
 FETCH_WAIT_MS = 500
 STALL_TIMEOUT_S = 60.0
-"""How long a range below the partition's end may bring nothing before the read gives up."""
+"""Seconds without progress below the partition's end until the read gives up."""
 
 
 def read_range(
@@ -31,7 +31,7 @@ def read_range(
     on_data_loss: OnDataLoss,
     fetch_bytes: int | None = None,
 ) -> Iterator[RangePart]:
-    """As `ReadRange` says; one part a fetch, which asks for `fetch_bytes`, else FETCH_BYTES."""
+    """Implements `ReadRange`; one part a fetch of `fetch_bytes`, by default FETCH_BYTES."""
     offset = whole.start_offset
     while offset < whole.end_offset:
         try:
@@ -49,7 +49,7 @@ def read_range(
 def fetch_part(
     cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str, *, max_bytes: int, max_wait_ms: int
 ) -> RangePart:
-    """What one fetch brings of a range from `offset` on.
+    """The records of one fetch in a range from `offset` on.
 
     Raises DecodeError, TopicNotFound, TopicReplaced, KafkaError.
     """
@@ -58,7 +58,7 @@ def fetch_part(
 
 
 def _next_part(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str, fetch_bytes: int) -> RangePart:
-    """What the first fetch brings that brings anything."""
+    """The records of the first fetch that returns any."""
     deadline = time.monotonic() + STALL_TIMEOUT_S
     while True:
         part = fetch_part(cluster, whole, offset, isolation, max_bytes=fetch_bytes, max_wait_ms=FETCH_WAIT_MS)
@@ -66,18 +66,18 @@ def _next_part(cluster: ClusterView, whole: OffsetRange, offset: int, isolation:
             return part
         if time.monotonic() > deadline:
             raise OttlaError(
-                f"topic {whole.topic!r} partition {whole.partition}: nothing came from offset {offset} on for "
+                f"topic {whole.topic!r} partition {whole.partition}: no record arrived from offset {offset} on for "
                 f"{STALL_TIMEOUT_S:.0f} seconds, though the partition was planned up to offset {whole.end_offset}"
             )
 
 
 def _after_loss(cluster: ClusterView, whole: OffsetRange, offset: int, on_data_loss: OnDataLoss) -> int:
-    """Where to go on when `offset` is gone: retention passed it after the plan was made."""
+    """The offset to resume at when `offset` is gone: retention passed it after the plan was made."""
     key = (whole.topic, whole.partition)
     log_start = cluster.list_offsets({key: EARLIEST_TIMESTAMP})[key].offset
     what = f"topic {whole.topic!r} partition {whole.partition}: offset {offset} is out of range"
     if log_start <= offset:
-        raise DataLossError(f"{what}: the log became shorter than it was when the read was planned")
+        raise DataLossError(f"{what}: the log was truncated after the read was planned")
     if on_data_loss == "fail":
         raise RecordsDeletedError(
             f"{what}, the log starts at {log_start} now: records were deleted while they were read"
@@ -86,9 +86,9 @@ def _after_loss(cluster: ClusterView, whole: OffsetRange, offset: int, on_data_l
 
 
 def require_whole(cluster: ClusterView, whole: OffsetRange) -> None:
-    """Raise DataLossError when the log was cut below the range's end since the plan: other records are in it then.
+    """Raise DataLossError when the log was truncated below the range's end since the plan: it has other records then.
 
-    TopicReplaced where it is the log of another topic, which has other epochs.
+    TopicReplaced if it is the log of another topic, which has other epochs.
     """
     if whole.leader_epoch < 0:
         return
@@ -99,6 +99,6 @@ def require_whole(cluster: ClusterView, whole: OffsetRange) -> None:
         if found != planned:
             raise TopicReplaced(whole.topic, planned, found)
         raise DataLossError(
-            f"topic {whole.topic!r} partition {whole.partition}: the log was cut back to offset {end} while it was "
-            "read; what was read is void, run it again"
+            f"topic {whole.topic!r} partition {whole.partition}: the log was truncated to offset {end} during the "
+            "read; the records that were read are void, run it again"
         )

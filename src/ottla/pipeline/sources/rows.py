@@ -1,7 +1,7 @@
-"""Rows on their way to a topic: from data files and lake tables, or from a range of another topic.
+"""Rows for a topic: from data files and lake tables, or from a range of another topic.
 
-Each source gives the same rows in the same order whenever it is asked, and with each batch the positions behind it, so
-that whoever keeps the positions goes on where it was. Memory is bounded by one batch (BATCH_ROWS, or one fetch).
+Each source returns the same rows in the same order on every call, and with each batch the positions after it, so
+that a caller that stores the positions can resume. Memory is bounded by one batch (BATCH_ROWS, or one fetch).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     "json": (".json", ".jsonl", ".ndjson"),
     "csv": (".csv",),
 }
-"""Format -> the suffixes of its files."""
+"""Format -> file name suffixes."""
 RECORD_COLUMNS = ["partition", "offset", "key", "value", "headers"]
 
 T = TypeVar("T")
@@ -43,37 +43,37 @@ Batch = tuple[pa.RecordBatch, Mapping[Position, int]]
 
 
 class RowSource(Protocol):
-    """Rows with at least a column `value`, as `ottla.pipeline.sinks.topic` takes them."""
+    """Rows with at least a column `value`, for `ottla.pipeline.sinks.topic`."""
 
     @property
     def identity(self) -> str:
-        """Tells sources with other rows, or in another order, apart; at most 64 characters."""
+        """Differs between sources with other rows, or in another order; at most 64 characters."""
 
     @property
     def rows(self) -> int | None:
-        """How many positions there are to pass in all, for a progress bar; None where that is not known."""
+        """Total number of positions, for a progress bar; None if it is unknown."""
 
     def batches(self, done: Mapping[Position, int]) -> Iterator[Batch]:
-        """The rows behind the positions that are done (none: all), each batch with the positions behind it.
+        """The rows after the `done` positions (empty: all), each batch with the positions after it.
 
-        Raises UnreadableRows for what can't be read.
+        Raises UnreadableRows.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which columns of a file become which field of a record, and which rows."""
+    """Mapping of a file's columns to the fields of a record, and the selected rows."""
 
     key_column: str | None = None
     value_column: str | None = None
-    """Without it `value` where there is one, else the whole row as a JSON object."""
+    """By default `value` if it exists, else the whole row as a JSON object."""
     keep_timestamps: bool = False
     bounds: RowBounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of a store, as a person and as Arrow call it."""
+    """A file of a store, with its names for people and for Arrow."""
 
     location: str
     filesystem: Any
@@ -90,7 +90,7 @@ class _File:
             return int(file.metadata.num_rows)
 
     def open_stream(self) -> Any:
-        """Its content as a stream, unpacked where its name says that it is packed."""
+        """Its content as a stream, decompressed if its name says so."""
         return self.filesystem.open_input_stream(self.path)
 
 
@@ -98,8 +98,7 @@ class FileRows:
     """The rows of files, one after another, counted at `position`."""
 
     def __init__(self, store: Store, paths: Sequence[str], format: str, shape: Shape, position: Position) -> None:
-        """`paths` in the store, in the order in which they are read. Raises UnreadableRows for a file that is not
-        there."""
+        """`paths` in the store, in the order in which they are read. Raises UnreadableRows for a missing file."""
         filesystem, names = store.arrow(paths)
         self._files = [_File(store.locate(path), filesystem, name) for path, name in zip(paths, names, strict=True)]
         self._format = format
@@ -109,19 +108,19 @@ class FileRows:
         for path, file in zip(paths, self._files, strict=True):
             found = _read(file, partial(store.find, path))
             if found is None:
-                raise UnreadableRows(f"{file} can't be read: it is not there")
+                raise UnreadableRows(f"{file} can't be read: it does not exist")
             digest.update(f"{file} {found.size_bytes} {found.modified_ms}\n".encode("utf-8", "replace"))
         self.identity = digest.hexdigest()
 
     @property
     def rows(self) -> int | None:
-        """Known of Parquet files."""
+        """Known for Parquet files only."""
         if self._format != "parquet":
             return None
         return sum(_read(file, file.parquet_rows) for file in self._files)
 
     def batches(self, done: Mapping[Position, int]) -> Iterator[Batch]:
-        """As `RowSource` says."""
+        """Implements `RowSource`."""
         skip = done.get(self._position, 0)
         number = 0
         for file in self._files:
@@ -157,12 +156,12 @@ class FileRows:
 
 
 class TableRows(FileRows):
-    """The rows of a table with its columns: values of partitions, and null where a file is older than a column."""
+    """The rows of a table with its columns: values of partitions, and null in files that are older than a column."""
 
     def __init__(
         self, store: Store, files: Sequence[DataFile], schema: pa.Schema, shape: Shape, position: Position
     ) -> None:
-        """`files`: those of one version, of whose schema the rows are. Raises UnreadableRows."""
+        """`files`: those of one version, with its schema. Raises UnreadableRows."""
         ordered = sorted(files, key=lambda file: file.path)
         super().__init__(store, [file.path for file in ordered], "parquet", shape, position)
         self._schema = schema
@@ -176,16 +175,16 @@ class TableRows(FileRows):
 
 
 def _table_column(batch: pa.RecordBatch, field: pa.Field, values: Mapping[str, str | None]) -> pa.Array:
-    """What a file has of a column, else the value of its partition, else null. Raises ArrowException."""
+    """A column of a file, else the value of its partition, else null. Raises ArrowException."""
     if field.name in batch.schema.names:
         return batch.column(field.name)
     return pa.repeat(pa.scalar(values.get(field.name), pa.string()).cast(field.type), batch.num_rows)
 
 
 class TopicRows:
-    """The records of some ranges of a topic, committed ones only, each for the partition that it was in.
+    """Committed records of some ranges of a topic, each with its original partition.
 
-    What a table could not hold goes along.
+    Includes records that a table could not store.
     """
 
     def __init__(
@@ -197,7 +196,7 @@ class TopicRows:
         *,
         keep_timestamps: bool,
     ) -> None:
-        """`asked`: how the ranges were asked for. What it stands for may grow, as the newest offset does."""
+        """`asked`: the ranges as requested; the offsets for `latest` may grow meanwhile."""
         self._bounds = bounds
         self._cluster = cluster
         self._ranges = list(ranges)
@@ -207,11 +206,11 @@ class TopicRows:
 
     @property
     def rows(self) -> int | None:
-        """As many offsets."""
+        """Number of offsets."""
         return sum(each.offsets for each in self._ranges)
 
     def batches(self, done: Mapping[Position, int]) -> Iterator[Batch]:
-        """As `RowSource` says."""
+        """Implements `RowSource`."""
         for whole in self._ranges:
             key = (whole.topic, whole.partition)
             rest = replace(whole, start_offset=max(whole.start_offset, done.get(key, 0)))
@@ -237,13 +236,13 @@ def _letters(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def format_of(path: Path) -> str | None:
-    """By the suffix of its name, a compressed one's `.gz` left out."""
+    """The format by the suffix of the name, ignoring `.gz`."""
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
     return next((name for name, known in FORMATS.items() if suffixes and suffixes[-1].lower() in known), None)
 
 
 def _file_batches(path: _File, format: str, key_column: str | None) -> Iterator[pa.RecordBatch]:
-    """Raises UnreadableRows for a file that is none of that format."""
+    """Raises UnreadableRows for a file of another format."""
     batches = _parquet_batches(path) if format == "parquet" else _text_batches(path, format, key_column)
     while (batch := _read(path, lambda: next(batches, None))) is not None:
         names = batch.schema.names
@@ -271,7 +270,7 @@ def _read(path: _File, read: Callable[[], T]) -> T:
 
 
 def _bytes(path: _File, batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Bytes and text as they are, numbers, times and the like as text."""
+    """Bytes and text unchanged; numbers, times and other types as text."""
     column = batch.column(name)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -287,7 +286,7 @@ def _bytes(path: _File, batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _python_rows(path: _File, batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """As JSON has them: a map is an object, and a time keeps its nanoseconds, which Python's has no room for. Raises
+    """Rows as JSON values: a map is an object, and a time keeps its nanoseconds, which Python's type lacks. Raises
     UnreadableRows."""
     names = batch.schema.names
     columns = [_python_values(path, batch, name) for name in names]
@@ -304,8 +303,8 @@ def _python_values(path: _File, batch: pa.RecordBatch, name: str) -> list[Any]:
 
 def _out_of_years(path: _File, name: str) -> UnreadableRows:
     return UnreadableRows(
-        f"{path} has a time in the column {name!r} that is not within the years 1 to 9999: correct it, or make the "
-        "column text"
+        f"{path} has a time in the column {name!r} that is not within the years 1 to 9999: correct it, or convert the "
+        "column to text"
     )
 
 
@@ -320,7 +319,7 @@ def _has_nanoseconds(kind: Any) -> bool:
 
 
 def _plain(value: Any, kind: Any) -> Any:
-    """A value of Arrow with its type."""
+    """An Arrow value of that type as a Python value."""
     if not value.is_valid:
         return None
     if pa.types.is_map(kind):
@@ -336,7 +335,7 @@ def _plain(value: Any, kind: Any) -> Any:
 
 
 def _json(row: Mapping[str, Any]) -> str:
-    """What JSON has no type for is as in `printable`."""
+    """Types that JSON lacks are converted as in `printable`."""
     form = partial(json.dumps, ensure_ascii=False, separators=(",", ":"), default=printable)
     try:
         return form(row, allow_nan=False)

@@ -1,15 +1,15 @@
-"""The source of jobs on a broker's own host: the leader's segment files, without a request for each few megabytes.
+"""Source for jobs on a broker's own host: the leader's segment files, without a request for each few megabytes.
 
-Only what a plan bounded is read: its ends are high watermarks or last stable offsets that the broker told, so whatever
-lies below them is in the files. They are trusted no further: the directory has to be that of the broker that leads
-the partition now (cluster and node id) and of the planned topic (its id). Whatever is missing or odd on the way (a
-segment that retention took, a range that begins below the start of the log, a bad batch) is asked for by Fetch from
-there on, which tells of deleted records as ever.
+Only planned ranges are read: their ends are high watermarks or last stable offsets from the broker, so all records
+below them are in the files. The files are checked first: the directory must belong to the broker that leads
+the partition now (cluster and node id) and to the planned topic (its id). After anything missing or unexpected (a
+segment that retention removed, a range that begins below the log start offset, a bad batch) the read continues with
+Fetch, which reports deleted records as usual.
 
-**Invariant:** the rows are those that Fetch gives, aborted transactions left out under read_committed (the indexes of
-aborted transactions name them, of all segments from the range's first on, since a marker may lie beyond the range).
+**Invariant:** the rows are those of Fetch, without aborted transactions under read_committed (from the indexes of
+aborted transactions of all segments from the range's first on, since a marker may be beyond the range).
 
-Left out: segments of tiered storage, and directories that no live broker tells of.
+Not supported: segments of tiered storage, and directories that no live broker reports.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ MAX_INDEX_BYTES = 64 << 20
 
 
 class BrokerHost(Protocol):
-    """The part of `ottla.client.Cluster` that tells where files are."""
+    """The part of `ottla.client.Cluster` that locates log directories."""
 
     def describe(self) -> ClusterInfo: ...
     def log_directories(self) -> list[LogDirectory]: ...
 
 
 def open_source(kind: SourceKind, cluster: BrokerHost) -> ReadRange:
-    """The source of that kind; with "auto" files where a live broker's are on this machine, else Fetch.
+    """The source of that kind; with "auto" segment files if a live broker's are on this machine, else Fetch.
 
-    Raises OperatorError when "segments" finds none here.
+    Raises OperatorError when "segments" finds none on this machine.
     """
     if kind == "fetch":
         return fetch.read_range
@@ -59,14 +59,14 @@ def open_source(kind: SourceKind, cluster: BrokerHost) -> ReadRange:
         for each in cluster.log_directories():
             if each.error is None and _belongs(Path(each.path), cluster_id, each.node_id):
                 directories[each.node_id] = (*directories.get(each.node_id, ()), each.path)
-    except KafkaError:  # who may read topics need not be told of directories
+    except KafkaError:  # DescribeLogDirs needs permissions that a reader may lack
         if kind == "segments":
             raise
     if directories:
         return SegmentSource(cluster_id, directories)
     if kind == "segments":
         raise OperatorError(
-            "no broker of this cluster has its log directory on this machine, where --source segments would read it; "
+            "no broker of this cluster has its log directory on this machine, which --source segments needs; "
             "use --source fetch"
         )
     return fetch.read_range
@@ -81,12 +81,12 @@ class _Aborted(NamedTuple):
 
 
 class _Missing(Exception):
-    """The files do not go on with what is wanted; the message says why."""
+    """The files lack the wanted offset; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSource:
-    """Reads from `directories` (node id -> paths), as `ReadRange` says; travels to the workers."""
+    """Reads from `directories` (node id -> paths); implements `ReadRange`, and is sent to the workers."""
 
     cluster_id: str
     directories: Mapping[int, tuple[str, ...]]
@@ -120,9 +120,9 @@ class SegmentSource:
             ):
                 key = (whole.topic, whole.partition)
                 if cluster.list_offsets({key: EARLIEST_TIMESTAMP})[key].offset > whole.start_offset:
-                    raise _Missing("the range begins below the start of the log")
+                    raise _Missing("the range begins below the log start offset")
                 return folder
-        raise _Missing(f"the files of broker {leader}, which leads it, are not here")
+        raise _Missing(f"the files of the leader, broker {leader}, are not on this machine")
 
 
 def _belongs(path: Path, cluster_id: str, node_id: int) -> bool:
@@ -131,7 +131,7 @@ def _belongs(path: Path, cluster_id: str, node_id: int) -> bool:
 
 
 def _fields(path: Path) -> dict[str, str]:
-    """`name=value` and `name: value` lines of a small file; nothing where it can't be read."""
+    """`name=value` and `name: value` lines of a small file; empty if it can't be read."""
     try:
         with open_regular(str(path)) as stream:
             text = stream.read(1 << 16).decode("utf-8", "replace")
@@ -142,7 +142,7 @@ def _fields(path: Path) -> dict[str, str]:
 
 
 def _read(folder: Path, whole: OffsetRange, isolation: str) -> Iterator[RangePart]:
-    """The parts of a range. Raises _Missing, DecodeError, SegmentDamage, OSError before it leaves anything out."""
+    """The parts of a range. Raises _Missing, DecodeError, SegmentDamage, OSError before it skips any record."""
     offset = whole.start_offset
     bases = _segments_from(folder, offset)
     aborted = _aborted(folder, bases, whole) if isolation == "read_committed" else []
@@ -161,12 +161,12 @@ def _read(folder: Path, whole: OffsetRange, isolation: str) -> Iterator[RangePar
 
 
 def _segments_from(folder: Path, offset: int) -> list[int]:
-    """Base offsets of the segment that holds `offset` and of all later ones."""
+    """Base offsets of the segment that contains `offset` and of all later ones."""
     found = (base_offset_of(path.name) for path in folder.iterdir() if path.suffix == ".log")
     bases = sorted(base for base in found if base is not None)
     first = max((base for base in bases if base <= offset), default=None)
     if first is None:
-        raise _Missing(f"no segment holds offset {offset}")
+        raise _Missing(f"no segment contains offset {offset}")
     return [base for base in bases if base >= first]
 
 
@@ -200,7 +200,7 @@ def _read_whole(stream: BinaryIO, size: int) -> bytes:
 
 
 def _whole_batches_size(data: bytes) -> int:
-    """Bytes of the batches that are there whole. Raises DecodeError."""
+    """Size in bytes of the complete batches. Raises DecodeError."""
     try:
         return whole_size(data)
     except KafkaError as error:
@@ -208,7 +208,7 @@ def _whole_batches_size(data: bytes) -> int:
 
 
 def _position_of(folder: Path, base: int, offset: int) -> int:
-    """Where to begin in a segment: the last indexed batch that ends below `offset`, else the first."""
+    """Start position in a segment: the last indexed batch that ends below `offset`, else the first."""
     try:
         data = _small(folder / f"{base:020d}.index")
     except OSError:
@@ -217,7 +217,7 @@ def _position_of(folder: Path, base: int, offset: int) -> int:
 
 
 def _aborted(folder: Path, bases: Sequence[int], whole: OffsetRange) -> list[_Aborted]:
-    """The aborted transactions that reach into a range."""
+    """The aborted transactions that overlap a range."""
     found: list[_Aborted] = []
     for base in bases:
         try:

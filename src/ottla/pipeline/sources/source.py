@@ -1,8 +1,8 @@
-"""What reads a range of offsets: the interface of all sources of the pipeline.
+"""Interface of all sources: a read of a range of offsets.
 
-**Invariants** of every source: the parts follow one another in offset order and end where the range was planned to
-end; records come from the topic with the planned id only; memory is bounded by one part, whatever the range holds; when
-the last part was given, the log had not been cut below the range's end since it was planned.
+**Invariants** of every source: the parts follow one another in offset order and end at the planned end of the
+range; records are from the topic with the planned id only; memory is bounded by one part, regardless of the range;
+when the last part is returned, the log was not truncated below the range's end since the plan.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from ottla.record.transactions import Aborted
 
 
 class RecordsDeletedError(DataLossError):
-    """Offsets of a range went below the start of the log while it was read; to pass over them is the caller's choice.
+    """Offsets of a range fell below the log start offset during the read; the caller may choose to skip them.
 
-    The message names partition and offsets, not the way on, which differs between callers.
+    The message names partition and offsets, but not the remedy, which differs between callers.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class RangePart:
-    """A stretch of a range: its records, and where the next part begins (`decoded.next_offset`)."""
+    """A part of a range: its records, and the start of the next part (`decoded.next_offset`)."""
 
     decoded: Decoded
     read_bytes: int = 0
-    """Stored bytes that were read for it."""
+    """Number of stored bytes that were read for it."""
     skipped_offsets: int = 0
-    """Offsets at its beginning that were deleted before they were read."""
+    """Offsets at its start that were deleted before they were read."""
 
 
 def decode_part(data: Buffer, whole: OffsetRange, offset: int, aborted: Sequence[Aborted]) -> RangePart:
-    """What stored batches hold of a range from `offset` on. Raises DecodeError."""
+    """Decode stored batches of a range from `offset` on. Raises DecodeError."""
     decoded = decode(
         data,
         topic=whole.topic,
@@ -49,11 +49,11 @@ def decode_part(data: Buffer, whole: OffsetRange, offset: int, aborted: Sequence
 
 
 class ReadRange(Protocol):
-    """Reads one range; a picklable callable, which travels to Spark's workers."""
+    """Reads one range; a picklable callable, which is sent to Spark's workers."""
 
     def __call__(
         self, cluster: ClusterView, whole: OffsetRange, *, isolation: str, on_data_loss: OnDataLoss
     ) -> Iterator[RangePart]:
         """The range in parts. Raises DataLossError, RecordsDeletedError unless `on_data_loss` is "skip", DecodeError,
-        OttlaError when nothing comes any more, TopicNotFound, TopicReplaced, KafkaError."""
+        OttlaError when no more records arrive, TopicNotFound, TopicReplaced, KafkaError."""
         ...

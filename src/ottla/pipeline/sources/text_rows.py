@@ -1,7 +1,7 @@
-"""Files of text as batches: lines of JSON, and CSV with a line of names.
+"""Text files as batches: JSON lines, and CSV with a header line.
 
-**Invariants:** what is malformed ends the reading with its file, its line and the way out, before any row of its batch
-is given; a line, and a row of CSV that goes over several, is bounded by MAX_ROW_CHARS, and a batch by LINES and
+**Invariants:** malformed input ends the read with file, line and remedy, before any row of its batch
+is returned; a line, and a CSV row that spans several lines, is bounded by MAX_ROW_CHARS, and a batch by LINES and
 BATCH_CHARS. Text is UTF-8.
 """
 
@@ -27,43 +27,44 @@ T = TypeVar("T")
 
 
 class UnreadableRows(OperatorError):
-    """A file of rows is not there, or not what its name says."""
+    """A file of rows does not exist, or is not of the format that its name says."""
 
 
 class TextLines:
-    """The lines of a stream of bytes, with their ends and counted from 1. Raises UnreadableRows.
+    """The lines of a byte stream, including their ends, numbered from 1. Raises UnreadableRows.
 
-    `newline` as `open` has it.
+    `newline` as in `open`.
     """
 
     def __init__(self, name: str, stream: Any, newline: str) -> None:
         self._name = name
         self._text = io.TextIOWrapper(io.BufferedReader(stream), "utf-8-sig", "surrogateescape", newline)
         self.number = 0
-        """Of the line that was read last."""
+        """Number of the line that was read last."""
         self.row_chars = 0
-        """Of the row that is read; whoever has read it sets this to 0."""
+        """Length of the current row; the reader of the row resets it to 0."""
 
     def __iter__(self) -> Iterator[str]:
         while line := self._text.readline(MAX_ROW_CHARS + 1):
             self.number += 1
             self.row_chars += len(line)
             if self.row_chars > MAX_ROW_CHARS:
-                raise self.malformed(self.number, f"makes a row longer than {MAX_ROW_CHARS:,} characters")
+                raise self.malformed(self.number, f"is part of a row longer than {MAX_ROW_CHARS:,} characters")
             if not _is_text(line):
                 raise self.malformed(
                     self.number,
-                    "is not UTF-8: make it that first, as by `iconv -f latin1 -t utf-8` where it is Latin-1",
+                    "is not UTF-8: convert the file first, with `iconv -f latin1 -t utf-8` if it is Latin-1",
                 )
             yield line
 
     def malformed(self, number: int, what: str) -> UnreadableRows:
-        """The error that says what is wrong with a line."""
+        """The error for a malformed line."""
         return UnreadableRows(f"line {number:,} of {self._name} {what}")
 
 
 def _is_text(line: str) -> bool:
-    """Bytes that are no UTF-8 came as surrogates, which can't be encoded; JSON may name them as well."""
+    """False for invalid UTF-8, which is read as surrogates that can't be encoded, and for surrogates in JSON
+    escapes."""
     if line.isascii():
         return True
     try:
@@ -74,7 +75,7 @@ def _is_text(line: str) -> bool:
 
 
 def json_lines(name: str, stream: Any, key_column: str | None) -> Iterator[pa.RecordBatch]:
-    """Each line as it is in the column `value`, empty ones left out; the key is looked up in it. Raises
+    """Each line unchanged in the column `value`, without empty ones; the key is taken from its JSON. Raises
     UnreadableRows."""
     lines = TextLines(name, stream, "\n")
     rows = _json_rows(lines, key_column)
@@ -98,14 +99,14 @@ def _json_rows(lines: TextLines, key_column: str | None) -> Iterator[tuple[str, 
 
 
 def _no_document(rows: Iterator[tuple[str, str | None]], lines: TextLines) -> Iterator[tuple[str, str | None]]:
-    """The same rows. Raises UnreadableRows for one array that is the whole file."""
+    """The same rows. Raises UnreadableRows for a file that is a single array."""
     first = next(rows, None)
     if first is None:
         return
     second = next(rows, None)
     if second is None and first[0].lstrip().startswith("["):
         raise lines.malformed(
-            lines.number, "is an array and the whole file: make a line of each of its elements by `jq -c '.[]'`"
+            lines.number, "is an array and the whole file: convert each element to a line with `jq -c '.[]'`"
         )
     yield first
     if second is not None:
@@ -114,12 +115,12 @@ def _no_document(rows: Iterator[tuple[str, str | None]], lines: TextLines) -> It
 
 
 def _key(lines: TextLines, line: str, key_column: str | None) -> str | None:
-    """None where no column is named; the line must be JSON all the same."""
+    """The key of a line, None if no column is named; the line must be JSON in any case."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise lines.malformed(
-            lines.number, "is no JSON: mend or remove it; a document over several lines becomes one by `jq -c .`"
+            lines.number, "is not valid JSON: correct or remove it; convert documents of several lines with `jq -c .`"
         ) from error
     if key_column is None:
         return None
@@ -129,21 +130,21 @@ def _key(lines: TextLines, line: str, key_column: str | None) -> str | None:
         raise lines.malformed(lines.number, f"has no field {key_column!r} for the key") from error
     text = key if key is None or isinstance(key, str) else json.dumps(key, ensure_ascii=False)
     if text is not None and not _is_text(text):
-        raise lines.malformed(lines.number, f"has half a character in its field {key_column!r}: mend it")
+        raise lines.malformed(lines.number, f"has an unpaired surrogate in its field {key_column!r}: correct it")
     return text
 
 
 def csv_rows(name: str, stream: Any) -> Iterator[pa.RecordBatch]:
-    """Every value is text, so that no later line contradicts what an earlier one looked like. Raises UnreadableRows.
+    """Every value is text, so that no later line contradicts a type inferred from earlier ones. Raises UnreadableRows.
 
-    An empty cell is null, and a quoted empty one is empty text, as where CSV is loaded.
+    An empty cell is null, and a quoted empty one is empty text, as in loads of CSV.
     """
     lines = TextLines(name, stream, "")
     rows = _csv_rows(lines)
     with _large_cells():
         _, header = next(rows, (0, None))
     if header is None:
-        raise UnreadableRows(f"{name} is empty, and its first line should name the columns")
+        raise UnreadableRows(f"{name} is empty, but its first line must name the columns")
     names = [name or "" for name in header]
     if len(names) == 1 and (other := next((one for one in ";\t|" if one in names[0]), None)) is not None:
         raise lines.malformed(1, f"names one column, {names[0]!r}: separate cells by commas in place of {other!r}")
@@ -159,12 +160,12 @@ def csv_rows(name: str, stream: Any) -> Iterator[pa.RecordBatch]:
 
 
 _Row = tuple[int, Sequence[str | None]]
-"""Where a row begins, and its cells."""
+"""Line number of a row's start, and its cells."""
 _CELL = re.compile(r'("[^"]*+(?:""[^"]*+)*+"|[^,]*)(?:,|\Z)')
 
 
 def _csv_rows(lines: TextLines) -> Iterator[_Row]:
-    """Empty lines are left out."""
+    """Empty lines are skipped."""
     texts: list[str] = []
     reader = csv.reader(_noted(lines, texts), strict=True)
     first = 1
@@ -178,19 +179,20 @@ def _csv_rows(lines: TextLines) -> Iterator[_Row]:
             first = lines.number + 1
     except csv.Error as error:
         if "unexpected end of data" in str(error):
-            raise lines.malformed(first, "begins a row in which a quote is never closed: close it") from error
-        raise lines.malformed(lines.number, f"is no CSV: {error}; mend that") from error
+            raise lines.malformed(first, "starts a row with an unclosed quote: close it") from error
+        raise lines.malformed(lines.number, f"is not valid CSV: {error}; correct it") from error
 
 
 def _noted(lines: TextLines, texts: list[str]) -> Iterator[str]:
-    """The same lines, which `texts` collects."""
+    """The same lines, which are also appended to `texts`."""
     for line in lines:
         texts.append(line)
         yield line
 
 
 def _with_nulls(row: list[str], texts: Sequence[str]) -> Sequence[str | None]:
-    """With None for an empty cell without quotes, of which the reader does not tell; `texts`: the lines of the row."""
+    """With None for an unquoted empty cell, which the csv reader does not distinguish; `texts`: the lines of the
+    row."""
     if "" not in row:
         return row
     text = "".join(texts).rstrip("\r\n")
@@ -203,7 +205,7 @@ def _of_width(rows: Iterator[_Row], lines: TextLines, width: int) -> Iterator[_R
     for first, row in rows:
         if len(row) != width:
             raise lines.malformed(
-                first, f"begins a row of {_cells(len(row))}, and the first line names {width}: mend that"
+                first, f"starts a row of {_cells(len(row))}, but the first line names {width}: correct it"
             )
         yield first, row
 
@@ -214,7 +216,7 @@ def _cells(count: int) -> str:
 
 @contextmanager
 def _large_cells() -> Iterator[None]:
-    """A cell may be as long as a row: the library's limit is the whole process's, so it is put back."""
+    """Allow cells as long as a row: the library's limit is process-wide, so it is restored."""
     before = csv.field_size_limit(MAX_ROW_CHARS)
     try:
         yield
@@ -223,7 +225,7 @@ def _large_cells() -> Iterator[None]:
 
 
 def _batches(rows: Iterator[T], lines: TextLines) -> Iterator[list[T]]:
-    """Rows in lists of LINES, or fewer that reach BATCH_CHARS."""
+    """Rows in lists of LINES, or fewer if they reach BATCH_CHARS."""
     some: list[T] = []
     chars = 0
     for row in rows:

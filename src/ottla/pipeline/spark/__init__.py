@@ -1,1 +1,1 @@
-"""Spark itself: sessions, the package and environment that travel with a job, probes of a master, schedules."""
+"""Spark itself: sessions, the package and environment that are sent with a job, probes of a master, schedules."""

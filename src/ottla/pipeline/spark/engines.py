@@ -1,4 +1,4 @@
-"""What runs SQL, by the names of `--engine`; apart, so that commands can tell them without Spark or DuckDB."""
+"""Names of the SQL engines for `--engine`; in a module of their own, so that commands need not import an engine."""
 
 from __future__ import annotations
 

@@ -2,17 +2,17 @@
 
 A tar file, compressed by gzip, that Spark unpacks for each executor:
 
-    environment.json    for which Python and platform it is, and what is in it
+    environment.json    its Python version, platform and packages
     bin/python          a script that starts the machine's own Python with `lib` on its path
     lib/                the packages as they are installed here, compiled ones included, and Ottla
 
 Compiled packages are those of this Python and platform: the workers must have the same, and a driver that has another
-is refused before Spark starts. Ottla is in it for programs of one's own; a command sends its own code besides
-(`ottla.pipeline.spark.package`), which stands before it.
+one is refused before Spark starts. Ottla is in the archive for user programs; a command sends its own code in addition
+(`ottla.pipeline.spark.package`), which comes first in the path.
 
-Left out: what a worker has from Spark (pyspark, py4j) or needs not (Java), headers and the tests of packages. venv-pack
-and conda-pack, which Spark's guide names, pack the whole environment with Spark in it, 1 GB, refuse a checkout that is
-installed for editing, and bind it to the path of the interpreter.
+Excluded: packages that a worker has from Spark (pyspark, py4j) or does not need (Java), headers and the tests of
+packages. venv-pack and conda-pack, which Spark's guide names, pack the whole environment including Spark, 1 GB, refuse
+an editable installation, and bind it to the path of the interpreter.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ _OF_DEVELOPMENT = frozenset({"bench", "check", "plots", "test"})
 
 _SKIPPED_DIRECTORIES = frozenset({"__pycache__", "tests", "include"})
 _COMPRESSION = 1
-"""Of gzip: a third of the seconds of its default for a tenth more bytes."""
+"""Compression level of gzip: a third of the seconds of its default for a tenth more bytes."""
 
 _PYTHON = """#!/bin/sh
-# Made by ottla: the Python of this machine with the packages beside this script.
+# Created by ottla: the Python of this machine with the packages beside this script.
 here=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}$here/lib"
 for python in python{version} {executable}; do
-  "$python" -c '' 2> /dev/null && exec "$python" "$@"  # a shim of pyenv may be there and not run
+  "$python" -c '' 2> /dev/null && exec "$python" "$@"  # a shim of pyenv may exist and not run
 done
-echo "ottla: this environment needs Python {version}, and there is no python{version} on PATH" >&2
+echo "ottla: this environment needs Python {version}, but python{version} is not on PATH" >&2
 exit 127
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What an archive says of itself; `packages`: name -> version."""
+    """Manifest of an archive; `packages`: name -> version."""
 
     python: str
     platform: str
@@ -78,12 +78,12 @@ def this_environment(packages: Mapping[str, str]) -> Environment:
 
 
 def python_version() -> str:
-    """What a compiled package is built for, such as 3.11."""
+    """Python version of compiled packages, such as 3.11."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def write_environment(path: Path) -> Environment:
-    """Write the archive to `path`, whole or not at all; raises OperatorError where that can't be."""
+    """Write the archive to `path`, whole or not at all; raises OperatorError if it can't be written."""
     require_name(path)
     distributions = required_distributions()
     environment = this_environment({name: each.version for name, each in sorted(distributions.items())})
@@ -109,7 +109,7 @@ def write_environment(path: Path) -> Environment:
 
 
 def read_environment(path: Path) -> Environment:
-    """What an archive says of itself; raises OperatorError for a file that is none."""
+    """Read the manifest of an archive; raises OperatorError for any other file."""
     try:
         with tarfile.open(path, "r:gz") as archive:
             first = archive.next()
@@ -126,7 +126,7 @@ def read_environment(path: Path) -> Environment:
 
 
 def _no_environment(path: Path) -> OperatorError:
-    return OperatorError(f"{path} is no environment archive: make one by `{_making(path)}`")
+    return OperatorError(f"{path} is not an environment archive: create one with `{_making(path)}`")
 
 
 def _making(path: Path) -> str:
@@ -138,13 +138,13 @@ def require_matching(path: Path) -> None:
     found, here = read_environment(path), this_environment({})
     if (found.python, found.platform) != (here.python, here.platform):
         raise OperatorError(
-            f"{path} is for Python {found.python} on {found.platform}, and this is Python {here.python} on "
-            f"{here.platform}: make one here by `{_making(path)}`"
+            f"{path} is for Python {found.python} on {found.platform}, but this is Python {here.python} on "
+            f"{here.platform}: create one here with `{_making(path)}`"
         )
 
 
 def environment_settings(path: Path, master: str) -> dict[str, str]:
-    """The settings of Spark by which an archive travels with a job, and its Python runs the tasks.
+    """Spark settings that send an archive with a job, and run the tasks by its Python.
 
     Raises OperatorError for a local master, whose workers have this Python, and for an archive that does not fit.
     """
@@ -156,17 +156,18 @@ def environment_settings(path: Path, master: str) -> dict[str, str]:
 
 
 def require_name(path: Path) -> None:
-    """Raise OperatorError for a file whose name Spark does not take for that of an archive, or does not get over."""
+    """Raise OperatorError for a file name that Spark does not recognize as an archive, or can't handle."""
     if not _FILE_NAME.fullmatch(path.name):
         raise OperatorError(
-            f"{path.name!r} is no name for an archive: take letters, digits, '-', '_' and '.', with .tar.gz at the end"
+            f"{path.name!r} can't be the name of an archive: use letters, digits, '-', '_' and '.', with .tar.gz "
+            "at the end"
         )
     if "#" in str(path.absolute()):
-        raise OperatorError(f"{path.absolute()} has a '#' in it, which Spark takes for the end of a path: move it")
+        raise OperatorError(f"{path.absolute()} contains '#', which Spark takes for the end of a path: move it")
 
 
 def required_distributions() -> dict[str, importlib.metadata.Distribution]:
-    """What Ottla needs with the extra `pipeline`, and with others that are installed: name -> distribution.
+    """Packages that Ottla needs with the extra `pipeline` and with other installed extras: name -> distribution.
 
     Raises OperatorError for one that is missing.
     """
@@ -192,28 +193,28 @@ def required_distributions() -> dict[str, importlib.metadata.Distribution]:
                 found[name] = importlib.metadata.distribution(name)
             except importlib.metadata.PackageNotFoundError:
                 if parent == "ottla" and not {"", "pipeline"} & set(reasons):
-                    continue  # of an extra that was not wanted here
+                    continue  # of an extra that is not installed
                 raise OperatorError(f"{name} is not installed: run {install_command('ottla[pipeline]')}") from None
             waiting.append((name, frozenset(requirement.extras)))
     return found
 
 
 def _files(distribution: importlib.metadata.Distribution) -> Iterator[tuple[Path, str]]:
-    """What pip installed of a package: where it is, and its name below site-packages."""
+    """Installed files of a package: path, and name below site-packages."""
     if distribution.files is None:
         raise OperatorError(
-            f"{distribution.name} was not installed by pip, so its files are not known: make the archive in a virtual "
-            "environment"
+            f"{distribution.name} was not installed by pip, so its files are not known: create the archive in a "
+            "virtual environment"
         )
     for file in distribution.files:
         source = Path(str(file.locate()))
         if ".." in file.parts or _SKIPPED_DIRECTORIES.intersection(file.parts) or not source.is_file():
-            continue  # commands, caches, and what is for builds and developers
+            continue  # commands, caches, and files for builds and developers
         yield source, file.as_posix()
 
 
 def base_python() -> Path:
-    """The interpreter that this virtual environment was made from."""
+    """The interpreter that this virtual environment was created from."""
     return Path(getattr(sys, "_base_executable", sys.executable)).resolve()
 
 
@@ -234,7 +235,7 @@ def _add_text(archive: tarfile.TarFile, name: str, text: str, mode: int = 0o644)
 
 
 def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Owners of this machine are nobody's business."""
+    """Removes the local owner from the entry."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry

@@ -1,11 +1,11 @@
-"""Ottla itself as an archive that travels with a job: executors on other machines need not have it installed.
+"""Ottla itself as an archive that is sent with a job: executors on other machines need not have it installed.
 
-Spark unpacks the archive into a directory of the job that stands before the installed packages in a Python worker's
-path, so a worker runs the very code that planned the load, also where another version of Ottla is installed. The
-compiled module goes along under its platform's own file name (PEP 3149): a worker of the same Python and platform
-imports it, any other passes it over and takes the pure twin (`ottla.record.walk`).
+Spark unpacks the archive into a directory of the job that comes before the installed packages in a Python worker's
+path, so a worker runs the very code that planned the load, even if another version of Ottla is installed. The archive
+contains the compiled module under its platform's own file name (PEP 3149): a worker of the same Python and platform
+imports it, any other ignores it and uses the pure twin (`ottla.record.walk`).
 
-Left out: what Ottla imports (pyarrow, cramjam and crc32c are built for a platform). The Python of the workers must have
+Excluded: packages that Ottla imports (pyarrow, cramjam and crc32c are built for a platform). The workers' Python must
 it, or an environment archive brings it (`ottla.pipeline.spark.environment`).
 """
 
@@ -24,7 +24,7 @@ SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 
 
 def package_files() -> Iterator[tuple[Path, str]]:
-    """The modules of the installed package: where each is, and its name relative to the package."""
+    """The modules of the installed package: path, and name relative to the package."""
     root = Path(ottla.__file__).parent
     for source in sorted(root.rglob("*")):
         if source.name.endswith(SUFFIXES):
@@ -40,7 +40,7 @@ def write_package(path: Path) -> Path:
 
 
 def send_package(session: Any, scratch: Path, *, connect: bool) -> None:
-    """Give the package to the executors of a session; `scratch` must live as long as the session does."""
+    """Send the package to the executors of a session; `scratch` must live as long as the session does."""
     archive = f"{write_package(scratch / f'{NAME}.zip')}#{NAME}"
     if connect:
         session.addArtifact(archive, archive=True)

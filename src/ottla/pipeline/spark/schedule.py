@@ -1,7 +1,7 @@
-"""When a load runs again: hourly, daily, or by a cron expression, in UTC.
+"""Schedule of a repeated load: hourly, daily, or by a cron expression, in UTC.
 
-A load is incremental, so a run that is missed is made up for by the next one; nothing is remembered between runs but
-what the table holds. A run that takes longer than its period lets the times pass that fell into it.
+A load is incremental, so the next run makes up for a missed one; between runs only the table has state. A run that
+takes longer than its period skips the times that passed meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ottla.common.errors import OperatorError, OttlaError
 
 NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
 LONGEST_SLEEP_S = 30.0
-"""The wall clock is looked at so often, so that a clock that is set, or a machine that slept, moves no run for long."""
+"""Maximum sleep between checks of the wall clock, so that a changed clock or a suspended machine delays no run for
+long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ def parse_schedule(text: str) -> Schedule:
     ) as error:  # a time beyond 50 years, numbers, `5L/2`
         reason = error if isinstance(error, CronSimError) else "it can't be read"
         raise OperatorError(
-            f"--schedule {text!r} is none of {', '.join(NAMED)} and no cron expression such as '*/15 * * * *': {reason}"
+            f"--schedule {text!r} is neither one of {', '.join(NAMED)} nor a cron expression such as '*/15 * * * "
+            f"*': {reason}"
         ) from error
     return Schedule(expression)
 
@@ -57,19 +59,19 @@ def _now() -> datetime:
 def repeat(
     schedule: Schedule,
     work: Callable[[], None],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     now: Callable[[], datetime] = _now,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Do `work` now and at every time of the schedule, until a signal ends it; `tell` hears of failures and times.
+    """Do `work` now and at every time of the schedule, until a signal ends it; `report` prints failures and times.
 
-    What goes wrong the first time is raised, since it is how the command was called; later failures, such as brokers
-    that are away, are told, and the next run makes up for them. Where nobody reads any more what is printed it ends.
+    The first failure is raised, since it may be an error of the command line; later failures, such as unreachable
+    brokers, are printed, and the next run makes up for them. It ends when its output has no reader any more.
     """
     work()
     while True:
         due = schedule.next_after(now())
-        tell(f"next at {due:%Y-%m-%d %H:%M:%S} UTC")
+        report(f"next at {due:%Y-%m-%d %H:%M:%S} UTC")
         while (left := (due - now()).total_seconds()) > 0:
             sleep(min(left, LONGEST_SLEEP_S))
             due = min(due, schedule.next_after(now()))  # earlier only where the clock was set back
@@ -78,4 +80,4 @@ def repeat(
         except (OttlaError, OSError) as error:
             if isinstance(error, BrokenPipeError) and error.filename is not None:
                 raise  # of standard output: connections to others have no name
-            tell(f"this run failed: {error}")
+            report(f"this run failed: {error}")

@@ -1,4 +1,4 @@
-"""A directory of this machine for what is held only while something runs."""
+"""Temporary directories for the data of a running command."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ottla.pipeline.model.failure import os_reason
 
 
 @contextmanager
-def scratch_directory(who: str) -> Iterator[Path]:
-    """A new one, removed at the end with all that is in it; `who` is in its name. Raises OperatorError."""
+def scratch_directory(purpose: str) -> Iterator[Path]:
+    """A new directory, removed at the end with its content; `purpose` is in its name. Raises OperatorError."""
     with explain_scratch_errors():
-        path = Path(tempfile.mkdtemp(prefix=f"ottla-{who}-"))
+        path = Path(tempfile.mkdtemp(prefix=f"ottla-{purpose}-"))
     try:
         yield path
     finally:
@@ -25,11 +25,11 @@ def scratch_directory(who: str) -> Iterator[Path]:
 
 @contextmanager
 def explain_scratch_errors() -> Iterator[None]:
-    """Refusals of the system to keep something in such a directory, with the way out."""
+    """Convert errors of the system in such a directory to OperatorError with the remedy."""
     try:
         yield
     except OSError as error:
         raise OperatorError(
-            f"there is no place for what is held meanwhile: {os_reason(error)}; free some, or name another by TMPDIR "
-            "in the environment"
+            f"no temporary directory can be used: {os_reason(error)}; free some space, or set TMPDIR in the "
+            "environment to another directory"
         ) from error

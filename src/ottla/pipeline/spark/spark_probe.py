@@ -1,8 +1,8 @@
-"""Whether it is a Spark that listens at an address: asked by one frame that each kind of Spark answers at once.
+"""Probe of an address for Spark, by one frame that each kind of Spark answers at once.
 
-Spark itself would wait a minute for a master that never answers, Connect ten for a server. A standalone master is asked
-for a file that it does not serve, which it denies whoever asks and writes no line about; a server of Connect, which is
-one of gRPC, for the settings of HTTP/2. One that speaks TLS is left to Spark, which has the certificates.
+Spark itself would wait a minute for a master that never answers, Connect ten for a server. A standalone master is sent
+a request for a file that it does not serve: it refuses that for every client and logs nothing. A server of Connect is
+a gRPC server, and is sent the settings of HTTP/2. A server with TLS is left to Spark, which has the certificates.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dataclasses import dataclass
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 20.0
-"""As long as a JVM that collects garbage on a busy machine may take."""
+"""Seconds: a JVM that collects garbage on a busy machine may take as long."""
 
 _HEADER_BYTES = 9
-"""What a frame begins with, of both protocols: its length and its kind."""
+"""Length of a frame's header in both protocols: its length and its kind."""
 _ANSWER_BYTES = 4096
-"""More than a denial has: what is not read would be a reset connection to who said it."""
+"""More than the length of a refusal: closing with unread bytes would reset the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
     frame: bytes
     kind_at: int
-    """Where in the header of the answer its kind stands."""
+    """Position of the kind in the header of the response."""
     kind: int
 
 
@@ -41,11 +41,11 @@ _QUESTIONS: Mapping[str, _Question] = {
     "spark": _Question(_file_request(b"/files/ottla"), kind_at=8, kind=8),  # StreamFailure
     "sc": _Question(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)), kind_at=3, kind=4),
 }
-"""By scheme. Of HTTP/2 (RFC 9113): the preface with empty SETTINGS, which are the first that the other side sends."""
+"""By scheme. For HTTP/2 (RFC 9113): the preface with empty SETTINGS; the other side sends its SETTINGS first."""
 
 
 def probe_spark_master(scheme: str, host: str, port: int, answer_timeout_s: float = ANSWER_TIMEOUT_S) -> str | None:
-    """Why what is at an address is no Spark of that scheme; None where it is, or speaks TLS."""
+    """Why the server at an address is not a Spark of that scheme; None if it is, or uses TLS."""
     question = _QUESTIONS[scheme]
     try:
         connection = socket.create_connection((host, port), CONNECT_TIMEOUT_S)
@@ -55,16 +55,16 @@ def probe_spark_master(scheme: str, host: str, port: int, answer_timeout_s: floa
         try:
             answer = _answer(connection, question.frame, answer_timeout_s)
         except TimeoutError:
-            return f"what listens there gives no answer within {answer_timeout_s:g} s"
-        except OSError:  # it hung up
+            return f"the server there did not answer within {answer_timeout_s:g} s"
+        except OSError:  # the server closed the connection
             answer = b""
     if len(answer) >= _HEADER_BYTES and answer[question.kind_at] == question.kind:
         return None
-    return None if _speaks_tls(host, port, answer_timeout_s) else "what listens there is no Spark"
+    return None if _speaks_tls(host, port, answer_timeout_s) else "the server there is not Spark"
 
 
 def _answer(connection: socket.socket, frame: bytes, timeout_s: float) -> bytes:
-    """What comes back, up to a header of a frame at least unless it was hung up before; raises OSError."""
+    """The response, at least a frame header unless the connection was closed before; raises OSError."""
     deadline = time.monotonic() + timeout_s
     connection.settimeout(timeout_s)
     connection.sendall(frame)
@@ -81,7 +81,7 @@ def _answer(connection: socket.socket, frame: bytes, timeout_s: float) -> bytes:
 def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nothing is told to it, nor taken from it
+    context.verify_mode = ssl.CERT_NONE  # no data is sent or read
     try:
         with socket.create_connection((host, port), timeout_s) as connection, context.wrap_socket(connection):
             return True

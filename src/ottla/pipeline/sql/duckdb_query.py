@@ -1,13 +1,13 @@
-"""The same SQL by DuckDB, inside this process and without Java: for small answers, which it has before Spark starts.
+"""Queries by DuckDB, inside this process and without Java: for small results, which it returns before Spark starts.
 
-Tables and topics are datasets of Arrow, so DuckDB leaves to them which columns are read and, of topics, which offsets.
-DuckDB itself reads no file and loads no extension: what a statement sees is what was named. Its dialect is its own.
+Tables and topics are Arrow datasets, so DuckDB pushes down columns and, for topics, offset ranges. DuckDB itself reads
+no file and loads no extension: a statement sees only the named tables and topics. The SQL dialect is DuckDB's own.
 
 **Invariant:** DuckDB is imported and called in one thread of its own, in which no signal raises anything: an interrupt
-in the middle of its import, or of a call that comes back into Python, would end the process by an abort or a traceback.
+in the middle of its import, or of a call that returns into Python, would end the process by an abort or a traceback.
 
-**Invariant:** no statement that writes is run, and what one holds is bounded: MEMORY_LIMIT in memory, SPILL_LIMIT in a
-directory of its own that is removed at the end, MAX_RESULT_BYTES of a result.
+**Invariant:** no statement that writes is run, and resources are bounded: MEMORY_LIMIT of memory, SPILL_LIMIT in a
+temporary directory, MAX_RESULT_BYTES of a result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SETTINGS = {
     "python_enable_replacements": False,  # variables of this program
 }
 INTERRUPT_AGAIN_S = 0.1
-"""A statement that had not begun yet when it was interrupted has to be told again."""
+"""An interrupt before a statement starts has no effect, so the interrupt is repeated."""
 _EXPLAIN = re.compile(r"EXPLAIN\s+(?:ANALYZE\b\s*)?(?:\([^()]*\)\s*)?", re.IGNORECASE)
 
 
@@ -70,10 +70,11 @@ _T = TypeVar("_T")
 
 
 class Query:
-    """A connection, and what a statement on it can name. KeyboardInterrupt ends what is under way, and waits for it."""
+    """A connection and the tables and topics on it. KeyboardInterrupt ends a running statement, and waits for its
+    end."""
 
     def __init__(self, memory_limit: str, scratch: str) -> None:
-        """`scratch` is an empty directory for what exceeds the memory."""
+        """`scratch` is an empty directory for data beyond the memory limit."""
         self._memory_limit = memory_limit
         self._scratch = scratch
         self._thread = ThreadPoolExecutor(1)
@@ -85,7 +86,7 @@ class Query:
         self._in_thread(self._open)
 
     def close(self) -> None:
-        """Forget it; nothing of it is under way any more."""
+        """Close the connection; no statement may be running."""
         if self._connection is not None:
             self._in_thread(self._connection.close)
         self._thread.shutdown()
@@ -142,8 +143,8 @@ class Query:
             self._connection.execute(f'CREATE VIEW {DATABASE}."{topic}" AS FROM "{DATABASE}.{topic}"')
 
     def run(self, statement: str) -> pa.Table:
-        """The result of a statement. Raises OperatorError with DuckDB's words when it is wrong or its result too
-        large, and without running it when it is no query; what ended the read of a topic."""
+        """The result of a statement. Raises OperatorError with DuckDB's words when it is wrong, not a query (it is not
+        run then) or its result is too large; raises the error that ended the read of a topic."""
         return self._in_thread(lambda: self._run(statement))
 
     def _run(self, statement: str) -> pa.Table:
@@ -171,7 +172,7 @@ class Query:
         if len(parsed) == 1 and parsed[0].type.name == "EXPLAIN":
             parsed = self._connection.extract_statements(_EXPLAIN.sub("", statement.lstrip(), count=1))
         if [one.type.name for one in parsed] != ["SELECT"]:  # SHOW and DESCRIBE are such
-            raise OperatorError(f"the statement is no query; {READS_ONLY}")
+            raise OperatorError(f"the statement is not a query; {READS_ONLY}")
 
 
 def _collected(reader: pa.RecordBatchReader) -> pa.Table:
@@ -189,7 +190,7 @@ def _collected(reader: pa.RecordBatchReader) -> pa.Table:
 
 
 def _narrowed(result: pa.Table, types: Sequence[str]) -> pa.Table:
-    """With sums of whole numbers, which DuckDB makes 128 bits wide, as Spark has them where they fit."""
+    """Narrow sums of integers, which are 128 bits wide in DuckDB, to Spark's type where they fit."""
     for index, kind in enumerate(types):
         if kind == "HUGEINT":
             try:

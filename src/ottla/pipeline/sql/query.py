@@ -1,10 +1,10 @@
 """SQL over loaded tables: Spark reads a table by the list of its data files, without any jar.
 
-The list is that of one version, so a query sees a consistent table whatever is loaded meanwhile. A table is visible
-under the name of its directory, and under `records` when it is the only one.
+The list is that of one version, so a query sees a consistent table during concurrent loads. A table is visible under
+the name of its directory, and under `records` when it is the only one.
 
-**Invariant:** no statement that writes is run. What Spark takes as a subquery only reads; of all others those that name
-what is there are let through by their first word. Left out: tables whose files alone would not give their rows (Delta's
+**Invariant:** no statement that writes is run. Spark's subqueries only read; of all other statements those with a
+first word of READING_COMMANDS run. Not supported: tables whose files alone would not give their rows (Delta's
 deletion vectors, Iceberg's delete files), which are refused.
 """
 
@@ -27,14 +27,14 @@ from ottla.pipeline.sql.topic_views import allow_pushdown
 DEFAULT_VIEW = "records"
 MAX_READERS = 256
 """Tasks that read one table from an object store."""
-READS_ONLY = "`ottla pipeline sql` does not write, it takes queries, SHOW, DESCRIBE and EXPLAIN of a query"
+READS_ONLY = "`ottla pipeline sql` is read-only: it runs queries, SHOW, DESCRIBE and EXPLAIN of a query"
 READING_COMMANDS = frozenset({"SHOW", "DESCRIBE", "DESC"})
-"""First words of statements that are no queries and change nothing."""
+"""First words of statements that are not queries and change nothing."""
 _TOO_COMPLEX = "FAILED_TO_PARSE_TOO_COMPLEX"
 _EXPLAIN = re.compile(r"EXPLAIN\s+(?:(?:LOGICAL|FORMATTED|EXTENDED|CODEGEN|COST)\s+)?", re.IGNORECASE)
-"""Spark runs what EXECUTE IMMEDIATE gives it to explain, so what follows has to be a query."""
+"""Spark runs EXECUTE IMMEDIATE even in an EXPLAIN, so the explained statement has to be a query."""
 _GLOB_CHARACTERS = re.compile(r"([{}\[\]*?\\])")
-"""What Hadoop takes for a pattern in a path; a backslash before it makes it plain (FileSystem.globStatus)."""
+"""Characters of a pattern in a Hadoop path; a backslash escapes them (FileSystem.globStatus)."""
 
 
 def view_name(target: Table) -> str:
@@ -44,7 +44,7 @@ def view_name(target: Table) -> str:
 
 
 def view_names(targets: Sequence[Table]) -> list[str]:
-    """Those of all tables. Raises OperatorError for two that SQL, to which case is nothing, can't tell apart."""
+    """Names of all tables. Raises OperatorError for two names that differ by case only, which SQL ignores."""
     names = [view_name(target) for target in targets]
     lowered = [name.lower() for name in names]
     twice = next((name for name in names if lowered.count(name.lower()) > 1), None)
@@ -89,7 +89,7 @@ def read_table(spark: Any, target: Table, paths: Sequence[str] | None = None, *,
     try:
         reader = spark.read.schema(schema)
         if layout.partition_columns and not layout.partitions_in_files:
-            # The base path makes Spark take partition columns from the directories; they come last then.
+            # With the base path Spark takes partition columns from the directories, as the last columns.
             reader = reader.option("basePath", layout.directory)
         added = [] if file_column is None else [F.input_file_name().alias(file_column)]
         return reader.parquet(*files).select(*columns, *added)
@@ -105,7 +105,7 @@ def plain_path(path: str) -> str:
 def _read_remote(spark: Any, layout: FileLayout, schema: pa.Schema, spark_schema: Any, files: Sequence[str]) -> Any:
     """By Arrow in Python workers, since PySpark has no jar for object stores; all columns are read.
 
-    A column of `spark_schema` behind those of `schema` gets the file's address.
+    A column of `spark_schema` after those of `schema` gets the file's address.
     """
     frozen = list(files)
     added = spark_schema.names[len(schema) :]
@@ -122,7 +122,7 @@ def _read_remote(spark: Any, layout: FileLayout, schema: pa.Schema, spark_schema
 
 def run_sql(spark: Any, statement: str, *, reads_topics: bool = False) -> Any:
     """The result as an Arrow table. Raises OperatorError with Spark's first line when the statement is wrong, and
-    without running it when it is no query or nested too deep; OttlaError when a task of it fails."""
+    without running it when it is not a query or is nested too deep; OttlaError when one of its tasks fails."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException, PythonException
 
@@ -143,7 +143,7 @@ def run_sql(spark: Any, statement: str, *, reads_topics: bool = False) -> Any:
         raise OperatorError(f"Spark refused the statement: {refusal(error)}") from error
     except (OSError, pa.ArrowException) as error:  # columns that are nested deeper than Arrow hands over
         raise OperatorError(
-            f"the result can't be handed over: {os_reason(error)}; make a text of what is nested, by to_json"
+            f"the result can't be converted to Arrow: {os_reason(error)}; convert nested columns to text with to_json"
         ) from error
 
 
@@ -158,12 +158,12 @@ def _require_reading(spark: Any, statement: str) -> None:
     except ParseException as error:
         if error.getCondition() == _TOO_COMPLEX:
             raise OperatorError(f"Spark refused the statement: {TOO_DEEP}") from error
-        raise OperatorError(f"the statement is no query: {refusal(error)}; {READS_ONLY}") from error
+        raise OperatorError(f"the statement is not a query: {refusal(error)}; {READS_ONLY}") from error
     except AnalysisException:
-        pass  # a query of something that is not there: running it says so with the right line
+        pass  # a query of a missing table or column: running it reports that with the right line
 
 
 def _explained(statement: str) -> str:
-    """What an EXPLAIN is about, any other statement as it is."""
+    """The statement that an EXPLAIN explains; any other statement unchanged."""
     explain = _EXPLAIN.match(statement)
     return statement[explain.end() :] if explain else statement

@@ -1,7 +1,7 @@
-"""A topic as a dataset of Arrow, for engines that scan one with their filters: what is committed in it now.
+"""A topic as an Arrow dataset, for engines that push filters into their scans: its committed records.
 
-The ranges of offsets are decided when the dataset is made, so that all scans of a statement see the same records; a
-scan fetches what its filter leaves of them, and applies the filter.
+The offset ranges are fixed when the dataset is created, so that all scans of a statement see the same records. A scan
+fetches only ranges that can pass its filter, and applies the filter.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class TopicDataset(ds.Dataset):
         with self._open() as cluster:
             self._ranges = plan_ranges(cluster, self._options, Bounds())
         self.failure: Exception | None = None
-        """What ended a scan, which the engine tells in words of its own."""
+        """The error that ended a scan; the engine reports it in its own words."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of a table that a load makes."""
+        """The columns of a loaded table."""
         return SCHEMA
 
     def scanner(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> TopicScan:
-        """The records that a filter wants, with these columns."""
+        """A scan of the records that pass a filter, with these columns."""
         names = SCHEMA.names if columns is None else list(columns)
         return TopicScan(pa.schema([SCHEMA.field(name) for name in names]), self._batches(names, filter))
 
@@ -68,7 +68,7 @@ class TopicDataset(ds.Dataset):
 
 @dataclass(frozen=True, slots=True)
 class TopicScan:
-    """One scan: what DuckDB asks of a scanner."""
+    """One scan, with the methods that DuckDB calls on an Arrow scanner."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
@@ -79,10 +79,10 @@ class TopicScan:
 
 
 def bounds_of(filter: pc.Expression | None, topic: str, partitions: Iterable[int]) -> Bounds:
-    """What a filter leaves of a topic.
+    """Bounds of a topic that a filter can pass.
 
-    An expression of Arrow tells nothing of its parts. So Arrow is asked, as it asks itself which files it can pass
-    over, whether rows of which something is known can pass the filter.
+    An Arrow expression can't be inspected. Instead, Arrow's file pruning is used: it decides whether rows with known
+    values of a column can pass the filter.
     """
     if filter is None:
         return Bounds()
@@ -101,7 +101,7 @@ def bounds_of(filter: pc.Expression | None, topic: str, partitions: Iterable[int
 
 
 def _range(field: pc.Expression, kind: pa.DataType, passes: Callable[[pc.Expression], bool]) -> tuple[int, int]:
-    """The least and the greatest value that can pass, found by halving: Arrow is right where it says that none can."""
+    """The least and the greatest value that can pass, by bisection: Arrow is right where it excludes all values."""
     if passes(field.is_null()):
         return UNBOUNDED
     above = bisect_left(range(GREATEST), True, key=lambda value: passes(field < pa.scalar(value, kind)))

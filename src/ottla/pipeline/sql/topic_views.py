@@ -1,10 +1,10 @@
 """Topics under their own names in SQL: `select ... from topic.views`.
 
-Spark's global temporary views live in a database whose name is a setting; here it is `topic`, so that a name in a
-statement is a topic's and clashes with no table. Only topics that a statement names are made visible.
+Spark's global temporary views are in a database whose name is a setting. Here the name is `topic`, so that topics clash
+with no table. Only topics that a statement names become visible.
 
-**Invariant:** a statement gives the same with filters pushed down as without. Spark keeps one plan of a view for all
-places of a statement that read it, so filters go to the source only where one place reads one topic.
+**Invariant:** a statement gives the same result with and without filter pushdown. Spark has one plan of a view for all
+its uses in a statement, so filters are only pushed down if one topic is read in one place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DATABASE = "topic"
 DATABASE_SETTING = "spark.sql.globalTempDatabase"
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType as timestamp_type", "key", "value", "headers")
-"""Those of a table that a load makes."""
+"""The columns of a loaded table."""
 _QUOTED = r"`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\""
 _NAMED = re.compile(rf"(?:\b{DATABASE}|([`\"]){DATABASE}\1)\s*\.\s*({_QUOTED}|\w+)", re.IGNORECASE | re.ASCII)
 """A name after `topic.`, quoted as Spark does or as DuckDB."""
@@ -29,10 +29,10 @@ _SCAN = re.compile(r"\bRelationV2\[[^\]]*\] ottla\b")
 
 
 def topics_in(statement: str, known: Iterable[str]) -> list[str]:
-    """The topics that a statement names, of those that there are; names in SQL differ by more than case.
+    """The existing topics that a statement names; SQL names differ by more than case.
 
-    A name in a comment or a text is taken as well, which does no harm. Raises OperatorError for two topics that SQL
-    can't tell apart.
+    A name in a comment or a text counts as well, which does no harm. Raises OperatorError for two topics that differ by
+    case only.
     """
     by_name: dict[str, list[str]] = {}
     for topic in known:
@@ -41,9 +41,7 @@ def topics_in(statement: str, known: Iterable[str]) -> list[str]:
     for name in names_in(statement):
         alike = by_name.get(name.lower(), [])
         if len(alike) > 1:
-            raise OperatorError(
-                f"SQL can't tell the topics {' and '.join(sorted(alike))} apart: their names differ by case"
-            )
+            raise OperatorError(f"SQL ignores case, so it can't distinguish the topics {' and '.join(sorted(alike))}")
         found += alike
     return list(dict.fromkeys(found))
 
@@ -61,9 +59,9 @@ def _unquoted(name: str) -> str:
 def register_topics(
     spark: Any, topics: Iterable[str], bootstrap_servers: str, security: ClientSecurity = PLAINTEXT
 ) -> None:
-    """Make topics visible as views of DATABASE: what is committed, up to the ends of their partitions.
+    """Make topics visible as views of DATABASE: their committed records, up to the partitions' ends.
 
-    Raises OperatorError where the driver has no such Python as the workers, in which Spark plans what is read.
+    Raises OperatorError where the driver lacks the Python version of the workers, in which Spark plans the read.
     """
     from py4j.protocol import Py4JJavaError
 
@@ -80,12 +78,12 @@ def register_topics(
 
 
 def security_options(security: ClientSecurity) -> dict[str, str]:
-    """The same as options of the source, which name no file."""
+    """The security settings as options of the data source; they name no file."""
     return {f"kafka.{name}": text for name, text in security.portable.items()}
 
 
 def read_options(topic: str, bootstrap_servers: str) -> dict[str, str]:
-    """What is read of a topic that a statement names, as options of the source."""
+    """Options of the data source for a topic that a statement names."""
     return {
         "kafka.bootstrap.servers": bootstrap_servers,
         "kafka.isolation.level": "read_committed",
@@ -104,5 +102,5 @@ def allow_pushdown(spark: Any, statement: str) -> None:
     try:
         plan = spark.sql(statement)._jdf.queryExecution().optimizedPlan().toString()
     except (PySparkException, Py4JJavaError):
-        return  # running it tells what is wrong
+        return  # running it reports the error
     spark.conf.set(PUSHDOWN_SETTING, str(len(_SCAN.findall(plan)) == 1).lower())

@@ -1,1 +1,1 @@
-"""Where the files of a table lie: a directory of this machine, or a prefix of an object store."""
+"""Stores for the files of a table: a local directory, or a prefix of an object store."""

@@ -1,4 +1,4 @@
-"""A directory of this machine; what is written there is synced with its directory's entry."""
+"""Store in a local directory; each write syncs the file and its directory entry."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LocalStore:
             for name in names:
                 if not name.startswith("."):
                     found = self._find(Path(directory, name))
-                    if found is not None:  # else it went in this moment
+                    if found is not None:  # else it was removed concurrently
                         yield found
 
     def find(self, path: str) -> StoredFile | None:
@@ -94,13 +94,14 @@ class LocalStore:
         return (self.path / path).read_bytes()
 
     def create(self, path: str, content: bytes) -> str:
-        """Written whole under another name, synced, and given its own by a hard link, which one of several can do."""
+        """Written whole under a temporary name, synced, then hard-linked to its own name, which only one writer can
+        do."""
         final = self.path / path
         final.parent.mkdir(parents=True, exist_ok=True)
         staged = _stage(final.parent, content)
         try:
             os.link(staged, final)
-        except OSError as error:  # a network file system may have made the link all the same
+        except OSError as error:  # a network file system may have created the link anyway
             if not _was_written(final, content, error):
                 raise
         finally:
@@ -130,7 +131,7 @@ class LocalStore:
         (self.path / path).unlink(missing_ok=True)
 
     def discard(self, below: str) -> None:
-        """With the directory around it, when that is empty then."""
+        """Also removes the directory around it, if that is empty then."""
         shutil.rmtree(self.path / below, ignore_errors=True)
         with suppress(OSError):
             (self.path / below).parent.rmdir()
@@ -160,7 +161,7 @@ class LocalStore:
 
 
 def _stage(directory: Path, content: bytes) -> Path:
-    """A synced file under a name that is nobody's."""
+    """Write a synced file under a unique temporary name."""
     staged = directory / f".{uuid.uuid4().hex}"
     try:
         write_synced(staged, content)

@@ -1,11 +1,11 @@
 """A prefix of an object store, by the library `object_store`: obstore for single objects, delta-rs for Arrow.
 
-S3 is asked as AWS's environment variables say (SETTINGS), in the driver; workers get the same with their task. What
-others need (`gs://`, `az://`) both libraries read from the environment of each process.
+The driver reads the settings of S3 from AWS's environment variables (SETTINGS); workers get them with their task. For
+other stores (`gs://`, `az://`) both libraries read the environment of each process.
 
-An object is there when its upload ended, and durable then. Creating and touching are conditional puts (If-None-Match,
-If-Match), so they are as atomic as a hard link. An upload that nobody ended is no object; the store keeps its parts
-until a lifecycle rule takes them.
+An object exists, and is durable, once its upload has ended. Creating and touching are conditional puts (If-None-Match,
+If-Match), so they are as atomic as a hard link. An unfinished upload is not an object; the store keeps its parts
+until a lifecycle rule removes them.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "aws_region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
     "aws_endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
 }
-"""Of S3: setting of the library -> environment variables, of which the first that is set counts."""
+"""S3: setting of the library -> environment variables in order of preference."""
 
 UPLOAD_PART_BYTES = 5 << 20
-"""The least that S3 takes; each open file holds one back."""
+"""The minimum part size of S3; each open file buffers one part."""
 UPLOAD_CONCURRENCY = 4
 RETRIES = 3
 RETRY_TIMEOUT = timedelta(seconds=30)
 TOUCH_ATTEMPTS = 5
-"""How often another's change of the same object may come in between."""
+"""Maximum number of attempts when others change the same object concurrently."""
 _ANSWER = re.compile(r"<Code>(\w+)</Code>.*?<Message>([^<]*)</Message>", re.DOTALL)
 _NO_BUCKET = re.compile(r"<Code>(?:NoSuchBucket|ContainerNotFound)</Code>")
-"""Where the store answers so, no object is missing but all of it."""
+"""Error codes that mean that the whole store is missing, not only an object."""
 _PART = re.compile(r"(?!\.{1,2}\Z)[0-9A-Za-z._=-]+")
-"""Of a URL: what all libraries take for itself."""
+"""A part of a URL that no library interprets as anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class ObjectStore:
         return True
 
     def make(self) -> None:
-        """Nothing has to be."""
+        """Object stores have no directories."""
 
     def holds(self, name: str) -> bool:
         return self.find(name) is not None or next(self.files(name), None) is not None
@@ -97,7 +97,7 @@ class ObjectStore:
         """The names of prefixes and of objects right within this one."""
         import obstore
 
-        with _told(self.location):
+        with _errors_converted(self.location):
             found = obstore.list_with_delimiter(self._client())
         paths = found["common_prefixes"], [one["path"] for one in found["objects"]]
         prefixes, objects = ([path.rstrip("/").rpartition("/")[2] for path in some] for some in paths)
@@ -106,7 +106,7 @@ class ObjectStore:
     def files(self, below: str = "") -> Iterator[StoredFile]:
         import obstore
 
-        with _told(self.location):
+        with _errors_converted(self.location):
             for chunk in obstore.list(self._client(), below or None):
                 for found in map(_stored, chunk):
                     if not found.name.startswith("."):
@@ -116,7 +116,7 @@ class ObjectStore:
         import obstore
 
         try:
-            with _told(self.locate(path)):
+            with _errors_converted(self.locate(path)):
                 return _stored(obstore.head(self._client(), path))
         except FileNotFoundError:
             return None
@@ -131,11 +131,11 @@ class ObjectStore:
     def read(self, path: str) -> bytes:
         import obstore
 
-        with _told(self.locate(path)):
+        with _errors_converted(self.locate(path)):
             return bytes(obstore.get(self._client(), path).bytes())
 
     def create(self, path: str, content: bytes) -> str:
-        """An answer that is lost may be followed by the object, so that only what is seen counts."""
+        """The object may appear after a lost response, so success is decided by reading it back."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 
@@ -143,7 +143,7 @@ class ObjectStore:
             obstore.put(self._client(), path, content, mode="create")
         except AlreadyExistsError as error:
             if self.read(path) != content:
-                raise FileExistsError(f"{self.locate(path)} is there already") from error
+                raise FileExistsError(f"{self.locate(path)} exists already") from error
         except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError) as error:  # also without a bucket
             raise OSError(_words(error)) from error
         except BaseError as error:
@@ -159,18 +159,18 @@ class ObjectStore:
         import obstore
 
         try:
-            with _told(self.locate(path)):
+            with _errors_converted(self.locate(path)):
                 obstore.put(self._client(), path, content)
         except FileNotFoundError as error:
             raise OSError(_words(error.__cause__ or error)) from error
 
     def touch(self, path: str) -> None:
-        """Written anew, but only over what was read: who took it away meanwhile is not undone."""
+        """Rewrites the object, but only the version that was read: a concurrent removal is not undone."""
         import obstore
         from obstore.exceptions import PreconditionError
 
         for _ in range(TOUCH_ATTEMPTS):
-            with _told(self.locate(path)):
+            with _errors_converted(self.locate(path)):
                 found = obstore.get(self._client(), path)
                 condition = {name: found.meta[name] for name in ("e_tag", "version") if found.meta.get(name)}
                 try:
@@ -178,23 +178,25 @@ class ObjectStore:
                 except PreconditionError:
                     continue
                 return
-        raise OSError(f"{self.locate(path)} is changed by others all the time")
+        raise OSError(
+            f"{self.locate(path)} was changed concurrently in each of {TOUCH_ATTEMPTS} attempts to touch it; try again"
+        )
 
     def remove(self, path: str) -> None:
         import obstore
 
-        with suppress(FileNotFoundError), _told(self.locate(path)):
+        with suppress(FileNotFoundError), _errors_converted(self.locate(path)):
             obstore.delete(self._client(), path)
 
     def discard(self, below: str) -> None:
         import obstore
 
-        with suppress(OSError), _told(self.locate(below)):
+        with suppress(OSError), _errors_converted(self.locate(below)):
             for chunk in obstore.list(self._client(), below):
                 obstore.delete(self._client(), [found["path"] for found in chunk])
 
     def sweep(self, before_ms: int) -> None:
-        """Nothing: an object is there when it is whole, and uploads that were left are for the bucket's own rules."""
+        """Does nothing: only whole objects exist, and the bucket's lifecycle rules remove unfinished uploads."""
 
     def arrow(self, paths: Sequence[str]) -> tuple[Any, list[str]]:
         from deltalake.fs import DeltaStorageHandler
@@ -215,7 +217,7 @@ class ObjectStore:
 
 
 class _Upload:
-    """A file to write whose content becomes an object when it is closed."""
+    """A writable file that becomes an object when it is closed."""
 
     def __init__(self, client: Any, path: str, location: str) -> None:
         import obstore
@@ -223,13 +225,13 @@ class _Upload:
         self._location = location
         self._written = 0
         self.closed = False
-        with _told(location):
+        with _errors_converted(location):
             self._writer = obstore.open_writer(
                 client, path, buffer_size=UPLOAD_PART_BYTES, max_concurrency=UPLOAD_CONCURRENCY
             )
 
     def write(self, content: Any) -> int:
-        with _told(self._location):
+        with _errors_converted(self._location):
             self._writer.write(
                 memoryview(content).cast("B")
             )  # obstore takes no signed bytes, which buffers of Arrow are
@@ -245,7 +247,7 @@ class _Upload:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            with _told(self._location):
+            with _errors_converted(self._location):
                 self._writer.close()
 
 
@@ -256,7 +258,7 @@ def is_url(location: object) -> bool:
 
 
 def open_object_store(url: str, settings: Mapping[str, str] | None = None) -> ObjectStore:
-    """The store at a URL such as `s3://bucket/path`; `settings` in place of what the environment says.
+    """The store at a URL such as `s3://bucket/path`; `settings` override the environment.
 
     Raises OperatorError for a URL that names no place, and without the extra.
     """
@@ -265,7 +267,7 @@ def open_object_store(url: str, settings: Mapping[str, str] | None = None) -> Ob
     scheme, parts = ALIASES.get(scheme, scheme), rest.rstrip("/").split("/")
     if not all(map(_PART.fullmatch, parts)):
         raise OperatorError(
-            f"{url!r} names no place in an object store: take {scheme}://BUCKET/PATH with letters, digits and "
+            f"{url!r} is not a location in an object store: use {scheme}://BUCKET/PATH with letters, digits and "
             "- _ . = in its parts"
         )
     found = dict(settings or (settings_from_environment() if scheme == "s3" else {}))
@@ -275,7 +277,7 @@ def open_object_store(url: str, settings: Mapping[str, str] | None = None) -> Ob
 
 
 def settings_from_environment() -> dict[str, str]:
-    """Those of S3 that are set."""
+    """Settings of S3 that are set in the environment."""
     found = {}
     for name, variables in SETTINGS.items():
         value = next((os.environ[variable] for variable in variables if os.environ.get(variable)), None)
@@ -297,13 +299,13 @@ def _open_client(location: str, settings: tuple[tuple[str, str], ...]) -> Any:
             client_options={"allow_http": True} if allow_http else None,
             retry_config={"max_retries": RETRIES, "retry_timeout": RETRY_TIMEOUT},
         )
-    except Exception as error:  # of any kind: settings of the environment that are none
+    except Exception as error:  # of any class, for invalid settings in the environment
         raise OSError(f"{location} can't be opened: {_words(error)}") from error
 
 
 @contextmanager
-def _told(location: str) -> Iterator[None]:
-    """Errors of obstore as OSError; FileNotFoundError is of an object alone."""
+def _errors_converted(location: str) -> Iterator[None]:
+    """Convert errors of obstore to OSError; FileNotFoundError only for a missing object."""
     from obstore.exceptions import BaseError
 
     try:
@@ -311,7 +313,7 @@ def _told(location: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if _NO_BUCKET.search(str(error)):
             raise OSError(f"{location}: {_words(error)}") from error
-        raise FileNotFoundError(f"{location} is not there") from error
+        raise FileNotFoundError(f"{location} does not exist") from error
     except BaseError as error:
         raise OSError(f"{location}: {_words(error)}") from error
 
@@ -321,7 +323,7 @@ def _stored(meta: Mapping[str, Any]) -> StoredFile:
 
 
 def _words(error: BaseException) -> str:
-    """What an error says, in one line: what the store answered, where it did."""
+    """The message of an error in one line: the store's response if the error contains one."""
     answer = _ANSWER.search(str(error))
     if answer is not None:
         return f"{answer[2].strip().rstrip('.')} ({answer[1]})"

@@ -1,4 +1,4 @@
-"""The store at a location, whatever kind it is."""
+"""The store of any kind at a location."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What tables need of the place where their files lie; a file is named by its path in it, with slashes.
+"""Interface of the stores that tables need. A file is named by its path in the store, with slashes.
 
-**Every store promises:** a file is there whole or not at all; of several who create the same one, one succeeds; what
-was created, replaced or synced outlives a loss of power; who reads or lists after a change sees it.
+**Guarantees of every store:** a file exists whole or not at all; if several writers create the same file, one succeeds;
+a created, replaced or synced file survives a power failure; reads and listings after a change see it.
 
-Names that begin with a dot are the store's own, and are not listed.
+Names that begin with a dot are internal to the store, and are not listed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 
 class UnknownOutcomeError(OSError):
-    """Whether a file was created can't be told."""
+    """The outcome of creating a file is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as it lies there; the time, in milliseconds from the epoch, is by the store's own clock."""
+    """A file in a store; the time, in milliseconds from the epoch, is by the store's own clock."""
 
     path: str
     size_bytes: int
@@ -31,7 +31,7 @@ class StoredFile:
 
 
 class Store(Protocol):
-    """A place for files. Raises OSError where it can't be reached or refuses, FileNotFoundError without a file."""
+    """A place for files. Raises OSError if it is unreachable or refuses, FileNotFoundError for a missing file."""
 
     @property
     def location(self) -> str:
@@ -43,74 +43,74 @@ class Store(Protocol):
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """What opens it elsewhere beside the location, as `open_store` and delta-rs take it; may hold secrets."""
+        """Settings that open the store elsewhere, for `open_store` and delta-rs; may contain secrets."""
 
     @property
     def is_remote(self) -> bool:
-        """True where the answer to a change may be lost and the change come after that."""
+        """True if the response to a change can be lost and the change still happen later."""
 
     def child(self, name: str) -> Store:
         """The place of that name within this one."""
 
     def exists(self) -> bool:
-        """False for a directory that is not there; object stores have none, so theirs are."""
+        """False for a missing directory; object stores have no directories and return True."""
 
     def make(self) -> None:
-        """Make the directory, where there are any."""
+        """Create the directory, in stores that have directories."""
 
     def holds(self, name: str) -> bool:
-        """Whether there is a file of that name, or one below it."""
+        """True if a file of that name exists, or one below it."""
 
     def ancestors(self) -> Iterator[Store]:
-        """This place by its real name, and those around it, from the inside out."""
+        """This place by its real name and its parents, from the inside out."""
 
     def entries(self) -> list[str]:
-        """The names of all that lies right within this one, hidden ones as well; sorted."""
+        """The names of all direct children, including hidden ones; sorted."""
 
     def directories(self) -> list[str]:
-        """The names of the places right within this one, but for links; sorted."""
+        """The names of the direct subdirectories except links; sorted."""
 
     def files(self, below: str = "") -> Iterator[StoredFile]:
         """All files below a directory, none where there is no such directory."""
 
     def find(self, path: str) -> StoredFile | None:
-        """A file by its path; None without one."""
+        """A file by its path; None if it does not exist."""
 
     def locate(self, path: str) -> str:
         """A file's absolute path or URL, as other programs take it."""
 
     def relative(self, location: str) -> str:
-        """The inverse of `locate`; a location elsewhere as it is."""
+        """The inverse of `locate`; a location outside the store is returned unchanged."""
 
     def read(self, path: str) -> bytes:
         """The content of a small file."""
 
     def create(self, path: str, content: bytes) -> str:
-        """Write a small file unless it is there; returns why it may not outlive a loss of power, or nothing.
+        """Write a small file unless it exists; returns why it may not survive a power failure, or "".
 
-        Raises FileExistsError when it is there with another content, UnknownOutcomeError.
+        Raises FileExistsError if it exists with other content, UnknownOutcomeError.
         """
 
     def replace(self, path: str, content: bytes) -> None:
-        """Write a small file whether it is there or not."""
+        """Write a small file, or overwrite it."""
 
     def touch(self, path: str) -> None:
-        """Give a file the time of now."""
+        """Set a file's modification time to now."""
 
     def remove(self, path: str) -> None:
-        """Take a file away; one that is gone already is none to complain about."""
+        """Remove a file; a missing file is not an error."""
 
     def discard(self, below: str) -> None:
-        """Take a directory away with all that is below it; what can't go stays, and is none to complain about."""
+        """Remove a directory with all files below it; files that can't be removed stay, without an error."""
 
     def sweep(self, before_ms: int) -> None:
-        """Remove what killed writers left under names of nobody, where it was last written before that time."""
+        """Remove temporary files of killed writers that were last written before that time."""
 
     def arrow(self, paths: Sequence[str]) -> tuple[Any, list[str]]:
-        """A `pyarrow.fs.FileSystem` to read data files, and what it calls them."""
+        """A `pyarrow.fs.FileSystem` to read data files, and their names in it."""
 
     def open_output(self, path: str) -> Any:
-        """A `pyarrow.NativeFile` for a data file's content; the file may be seen before it is closed."""
+        """A `pyarrow.NativeFile` for the content of a data file; the file can be visible before it is closed."""
 
     def sync(self, path: str) -> StoredFile:
         """Make a file that was closed durable."""

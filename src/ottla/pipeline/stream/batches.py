@@ -1,10 +1,10 @@
-"""One batch of a stream, from the rows of the query to results that are there.
+"""One batch of a stream, from the rows of the query to committed results.
 
-What Spark calls for each micro-batch (`foreachBatch`). A batch that is called again after a restart is run as a whole
-again, since Spark keeps the state of a query by what its tasks write, but its results are added once only.
+Spark calls this for each micro-batch (`foreachBatch`). A batch that is called again after a restart is computed again
+as a whole, since Spark keeps the state of a query in the output of its tasks, but its results are added only once.
 
-**Invariants:** the rows of a batch are computed once and as a whole before anything is done with them; dead letters are
-committed before the results, so that a batch whose results are there has left no letter behind.
+**Invariants:** the rows of a batch are computed once and as a whole before they are used; dead letters are
+committed before the results, so the dead letters of a committed batch are complete.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ottla.pipeline.stream.topic_results import run_whole
 
 @dataclass(slots=True)
 class BatchRunner:
-    """`sql`: a statement over RESULT_VIEW, the rows of a batch, or nothing."""
+    """`sql`: a statement over RESULT_VIEW, the rows of a batch; empty for none."""
 
     results: Results
     letters: DeadLetters
     sql: str = ""
     failure: OttlaError | None = None
-    """Why a batch failed; Spark itself tells it with the stack traces of two languages."""
+    """The error of a batch; Spark itself reports it with the stack traces of two languages."""
     rows: dict[int, int] = field(default_factory=dict)
-    """Of the results of each batch, until someone takes the number away."""
+    """Number of result rows of each batch, until the listener removes it."""
 
     def __call__(self, frame: Any, batch: int) -> None:
         """Raises OttlaError."""
@@ -39,7 +39,7 @@ class BatchRunner:
             self.rows[batch] = self._run(frame, batch)
         except OttlaError as error:
             self._fail(error)
-        except Exception as error:  # Spark wraps whatever a worker raised
+        except Exception as error:  # Spark wraps the worker's exception
             what = f"batch {batch} of the stream"
             self._fail(task_failure(f"{what} failed", error, f"{what}: the directory {self.results.directory}"), error)
 
@@ -62,7 +62,7 @@ class BatchRunner:
     def _shaped(self, frame: Any) -> Any:
         if not self.sql:
             return frame
-        run_whole(frame)  # the statement may ask for a part of it only
+        run_whole(frame)  # the statement may use only a part of it
         return shape(frame, self.sql)
 
     def _fail(self, error: OttlaError, cause: Exception | None = None) -> None:
@@ -72,7 +72,7 @@ class BatchRunner:
 
 
 def shape(frame: Any, sql: str) -> Any:
-    """The statement of `[result] sql` over the rows of a batch. Raises OperatorError."""
+    """Apply the statement of `[result] sql` to the rows of a batch. Raises OperatorError."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -1,10 +1,10 @@
-"""What a stream is, as its TOML file says it: sources, a query, a result. Checked before anything is started.
+"""Definition of a stream in a TOML file: sources, a query, a result. Checked before anything is started.
 
-What a definition reads (schemas, Python files) lies beside it; what it writes lies where the command runs, as the
-`--table` of other commands does. docs/guides/pipeline-streams.md has every key.
+Input files of a definition (schemas, Python files) are relative to it; output paths are relative to the working
+directory, as `--table` of other commands. docs/guides/pipeline-streams.md lists every key.
 
-**Invariant:** whatever is wrong with a definition is told in one sentence that names the file and the key, and nothing
-is passed over: a misspelled key is refused.
+**Invariant:** every error in a definition is reported in one sentence that names the file and the key, and no key is
+ignored: a misspelled key is refused.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ _RESULT_KEYS = ("table", "format", "catalog", "partition_by", "keys", "topic", "
 
 @dataclass(frozen=True, slots=True)
 class SourceDefinition:
-    """One view: the records of some topics, decoded. `watermark` is a duration in Spark's words, "" for none."""
+    """One view: the decoded records of some topics. `watermark` is a duration in Spark's notation, "" for none."""
 
     topics: tuple[str, ...]
     topic_pattern: str
     decode: DecodeOptions
     event_time: str = "timestamp"
-    """A column of the view, or an SQL expression over them, whose value is then the column `event_time`."""
+    """A column of the view, or an SQL expression over its columns; its value becomes the column `event_time`."""
     watermark: str = ""
     deduplicate: tuple[str, ...] = ()
     start: str = "earliest"
     max_records: int | None = None
-    """Offsets of a batch at most."""
+    """Maximum offsets of a batch."""
     on_data_loss: str = "fail"
     isolation: str = "read_committed"
 
 
 @dataclass(frozen=True, slots=True)
 class QueryDefinition:
-    """SQL over the views, or a function of a Python file that gets them and returns a DataFrame."""
+    """SQL over the views, or a function of a Python file that takes them and returns a DataFrame."""
 
     sql: str = ""
     file: Path | None = None
@@ -77,13 +77,13 @@ class QueryDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ResultDefinition:
-    """Where rows go: `table` or `topic` is given. `sql`: a statement over `result`, the rows of a batch."""
+    """Target of the rows: `table` or `topic` is set. `sql`: a statement over `result`, the rows of a batch."""
 
     table: str = ""
     format: str | None = None
     catalog: str | None = None
     partition_by: tuple[str, ...] = ()
-    """Of a table that the stream makes."""
+    """For a table that the stream creates."""
     keys: tuple[str, ...] = ()
     topic: str = ""
     key: str = ""
@@ -92,7 +92,7 @@ class ResultDefinition:
 
 @dataclass(frozen=True, slots=True)
 class StreamDefinition:
-    """A whole file. `trigger` is the time between the beginnings of two batches, in Spark's words."""
+    """A whole file. `trigger` is the time between the starts of two batches, in Spark's notation."""
 
     name: str
     sources: Mapping[str, SourceDefinition]
@@ -110,22 +110,22 @@ def read_definition(path: Path) -> StreamDefinition:
     try:
         return parse_definition(data.decode(), path.parent)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise OperatorError(f"the definition {path} is no TOML: {error}") from error
+        raise OperatorError(f"the definition {path} is not valid TOML: {error}") from error
     except OperatorError as error:
         raise OperatorError(f"the definition {path}: {error}") from error
 
 
 def parse_definition(text: str, directory: Path) -> StreamDefinition:
-    """The definition in a text whose files lie in `directory`. Raises OperatorError, TOMLDecodeError."""
+    """Parse a definition with files relative to `directory`. Raises OperatorError, TOMLDecodeError."""
     top = _Section("", tomllib.loads(text), _TOP_KEYS)
-    name = top.text("name", needed='name says whose results these are, such as name = "news-feed"')
+    name = top.text("name", needed='name identifies the stream; set it, as in name = "news-feed"')
     if not _NAME.fullmatch(name):
         top.refuse("name", "must be 1 to 100 letters, digits, '.', '_' or '-', the first a letter or digit")
-    sources = top.table("sources", 'give one source at least, such as [sources.views] with topic = "views"')
+    sources = top.table("sources", 'define at least one source, such as [sources.views] with topic = "views"')
     if len(sources) > MAX_SOURCES:
         top.refuse("sources", f"has more than {MAX_SOURCES} views")
-    query = _query(top.section("query", _QUERY_KEYS, "[query] says what is computed; give sql or python"), directory)
-    result = _result(top.section("result", _RESULT_KEYS, "[result] says where rows go; give table or topic"), query)
+    query = _query(top.section("query", _QUERY_KEYS, "[query] is missing; set sql or python in it"), directory)
+    result = _result(top.section("result", _RESULT_KEYS, "[result] is missing; set table or topic in it"), query)
     views = {view: _source(top, view, found, directory) for view, found in sources.items()}
     if any(result.topic and result.topic in source.topics for source in views.values()):
         raise OperatorError(
@@ -136,7 +136,7 @@ def parse_definition(text: str, directory: Path) -> StreamDefinition:
 
 def _source(top: _Section, view: str, found: Any, directory: Path) -> SourceDefinition:
     if not _VIEW.fullmatch(view):
-        raise OperatorError(f"[sources.{view}]: a view's name is of letters, digits and '_', since SQL names it")
+        raise OperatorError(f"[sources.{view}]: use letters, digits and '_' in a view's name, since SQL refers to it")
     if view.lower() == RESULT_VIEW:
         raise OperatorError(
             f"[sources.{view}]: {RESULT_VIEW} is the view of a batch's rows in [result] sql; choose another"
@@ -150,7 +150,7 @@ def _source(top: _Section, view: str, found: Any, directory: Path) -> SourceDefi
     topics = section.texts("topics") or tuple(filter(None, [section.text("topic")]))
     for topic in topics:
         if "," in topic or topic != topic.strip():
-            section.refuse(given[0], f'{topic!r} is no topic\'s name; several are written topics = ["a", "b"]')
+            section.refuse(given[0], f'{topic!r} is not a topic name; write several as topics = ["a", "b"]')
     schema = section.text("schema")
     decode = DecodeOptions(
         section.choice("decode", FORMATS, "raw"),
@@ -161,7 +161,7 @@ def _source(top: _Section, view: str, found: Any, directory: Path) -> SourceDefi
     )
     watermark, deduplicate = section.duration("watermark"), section.texts("deduplicate")
     if deduplicate and not watermark:
-        section.refuse("deduplicate", "needs a watermark: it is the time for which an id is remembered")
+        section.refuse("deduplicate", "needs a watermark, which sets how long an id is remembered")
     return SourceDefinition(
         topics,
         section.text("topic_pattern"),
@@ -196,23 +196,23 @@ def _result(section: _Section, query: QueryDefinition) -> ResultDefinition:
         raise OperatorError("[result] needs exactly one of table and topic")
     for key in ("key",) if table else ("format", "catalog", "partition_by", "keys"):
         if section.has(key):
-            section.refuse(key, f"says nothing of a {'table' if table else 'topic'}")
+            section.refuse(key, f"has no effect with a {'table' if table else 'topic'}; remove it")
     keys, catalog = section.texts("keys"), section.text("catalog") or None
     if table and (query.output == "update") != bool(keys):
         if keys:
-            section.refuse("keys", 'says which row a row takes the place of, and only output = "update" has such rows')
+            section.refuse("keys", 'applies to output = "update" only, where it identifies the row to replace')
         raise OperatorError(
-            '[result] keys is missing: output = "update" gives rows that take the place of earlier ones, which are '
-            "told by these columns"
+            '[result] keys is missing: with output = "update" a row replaces the earlier row with the same values in '
+            "these columns"
         )
     if topic and query.output == "complete":
         raise OperatorError(
-            '[query] output = "complete" gives the whole result anew, and a topic can\'t forget the last one; use '
-            'output = "update", which gives what changed'
+            '[query] output = "complete" returns the whole result for each batch, and a topic can\'t drop the previous '
+            'one; use output = "update", which returns the changed rows'
         )
     format_ = section.choice("format", TABLE_FORMATS, "") or None
     if catalog is not None and format_ not in (None, "iceberg"):
-        section.refuse("format", "a catalog holds Iceberg tables")
+        section.refuse("format", "a catalog contains Iceberg tables; remove format")
     sql = section.text("sql").strip().removesuffix(";")
     require_shallow(sql, "[result] sql")
     partition_by = section.texts("partition_by")
@@ -220,7 +220,7 @@ def _result(section: _Section, query: QueryDefinition) -> ResultDefinition:
 
 
 class _Section:
-    """One table of the file, with the keys it may have."""
+    """One section of the file, with its allowed keys."""
 
     def __init__(self, path: str, found: Mapping[str, Any], known: Sequence[str]) -> None:
         self._path = path
@@ -276,7 +276,7 @@ class _Section:
         return value
 
     def duration(self, key: str) -> str:
-        """In the words of Spark's intervals, one form of which is taken."""
+        """In one form of Spark's interval notation."""
         value = self.text(key)
         if value and not _DURATION.fullmatch(value):
             self.refuse(key, f'is a time such as "10 minutes" or "1 hour 30 minutes", not {value!r}')

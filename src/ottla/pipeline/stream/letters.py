@@ -1,11 +1,11 @@
-"""Records that can't be decoded, on their way from the tasks of a batch into the table of dead letters.
+"""Records that can't be decoded: from the tasks of a batch to the table of dead letters.
 
-A query may keep state over what it reads, so a batch's rows don't tell which records were bad. The tasks that decode
-leave them as files in a directory of the stream instead, and the driver commits them before the results of the batch.
+A query may aggregate its input, so a batch's rows don't show which records were bad. The tasks that decode write
+them as files to a directory of the stream instead, and the driver commits them before the results of the batch.
 
-**Invariants:** a file is named by the range that its task reads, and put in place whole: an attempt that is tried
-again, or a view that a query reads twice, leaves it once; a batch's letters are committed once, by its number; what is
-left of a run that died is of a batch that runs again, and is removed before it does.
+**Invariants:** a file is named by the range of its task, and appears as a whole: a retried attempt,
+or a view that a query reads twice, leaves it once. A batch's letters are committed once, by its number. Files of a run
+that died belong to a batch that will run again, and are removed before it does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RENAMED = {"timestamp_type": "timestampType"}
 
 @dataclass(frozen=True, slots=True)
 class DecodingTask:
-    """Decodes what one task of a source reads; travels to the workers. `view` tells views of one topic apart."""
+    """Decodes the input of one task of a source; sent to the workers. `view` distinguishes views of one topic."""
 
     decoder: RecordDecoder
     directory: Path
@@ -68,14 +68,14 @@ class DeadLetters:
         self._app_id = pipeline_id(name)
         self._owner_id = owner_id(name)
         self.rows = 0
-        """Committed by this run."""
+        """Letters committed by this run."""
 
     @property
     def location(self) -> str:
         return self._table.location
 
     def clear(self) -> None:
-        """Remove what is there. Raises OperatorError."""
+        """Remove all letter files. Raises OperatorError."""
         try:
             with suppress(FileNotFoundError):
                 shutil.rmtree(self._directory)
@@ -114,7 +114,7 @@ class DeadLetters:
 
 
 class _LetterFile:
-    """One task's letters, a file that is there when all are in it; none without letters."""
+    """One task's letters, a file that appears when it is complete; no file without letters."""
 
     def __init__(self, directory: Path, view: str) -> None:
         self._directory = directory
@@ -133,7 +133,7 @@ class _LetterFile:
             self._staged.unlink(missing_ok=True)
 
     def add(self, records: pa.RecordBatch, bad: pa.RecordBatch | None) -> None:
-        """`records`: those that were decoded; the first of a task name its range."""
+        """`records`: the decoder's input; the first record of a task names its range."""
         if not self._name and records.num_rows:
             topic, partition, offset = (records.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
             source = hashlib.sha256(f"{self._view} {topic}".encode()).hexdigest()[:32]  # a topic's name may be too long
@@ -153,6 +153,6 @@ class _LetterFile:
 
 
 def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """What the format "ottla" gives, by the names of a table."""
+    """Rows of the format "ottla", with the column names of a table."""
     columns = [batch.column(_RENAMED.get(one.name, one.name)).cast(one.type) for one in SCHEMA]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -1,4 +1,4 @@
-"""What a batch of a stream did, and all of a run together."""
+"""Progress of a batch of a stream, and the summary of a run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ottla.pipeline.datasource.stream import IDS
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """`watermark`: event time (ISO, UTC) behind which rows are late, "" without one. `lag`: offsets that the topics
-    have behind this batch; markers of transactions count."""
+    """`watermark`: event time (ISO, UTC) before which rows are late, "" without one. `lag`: offsets in the topics after
+    this batch; markers of transactions count."""
 
     batch: int
     rows_in: int
     rows_out: int
     dead_letters: int
     late_rows: int
-    """Those that came behind the watermark, and are in no result."""
+    """Rows before the watermark, which are in no result."""
     lag: int
     watermark: str
     seconds: float
@@ -34,12 +34,12 @@ class BatchProgress:
 
 
 Observe = Callable[[BatchProgress], None]
-"""Hears of each batch."""
+"""Receives the progress of each batch."""
 
 
 @dataclass(slots=True)
 class StreamSummary:
-    """What one run of a stream did; `dead_letter_table` is where its bad records went."""
+    """Result of one run of a stream; `dead_letter_table` contains its bad records."""
 
     name: str
     result: str
@@ -66,22 +66,22 @@ class StreamSummary:
         return asdict(self)
 
 
-def batch_progress(told: Any, rows_out: int, dead_letters: int) -> BatchProgress:
-    """From what Spark tells of a batch (`StreamingQueryProgress`)."""
+def batch_progress(spark_progress: Any, rows_out: int, dead_letters: int) -> BatchProgress:
+    """Convert Spark's report of a batch (`StreamingQueryProgress`)."""
     return BatchProgress(
-        batch=told.batchId,
-        rows_in=told.numInputRows,
+        batch=spark_progress.batchId,
+        rows_in=spark_progress.numInputRows,
         rows_out=rows_out,
         dead_letters=dead_letters,
-        late_rows=sum(operator.numRowsDroppedByWatermark for operator in told.stateOperators),
-        lag=sum(_lag(source.endOffset, source.latestOffset) for source in told.sources),
-        watermark=(told.eventTime or {}).get("watermark", ""),
-        seconds=(told.durationMs or {}).get("triggerExecution", 0) / 1000,
+        late_rows=sum(operator.numRowsDroppedByWatermark for operator in spark_progress.stateOperators),
+        lag=sum(_lag(source.endOffset, source.latestOffset) for source in spark_progress.sources),
+        watermark=(spark_progress.eventTime or {}).get("watermark", ""),
+        seconds=(spark_progress.durationMs or {}).get("triggerExecution", 0) / 1000,
     )
 
 
 def _lag(end: str | None, latest: str | None) -> int:
-    """Offsets between two places of one source, as it writes them; 0 where it tells none."""
+    """Offsets between two positions of one source, in its own notation; 0 if a position is missing."""
     if not end or not latest:
         return 0
     reached = json.loads(end)

@@ -1,4 +1,4 @@
-"""What a stream needs of the place for its results: the rows of a batch, each once, however often a batch is run."""
+"""Interface of a stream's results: the rows of a batch are stored once, in any number of runs of the batch."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from typing import Any, Protocol
 
 
 class Results(Protocol):
-    """A table or a topic. Batches come in order, one that was not ended by Spark comes again after a restart."""
+    """A table or a topic. Batches come in order; one that Spark had not ended comes again after a restart."""
 
     @property
     def location(self) -> str:
-        """What a person calls the place."""
+        """The name of the table or topic for people."""
 
     @property
     def directory(self) -> str:
-        """Where the rows of a batch are written, or their URL."""
+        """Directory or URL to which the rows of a batch are written."""
 
     def require_fit(self, planned: int, ended: int) -> None:
-        """Raise OperatorError unless the place holds what a checkpoint with these newest batches says; before Spark
-        starts."""
+        """Raise OperatorError unless the stored results match a checkpoint with these newest batches; called before
+        Spark starts."""
 
     def open(self, frame: Any) -> None:
-        """Raise OperatorError unless the place can hold the columns of the query's result."""
+        """Raise OperatorError unless the columns of the query's result can be stored."""
 
     def holds(self, batch: int) -> bool:
-        """Whether the results of a batch are there already, as a whole."""
+        """True if all results of a batch are stored already."""
 
     def prepare(self, frame: Any, batch: int) -> None:
-        """Run the DataFrame of a batch, all of it once, and make its rows durable; nobody sees them."""
+        """Run the DataFrame of a batch once and as a whole, and make its rows durable but not yet visible."""
 
     def commit(self, spark: Any, batch: int) -> int:
-        """Make visible what was prepared; returns the number of the batch's rows."""
+        """Make the prepared rows visible; returns the number of the batch's rows."""
 
     def discard(self) -> None:
-        """Take back what was prepared and not committed, as far as that can be."""
+        """Discard prepared rows that were not committed, as far as possible."""

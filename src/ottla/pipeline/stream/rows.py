@@ -1,4 +1,4 @@
-"""The rows of a DataFrame as data files, which its tasks write whole and sync before the driver hears of them."""
+"""The rows of a DataFrame as data files, which tasks write whole and sync before they report them to the driver."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ottla.pipeline.sinks.table import DataFile, FileLayout, files_from_json, fi
 from ottla.pipeline.transform.columns import usable_names
 
 SMALL_BYTES = 8 << 20
-"""The files of a batch are put together up to this size: most batches of an aggregation have a few rows a task."""
+"""Files of a batch are merged up to this size: most batches of an aggregation have a few rows a task."""
 
 
 def arrow_schema(frame: Any) -> pa.Schema:
-    """The columns of a DataFrame as a table has them. Raises OperatorError for those that no table can have."""
+    """The columns of a DataFrame as table columns. Raises OperatorError for columns that no table can have."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = to_arrow_schema(frame.schema, timezone="UTC")
@@ -30,8 +30,7 @@ def arrow_schema(frame: Any) -> pa.Schema:
     doubled = [name for name in schema.names if schema.names.count(name) > 1]
     if refused or doubled:
         raise OperatorError(
-            f"the result has a column {(refused + doubled)[0]!r}, whose name is there twice or can't be a column's; "
-            "give it another with `as`"
+            f"the result has a column {(refused + doubled)[0]!r} with a duplicate or invalid name; rename it with `AS`"
         )
     for column in schema:
         if pa.types.is_null(column.type):
@@ -40,9 +39,9 @@ def arrow_schema(frame: Any) -> pa.Schema:
 
 
 def write_rows(frame: Any, layout: FileLayout, schema: pa.Schema, position: str, load_id: str) -> list[DataFile]:
-    """Run the DataFrame once and write its rows; `position` says in the files' names where they are from.
+    """Run the DataFrame once and write its rows; `position` names their origin in the file names.
 
-    Few small files are put together. What a failed call wrote is for `leased_files`.
+    Few small files are merged. `leased_files` discards the files of a failed call.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
-"""Run a stream: from its definition to a query of Spark that goes on until it is ended.
+"""Execution of a stream: from its definition to a running query of Spark.
 
-What can be told without Spark is told before it starts. The main thread waits for an event and asks Spark now and then
-whether it is there still, so that a signal finds it anywhere but in a call to the JVM.
+All checks that need no Spark run before it starts. The main thread waits for an event and checks periodically that
+Spark is alive, so that a signal is never delivered inside a call to the JVM.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from ottla.pipeline.transform.value_format import ValueFormat
 logger = logging.getLogger(__name__)
 
 ALIVE_S = 1.0
-"""How often Spark is asked whether it is there still."""
+"""Seconds between checks that Spark is alive."""
 STARTS = 4
-"""How often a query is started whose source's Python process, of which each start makes one, was late: Spark waits ten
-seconds for it, by no setting, and a machine that is busy with other things takes longer to import what it needs."""
+"""Maximum starts of a query whose source process started too late: each start creates that Python process, for which
+Spark waits ten seconds (not configurable), and a busy machine takes longer for the imports."""
 SESSION_SETTINGS = {"spark.sql.streaming.stopTimeout": "20s"}
-"""A stream that is ended in the middle of a batch ends all the same."""
+"""Bounds the wait for a stream that is stopped in the middle of a batch."""
 
 OpenSession = Callable[[], AbstractContextManager[Any]]
 OpenTable = Callable[[], Table]
@@ -61,20 +61,20 @@ OpenTable = Callable[[], Table]
 
 @dataclass(frozen=True, slots=True)
 class StreamJob:
-    """A stream and where it runs."""
+    """A stream, its cluster and its state directory."""
 
     definition: StreamDefinition
     bootstrap_servers: str
     checkpoint: Path
     once: bool = False
-    """End when all is read that is there at the start."""
+    """Stop when all records available at the start are read."""
     open_table: OpenTable | None = None
-    """The table of the results, in place of the definition's."""
+    """Opens the table of the results, in place of the definition's."""
     security: ClientSecurity = PLAINTEXT
 
 
 def default_checkpoint(definition: StreamDefinition) -> Path:
-    """Beside a table in a directory, else where the command runs."""
+    """Directory next to a local table, else in the working directory."""
     result = definition.result
     is_here = result.table and result.catalog is None and "://" not in result.table
     beside = Path(result.table).parent if is_here else Path()
@@ -82,7 +82,7 @@ def default_checkpoint(definition: StreamDefinition) -> Path:
 
 
 def run_stream(job: StreamJob, open_session: OpenSession, observe: Observe | None = None) -> StreamSummary:
-    """Run until the stream ends, which it does by itself with `once` only. Raises OttlaError, KeyboardInterrupt."""
+    """Run until the stream is stopped; with `once` it also ends on its own. Raises OttlaError, KeyboardInterrupt."""
     definition = job.definition
     formats = open_formats(definition)
     with held_state(job.checkpoint, definition) as state:
@@ -147,12 +147,13 @@ def _run_query(
     if listener.failure is not None:
         raise listener.failure
     if failure is not None:
-        raise _told(failure, state)
+        raise _stream_error(failure, state)
     return summary
 
 
 def _table(job: StreamJob) -> Table | None:
-    """Of the results, where they go to a table. One that is there keeps its partition columns, whatever is defined."""
+    """The result table, None for a topic. An existing table keeps its partition columns, regardless of the
+    definition."""
     result = job.definition.result
     if job.open_table is not None:
         return job.open_table()
@@ -185,16 +186,16 @@ def _query(spark: Any, query: QueryDefinition, views: Mapping[str, Any]) -> Any:
     except (PySparkException, Py4JError) as error:
         raise OperatorError(f"[query]: Spark refused it: {refusal(error)}") from error
     if not streams:
-        raise OperatorError("[query] gives no stream: it has to read one of the views of [sources]")
+        raise OperatorError("[query] is not a streaming query: read one of the views of [sources] in it")
     return frame
 
 
 def _call(spark: Any, query: QueryDefinition, views: Mapping[str, Any]) -> Any:
-    """What a function of a Python file returns; the file's functions travel to the workers by value."""
+    """Call a function of a Python file; the file's functions are sent to the workers by value."""
     where = f"[query] python: {query.file}:{query.function}"
     spec = importlib.util.spec_from_file_location(f"ottla_stream_{Path(str(query.file)).stem}", str(query.file))
     if spec is None or spec.loader is None or not Path(str(query.file)).is_file():
-        raise OperatorError(f"{where}: there is no such file")
+        raise OperatorError(f"{where}: the file does not exist")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where pickle looks for it
     cloudpickle.register_pickle_by_value(module)
@@ -202,16 +203,16 @@ def _call(spark: Any, query: QueryDefinition, views: Mapping[str, Any]) -> Any:
         spec.loader.exec_module(module)
         function = getattr(module, query.function, None)
         if not callable(function):
-            raise OperatorError(f"{where}: the file has no such function")
+            raise OperatorError(f"{where}: the file does not define this function")
         return function(spark, dict(views))
     except (OttlaError, PySparkException, Py4JError):
         raise
-    except Exception as error:  # of any kind: it is the operator's code
+    except Exception as error:  # of any class: it is the operator's code
         raise OperatorError(f"{where} failed: {type(error).__name__}: {error}") from error
 
 
 class _Listener(StreamingQueryListener):  # type: ignore[misc]
-    """Hears from Spark how the query goes on, in a thread of py4j."""
+    """Receives Spark's events of the query, in a thread of py4j."""
 
     def __init__(self, runner: BatchRunner, summary: StreamSummary, observe: Observe | None) -> None:
         self._runner = runner
@@ -221,18 +222,18 @@ class _Listener(StreamingQueryListener):  # type: ignore[misc]
         self._letters = 0
         self.ended = threading.Event()
         self.failure: OSError | None = None
-        """Why a batch could not be told, as when nobody reads it any more; ends the stream."""
+        """Error while printing a batch, such as a closed pipe; ends the stream."""
 
     def onQueryStarted(self, event: Any) -> None:
         if event.name == self._summary.name:
             self._run_id = event.runId
 
     def onQueryProgress(self, event: Any) -> None:
-        told = event.progress
-        if told.runId != self._run_id or told.batchId not in self._runner.rows:
+        reported = event.progress
+        if reported.runId != self._run_id or reported.batchId not in self._runner.rows:
             return  # another query, or a trigger without a batch
         letters, self._letters = self._runner.letters.rows - self._letters, self._runner.letters.rows
-        progress = batch_progress(told, self._runner.rows.pop(told.batchId), letters)
+        progress = batch_progress(reported, self._runner.rows.pop(reported.batchId), letters)
         self._summary.add(progress)
         if self._observe is None or self.failure is not None:
             return
@@ -243,7 +244,7 @@ class _Listener(StreamingQueryListener):  # type: ignore[misc]
             self.ended.set()
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing new; nothing to tell."""
+        """Nothing to report without new records."""
 
     def onQueryTerminated(self, event: Any) -> None:
         if event.runId == self._run_id:
@@ -252,7 +253,7 @@ class _Listener(StreamingQueryListener):  # type: ignore[misc]
 
 @contextmanager
 def _listening(spark: Any, listener: _Listener) -> Iterator[None]:
-    callbacks = logging.getLogger("py4j.clientserver")  # tells with a traceback what a batch raises
+    callbacks = logging.getLogger("py4j.clientserver")  # logs exceptions of a batch with a traceback
     level = callbacks.level
     callbacks.setLevel(logging.CRITICAL)
     spark.streams.addListener(listener)
@@ -265,7 +266,7 @@ def _listening(spark: Any, listener: _Listener) -> Iterator[None]:
 
 
 def _wait(spark: Any, query: Any, listener: _Listener) -> None:
-    """Until the query ends. Raises OttlaError when Spark is gone."""
+    """Wait until the query ends. Raises OttlaError when Spark has ended."""
     while not listener.ended.wait(ALIVE_S):
         with uninterrupted():
             try:
@@ -281,14 +282,14 @@ def _stop(query: Any) -> None:
 
 @contextmanager
 def _unless_gone() -> Iterator[None]:
-    """What is told to a JVM that may have ended, which is told elsewhere."""
+    """Ignore errors of calls to a JVM that may have ended; the cause is reported elsewhere."""
     try:
         yield
     except Exception as error:  # of py4j, and of a query that took too long to stop
         logger.debug("Spark does not answer: %s", error)
 
 
-def _told(failure: StreamingQueryException, state: StreamState) -> OttlaError:
-    """In the words of a definition."""
+def _stream_error(failure: StreamingQueryException, state: StreamState) -> OttlaError:
+    """Convert a failure of the query, with the key names of a definition."""
     error = task_failure("the stream failed", failure, f"the stream's directory {state.path}")
-    return type(error)(str(error).replace("with failOnDataLoss false", 'with on_data_loss = "skip"'))
+    return type(error)(str(error).replace("set failOnDataLoss to false", 'set on_data_loss to "skip"'))

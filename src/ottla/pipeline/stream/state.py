@@ -1,15 +1,16 @@
-"""The directory in which a stream keeps how far it is: Spark's checkpoint, and what has to stay as it was beside it.
+"""State directory of a stream: Spark's checkpoint, and the settings that must not change.
 
-`spark/` is the checkpoint of Spark's query. `stream.json` holds the definition that the stream was begun with and the
-fields that its sources settled on (of a sample, where no schema was given), since state that is kept under one schema
-can't be read under another. `letters/` and `epochs/` are of the batch that runs. One process at a time has it (`lock`).
-`results.json` says what the results have for sure. So results that were put back are known, though a batch without rows
-leaves nothing in a table. `owner` is a number that no other directory has, which the results keep: a stream that is
-begun a second time in another directory cuts its batches elsewhere, and by their numbers alone each would take those of
-the other for its own.
+`spark/` is the checkpoint of Spark's query. `stream.json` contains the definition with which the stream was started and
+the fields of its sources (inferred from a sample if no schema was given), since state under one schema can't be read
+under another. `letters/` and `epochs/` belong to the running batch. One process at a time holds the `lock`.
+`results.json` records the progress that the results must have. It reveals results that were rolled back, even though a
+batch without rows changes nothing in a table. `owner` is a unique number of the directory, which the results store too:
+a stream that is started a second time in another directory forms other batches, and by their numbers alone each of both
+would take the other's batches for its own.
 
-**Invariants:** a directory belongs to one definition, and results to one directory; one that is older or newer than the
-results, or lost its table, is refused before a record is read, as going on with it would double results or lack them.
+**Invariants:** a directory belongs to one definition, and results to one directory. A directory that is older or newer
+than the results, or lost its table, is refused before a record is read, since continuing would duplicate or lose
+results.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from ottla.pipeline.stream.definition import StreamDefinition
 
 DEFAULT_DIRECTORY = ".ottla-streams"
 _CHANGEABLE = frozenset({"trigger", "max_records", "on_data_loss", "format", "partition_by"})
-"""What may be another from run to run."""
+"""Keys that may change between runs."""
 
 
 def pipeline_id(name: str) -> str:
-    """Under which a table knows a stream."""
+    """The pipeline id of a stream in a table."""
     return f"stream/{name}"
 
 
 def owner_id(name: str) -> str:
-    """The application id whose version tells of which directory a stream's results are."""
+    """Application id whose version identifies the state directory of a stream's results."""
     return f"{pipeline_id(name)}/owner"
 
 
@@ -57,25 +58,25 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class KeptResults:
-    """What is known of the results without asking them."""
+    """Expected progress of the results, known without reading them."""
 
     next_batch: int = 0
-    """The number behind the newest batch that came into the table."""
+    """Next batch of the table, after the newest one with a commit."""
     topic_id: str = ""
-    """Of the topic that has the results."""
+    """Id of the topic with the results."""
 
 
 @dataclass(slots=True)
 class StreamState:
-    """One directory, held by this process. Only `settle` and `keep_results` change it."""
+    """One directory, locked by this process. Only `settle` and `keep_results` change it."""
 
     path: Path
     owner: int
-    """Of 63 bits, as a table can keep it beside offsets."""
+    """63 bits, so that a table can store it like an offset."""
     fields: dict[str, pa.Schema] = field(default_factory=dict)
-    """By source: those that its values were settled to have."""
+    """Fields of the values, by source."""
     cluster_id: str = ""
-    """Of the cluster that the stream was begun on; empty where that is not kept."""
+    """Id of the cluster on which the stream was started; empty if it is not recorded."""
 
     @property
     def checkpoint(self) -> Path:
@@ -83,20 +84,20 @@ class StreamState:
 
     @property
     def letters(self) -> Path:
-        """Where tasks leave dead letters for the driver."""
+        """Directory in which tasks leave dead letters for the driver."""
         return self.path / "letters"
 
     @property
     def epochs(self) -> Path:
-        """Rows of a batch that are settled before they are sent."""
+        """Rows of a batch that are written before they are sent."""
         return self.path / "epochs"
 
     def progress(self) -> Progress:
-        """As Spark's logs have it. Raises OperatorError."""
+        """Progress in Spark's logs. Raises OperatorError."""
         return Progress(_newest(self.checkpoint / "offsets"), _newest(self.checkpoint / "commits"))
 
     def offsets(self, batch: int) -> list[dict[str, Any]]:
-        """Where each source ended in a batch, as the source wrote it; nothing where that can't be told.
+        """End offsets of each source in a batch, as the source wrote them; empty if the log can't be read.
 
         Spark's log of offsets: a version, a line of metadata, a line for each source.
         """
@@ -108,7 +109,7 @@ class StreamState:
         return [one for one in found if isinstance(one, dict)]
 
     def kept_results(self) -> KeptResults:
-        """Nothing of a state of an earlier release. Raises OperatorError."""
+        """Empty for a state of an earlier release. Raises OperatorError."""
         try:
             return KeptResults(**json.loads((self.path / "results.json").read_text()))
         except FileNotFoundError:
@@ -124,16 +125,16 @@ class StreamState:
             raise OperatorError(f"the stream's directory {self.path} can't be written: {os_reason(error)}") from error
 
     def require_own(self, owner: int | None, place: str, stream: str) -> None:
-        """Raise OperatorError where results are of another directory; those of a release before tell none."""
+        """Raise OperatorError for results of another directory; those of an earlier release have no owner."""
         if owner not in (None, self.owner):
             raise OperatorError(
-                f"the {place} has results of a stream {stream!r} whose state is not {self.path}, and both would mix: "
-                "go on with that one alone, by --checkpoint where it lies elsewhere, or give this one another name and "
-                "its results another place"
+                f"the {place} has results of a stream {stream!r} with another state than {self.path}, and both would "
+                "mix: name the directory of that state with --checkpoint, or give this stream another name and "
+                "another place for its results"
             )
 
     def settle(self, definition: StreamDefinition, fields: Mapping[str, pa.Schema], cluster_id: str) -> None:
-        """Keep what the stream was begun with. Raises OperatorError."""
+        """Record the definition, fields and cluster of the stream. Raises OperatorError."""
         held = {name: base64.b64encode(schema.serialize()).decode() for name, schema in fields.items()}
         text = json.dumps({"definition": _canonical(definition), "fields": held, "cluster": cluster_id}, indent=1)
         try:
@@ -144,19 +145,19 @@ class StreamState:
         self.cluster_id = cluster_id
 
     def require_cluster(self, definition: StreamDefinition, cluster_id: str) -> None:
-        """Raise OperatorError where the stream was begun on another cluster, of whose records the checkpoint tells."""
+        """Raise OperatorError if the stream was started on another cluster than that of the checkpoint."""
         if self.cluster_id and cluster_id and self.cluster_id != cluster_id:
             raise OperatorError(
-                f"the stream {definition.name!r} was begun on the cluster {self.cluster_id}, and the one that "
-                f"--bootstrap-server names is {cluster_id}: name the cluster {self.cluster_id}, or begin anew on "
+                f"the stream {definition.name!r} was started on cluster {self.cluster_id}, but --bootstrap-server "
+                f"names cluster {cluster_id}: name a server of cluster {self.cluster_id}, or start a new stream on "
                 f"{cluster_id} with another name and another place for the results"
             )
 
 
 @contextmanager
 def held_state(path: Path, definition: StreamDefinition) -> Iterator[StreamState]:
-    """Hold the directory of a stream, made where it is not there. Raises OperatorError when another process has it, or
-    it is another definition's."""
+    """Lock the directory of a stream, creating it if needed. Raises OperatorError when another process has locked it,
+    or it belongs to another definition."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -166,7 +167,9 @@ def held_state(path: Path, definition: StreamDefinition) -> Iterator[StreamState
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise OperatorError(f"the stream {definition.name!r} runs in another process, which has {path}") from error
+            raise OperatorError(
+                f"the stream {definition.name!r} runs in another process, which has locked {path}"
+            ) from error
         except OSError as error:  # of file systems that have no locks
             raise OperatorError(f"the stream's directory {path} can't be locked: {os_reason(error)}") from error
         settled = _settled(path, definition)
@@ -176,8 +179,8 @@ def held_state(path: Path, definition: StreamDefinition) -> Iterator[StreamState
 
 
 def _settled(path: Path, definition: StreamDefinition) -> tuple[dict[str, pa.Schema], str]:
-    """The fields that the stream settled on and the id of its cluster; none before its first batch, until which it may
-    be any other."""
+    """The fields of the stream's sources and the id of its cluster; empty before the first batch, when the definition
+    may still change."""
     if _newest(path / "spark" / "offsets") < 0:
         return {}, ""
     try:
@@ -186,22 +189,22 @@ def _settled(path: Path, definition: StreamDefinition) -> tuple[dict[str, pa.Sch
         fields = {name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(one))) for name, one in held["fields"].items()}
     except FileNotFoundError:
         raise OperatorError(
-            f"{path} has a checkpoint without stream.json, which tells whose it is; put that back, or name another "
-            "directory with --checkpoint"
+            f"{path} has a checkpoint but no stream.json, which identifies its stream; restore that file, or name "
+            "another directory with --checkpoint"
         ) from None
     except (OSError, *DAMAGED_JSON) as error:
         raise OperatorError(f"{path / 'stream.json'} can't be read: {os_reason(error)}") from error
     changed = _difference(before, _canonical(definition))
     if changed:
         raise OperatorError(
-            f"{path} is the state of another definition, which differs in {changed}: undo that, or begin anew with "
-            "another name and another place for the results"
+            f"{path} is the state of another definition, which differs in {changed}: revert that change, or start a "
+            "new stream with another name and another place for the results"
         )
     return fields, str(held.get("cluster", ""))
 
 
 def _owner(path: Path) -> int:
-    """The number of a directory, which gets one where it has none."""
+    """The number of a directory, created if it is missing."""
     try:
         return int((path / "owner").read_text())
     except FileNotFoundError:
@@ -216,7 +219,7 @@ def _owner(path: Path) -> int:
 
 
 def _canonical(definition: StreamDefinition) -> dict[str, Any]:
-    """As JSON keeps it, without what may change."""
+    """The definition as stored in JSON, without the keys that may change."""
 
     def kept(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -228,7 +231,7 @@ def _canonical(definition: StreamDefinition) -> dict[str, Any]:
 
 
 def _difference(before: Any, now: Any, where: str = "") -> str:
-    """The first place that differs, as the file names it."""
+    """The first key that differs, as the file names it."""
     if not isinstance(before, Mapping) or not isinstance(now, Mapping):
         return "" if before == now else where
     found = (_difference(before.get(name), now.get(name), f"{where}.{name}".lstrip(".")) for name in {**now, **before})

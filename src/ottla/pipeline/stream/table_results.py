@@ -1,15 +1,15 @@
 """Results in a table: the rows of a batch and its number in one commit.
 
-The number of the next batch is the version of the application id `stream/NAME` in the table; a batch below it is there.
-Beside it the commit moves the offsets that the batch read up to, one application id a partition as a load has them, so
-that `ottla pipeline status` tells how far the results are; and `stream/NAME/owner` says of which state they are.
+The number of the next batch is the version of the application id `stream/NAME` in the table; batches below it are
+stored. The commit also moves the offsets that the batch read up to, one application id a partition as in a load, so
+that `ottla pipeline status` shows the progress of the results. `stream/NAME/owner` identifies their state directory.
 
 - `append`: rows are added. A batch without rows commits nothing.
-- `complete`: the rows take the place of the whole table, which has to be the stream's alone.
-- `update`: rows take the place of those with the same keys. Only the files that hold such rows are written anew.
+- `complete`: the rows replace the whole table, which must not have rows of others.
+- `update`: rows replace those with the same keys. Only the files that contain replaced rows are rewritten.
 
-**Invariants:** a batch is committed once, whoever dies when, and whoever else runs the stream is refused, also with a
-state of his own; a compaction in between only leads to another look.
+**Invariants:** a batch is committed once, regardless of crashes, and a second process that runs the stream is refused,
+also with a state of its own; a compaction in between only leads to another attempt.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from ottla.pipeline.stream.rows import arrow_schema, write_rows
 from ottla.pipeline.stream.state import KeptResults, StreamState, owner_id, pipeline_id
 
 MERGE_ATTEMPTS = 5
-"""How often a compaction may come in between before a batch gives up."""
+"""Maximum number of compactions that may come first before a batch gives up."""
 _FILE = "_ottla_file"
 
 
 class _Held(NamedTuple):
-    """What a table knows of the stream, None where it knows nothing; a release before told no owner."""
+    """Progress of the stream in a table, None where there is none; earlier releases stored no owner."""
 
     next_batch: int | None
     owner: int | None
@@ -75,7 +75,7 @@ class _Prepared:
 
 
 class TableResults:
-    """Those of the stream `name`; `keys` are those of the output mode `update`."""
+    """Results of the stream `name`; `keys` are those of the output mode `update`."""
 
     def __init__(self, table: Table, name: str, output: str, keys: Sequence[str], state: StreamState) -> None:
         self._table = table
@@ -102,17 +102,17 @@ class TableResults:
         if not self._table.exists():
             if ended >= 0:
                 raise OperatorError(
-                    f"the table {self.location} is gone, and {self._state.path} says that it has the results up to "
-                    f"batch {ended}: remove that directory too to begin anew, or put the table back"
+                    f"the table {self.location} does not exist, but {self._state.path} records its results up to "
+                    f"batch {ended}: restore the table, or remove that directory too to start from scratch"
                 )
             return
         require_no_snapshot(self._table)
         held = self._look()
         if held.next_batch is not None and held.next_batch > planned + 1:
             raise OperatorError(
-                f"the table {self.location} has the results of this stream up to batch {held.next_batch - 1}, and "
-                f"{self._state.path} knows of none after {planned}: going on would add them again. Put the newer state "
-                "back or name it with --checkpoint; or begin anew with another name and table"
+                f"the table {self.location} has the results of this stream up to batch {held.next_batch - 1}, but "
+                f"{self._state.path} has none after {planned}: continuing would duplicate them. Restore the newer "
+                "state, name it with --checkpoint, or start a new stream with another name and table"
             )
         self._require_own(held)
         require_no_rollback(self._table)
@@ -121,9 +121,9 @@ class TableResults:
         if (held.next_batch or 0) < kept:
             has = "none of them" if held.next_batch is None else f"them up to batch {held.next_batch - 1}"
             raise OperatorError(
-                f"the table {self.location} was put back: {self._state.path} says that it has the results up to batch "
-                f"{kept - 1}, and it has {has}, so that going on would lack the others. Put the newer table back, or "
-                "the state of the same time; or begin again with another name and table"
+                f"the table {self.location} was rolled back: {self._state.path} records its results up to batch "
+                f"{kept - 1}, but it has {has}: continuing would lose the others. Restore the newer table, or "
+                "the state of the same time; or start a new stream with another name and table"
             )
         if self._output == "complete":
             self._require_alone(held)
@@ -140,7 +140,7 @@ class TableResults:
             self._table.ensure(self._schema)
 
     def _with_partitions(self, schema: pa.Schema) -> pa.Schema:
-        """Of rows as the table has them, or is to have them. Raises OperatorError where it can't."""
+        """Rows with the table's partition columns. Raises OperatorError if the table can't have them."""
         columns = self._table.layout().partition_columns
         schema = with_date_column(schema, columns)
         try:
@@ -158,7 +158,9 @@ class TableResults:
         require_rows(self._table, self._layout, self._schema)
         held = self._held()
         if held.has(batch):
-            raise StaleCommitError(f"batch {batch} came into the table {self.location} in the meantime; run it again")
+            raise StaleCommitError(
+                f"batch {batch} was committed to the table {self.location} in the meantime; run it again"
+            )
         load_id = new_load_id()
         lease = self._leases.enter_context(leased_files(self._table, load_id))
         self._prepared = _Prepared(load_id, lease, held)
@@ -168,7 +170,7 @@ class TableResults:
     def commit(self, spark: Any, batch: int) -> int:
         prepared = self._prepared
         if prepared is None:
-            raise OperatorError("a batch is committed that was not prepared")
+            raise OperatorError("a batch was committed without being prepared")
         if prepared.files or self._output == "complete":
             self._commit(spark, batch, prepared)
             self._state.keep_results(KeptResults(batch + 1))
@@ -206,12 +208,12 @@ class TableResults:
             except StaleCommitError:
                 if self._held() != prepared.held or not removed or attempt + 1 == MERGE_ATTEMPTS:
                     raise
-                self._take_away(kept)  # a compaction took a file that was to be replaced
+                self._take_away(kept)  # a compaction removed a file that was to be replaced
             else:
                 return
 
     def _replaced(self, spark: Any, batch: int, prepared: _Prepared) -> tuple[list[str], list[DataFile]]:
-        """The files that the batch takes the place of, and what has to stay of them in new ones."""
+        """The files that the batch replaces, and new files with their remaining rows."""
         if self._output == "append":
             return [], []
         files = self._table.files()
@@ -231,17 +233,17 @@ class TableResults:
         return touched, write_rows(kept, self._layout, schema, f"{_position(batch)}-kept", prepared.load_id)
 
     def _require_alone(self, held: _Held) -> None:
-        """Raise OperatorError where a batch would take away rows of others."""
+        """Raise OperatorError where a batch would remove rows of others."""
         others = sorted({load.pipeline_id for load in self._table.loads()} - {self._id})
         if others or (held.next_batch is None and self._table.files()):
-            whose = f"of {others[0]!r}" if others else "that are not of this stream"
+            origin = f"of {others[0]!r}" if others else "that are not of this stream"
             raise OperatorError(
-                f'the table {self.location} has rows {whose}, and output = "complete" would take them away: give the '
+                f'the table {self.location} has rows {origin}, and output = "complete" would remove them: give the '
                 "stream a table of its own"
             )
 
     def _same_keys(self) -> Any:
-        """Between `held` and `new`; null is a key as any other."""
+        """Condition between `held` and `new`; null is a key like any other."""
         pairs = ((F.col(f"held.`{key}`"), F.col(f"new.`{key}`")) for key in self._keys)
         return functools.reduce(operator.and_, (held.eqNullSafe(new) for held, new in pairs))
 
@@ -253,8 +255,8 @@ class TableResults:
         )
         if rows:
             raise OperatorError(
-                f"two rows of one batch have the same {', '.join(self._keys)}: [result] keys has to name all columns "
-                "that the query groups by"
+                f"two rows of one batch have the same {', '.join(self._keys)}: name all columns that the query groups "
+                "by in [result] keys"
             )
 
     def _paths(self, files: Sequence[DataFile]) -> list[str]:
@@ -265,7 +267,7 @@ class TableResults:
             self._layout.store.remove(file.path)
 
     def _held(self) -> _Held:
-        """Raises OperatorError where the results are of another state."""
+        """Raises OperatorError for results of another state."""
         held = self._look()
         self._require_own(held)
         return held
@@ -283,7 +285,7 @@ def _position(batch: int) -> str:
 
 
 def _file_name(address: str) -> str:
-    """The name of a file, which is its alone in a table, from what Spark calls it."""
+    """The unique name of a file in a table, from Spark's address of it."""
     return Path(unquote(urlsplit(address).path)).name
 
 

@@ -1,14 +1,14 @@
-"""Results in a topic: each row a record with the row as JSON, in transactions that hold the number of the batch.
+"""Results in a topic: each row is a JSON record, in transactions that contain the number of the batch.
 
-The rows of a batch are settled as files in the stream's directory before the first of them is sent. So a batch that is
-run again sends what it sent before, also where the query would not compute the same rows in the same order twice (sums
-of floating-point numbers, rows out of a shuffle); each file is one task of `sinks/epochs.py`, which sends it once.
+The rows of a batch are written to files in the stream's directory before the first of them is sent. So a batch that is
+run again sends the same rows as before, even if the query computed other rows or another order (sums of
+floating-point numbers, rows out of a shuffle); each file is one task of `sinks/epochs.py`, which sends it once.
 
-Before the first batch the stream takes the topic as its state's own, by an offset of a group of its own, in a
-transaction: of two states of the same name one has it, though none of them has sent anything yet.
+Before the first batch the stream claims the topic for its state, by an offset of a group of its own, in a
+transaction: of two states of the same name only one gets it, even before any of them has sent a record.
 
-**Invariants:** each row of a batch is in the topic once for readers of committed records, whoever dies when, and of one
-state only. The rows of one file come in one transaction; a batch of several is visible file by file.
+**Invariants:** each row of a batch is in the topic once for consumers of committed records, regardless of crashes, and
+from one state only. The rows of one file are in one transaction; a batch of several becomes visible file by file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OWNER_GROUP = "ottla-sink-{}-owner"
 
 
 class TopicResults:
-    """Those of the stream `name`; `key` is the column of the records' keys, empty for none."""
+    """Results of the stream `name`; `key` is the column of the records' keys, empty for none."""
 
     def __init__(self, target: TopicTarget, name: str, key: str, state: StreamState) -> None:
         self._target = target
@@ -72,9 +72,9 @@ class TopicResults:
         newest = max(sent, default=0) - 1
         if newest > planned:
             raise OperatorError(
-                f"the {self.location} has results of this stream up to batch {newest}, and {self._state.path} knows of "
-                f"none after {planned}: going on would add them again. Put the newer state back or name it with "
-                "--checkpoint; or begin anew with another name"
+                f"the {self.location} has results of this stream up to batch {newest}, but {self._state.path} has "
+                f"none after {planned}: continuing would duplicate them. Restore the newer state, name it with "
+                "--checkpoint, or start a new stream with another name"
             )
         self._state.require_own(owner, self.location, self._name)
         self._require_same_topic(topic_id, planned)
@@ -82,20 +82,22 @@ class TopicResults:
             self._take()
 
     def _require_same_topic(self, topic_id: str, planned: int) -> None:
-        """Raise OperatorError where the topic was made again, which has no results of earlier batches."""
+        """Raise OperatorError if the topic was recreated, and so has no results of earlier batches."""
         kept = self._state.kept_results().topic_id
         if planned >= 0 and kept not in ("", topic_id):
             raise OperatorError(
-                f"the {self.location} was deleted and created again, and {self._state.path} says that it has results: "
-                "going on would lack them. Begin again with another name, or remove that directory and the groups "
-                f"{_TASK_GROUP.format(self._stream)}* to fill the topic from the start"
+                f"the {self.location} was deleted and created again, but {self._state.path} records results in it: "
+                "continuing would lose them. Start a new stream with another name, or remove that directory and the "
+                f"groups {_TASK_GROUP.format(self._stream)}* to fill the topic from the start"
             )
         if kept != topic_id:
             self._state.keep_results(KeptResults(topic_id=topic_id))
 
     def _take(self) -> None:
-        """Make the topic this state's, unless another does so in the same moment. Raises OperatorError, KafkaError."""
-        producer = self._target.transactional_producer(self._owner_group)  # which ends what a killed one left open
+        """Claim the topic for this state, unless another state does so concurrently. Raises OperatorError,
+        KafkaError."""
+        # aborts the open transaction of a killed producer
+        producer = self._target.transactional_producer(self._owner_group)
         try:
             owner = self._owner(self._target.committed_offsets(self._owner_group))
             self._state.require_own(owner, self.location, self._name)
@@ -105,14 +107,14 @@ class TopicResults:
                 producer.commit()
         except ProducerFenced as error:
             raise OperatorError(
-                f"the stream {self._name!r} is begun in another process in this moment, with another state than "
-                f"{self._state.path}: one of them is enough; run it again to see which has the {self.location}"
+                f"another process is starting the stream {self._name!r} with another state than {self._state.path}: "
+                f"run only one of them; run this command again to see which one has the {self.location}"
             ) from error
         finally:
             producer.end(ABORT_S)
 
     def _owner(self, committed: Mapping[Position, CommittedOffset]) -> int | None:
-        """Whose the topic is, by the offsets of its group."""
+        """The owner of the topic, from the offsets of its group."""
         found = committed.get(self._owner_position)
         return None if found is None else int(found.metadata.rstrip(LIBRARYS_END))
 
@@ -130,16 +132,16 @@ class TopicResults:
             raise OperatorError(f"[result] key: the result has no column {self._key!r}; it has {', '.join(names)}")
 
     def holds(self, batch: int) -> bool:
-        return False  # each task of a batch tells for itself
+        return False  # each task of a batch checks its own progress
 
     def prepare(self, frame: Any, batch: int) -> None:
         settled = self._settled(batch)
         if settled is not None:
-            run_whole(frame)  # for the state that Spark keeps
+            run_whole(frame)  # updates Spark's state of the query
             self._files = settled
             return
         directory = self._state.epochs / str(batch)
-        shutil.rmtree(directory, ignore_errors=True)  # of an attempt that settled nothing
+        shutil.rmtree(directory, ignore_errors=True)  # of an incomplete attempt
         directory.mkdir(parents=True)
         key = F.col(f"`{self._key}`").cast("string") if self._key else F.lit(None).cast("string")
         value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
@@ -163,21 +165,21 @@ class TopicResults:
         return sum(file.rows for file in self._files)
 
     def discard(self) -> None:
-        """Nothing: what was settled is sent when the batch runs again."""
+        """Does nothing: the written files are sent when the batch runs again."""
 
     def _settled(self, batch: int) -> list[DataFile] | None:
-        """The files of a batch that an earlier run settled."""
+        """The files of a batch that an earlier run wrote completely."""
         try:
             return files_from_json((self._state.epochs / f"{batch}.json").read_text())
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise OperatorError(
-                f"the settled rows in {self._state.epochs} can't be read: {os_reason(error)}"
+                f"the written rows in {self._state.epochs} can't be read: {os_reason(error)}"
             ) from error
 
     def _forget(self, batch: int) -> None:
-        """The files of earlier batches: Spark has ended them when a new one is planned."""
+        """Remove the files of earlier batches: Spark has ended them when a new one is planned."""
         for path in self._state.epochs.iterdir():
             number = path.name.removesuffix(".json")
             if number.isdecimal() and int(number) < batch:
@@ -189,7 +191,7 @@ class TopicResults:
 
 
 def run_whole(frame: Any) -> None:
-    """Run all tasks of a DataFrame for what they do besides giving rows: Spark keeps the state of a query by them."""
+    """Run all tasks of a DataFrame without using its rows: they update Spark's state of the query."""
     frame.write.format("noop").mode("overwrite").save()
 
 

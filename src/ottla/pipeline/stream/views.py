@@ -1,7 +1,7 @@
-"""The views of a stream: what topics get, decoded, with event time and watermark.
+"""Views of a stream: the decoded records of topics, with event time and watermark.
 
-A view has the columns of a table that a load makes; where values are decoded their fields take the place of `value` and
-`headers`, which then need not go through the JVM.
+A view has the columns of a table of a load. The fields of decoded values replace `value` and `headers`, which then
+need not pass through the JVM.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from ottla.pipeline.transform.value_format import ValueFormat
 
 EVENT_TIME = "event_time"
 KEPT_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key")
-"""Those of Kafka in a view whose values are decoded."""
+"""Kafka's columns in a view with decoded values."""
 
 
 def open_formats(definition: StreamDefinition) -> dict[str, ValueFormat]:
-    """How the values of each source are decoded; those that stay as they are have none. Raises OperatorError."""
+    """The value format of each source; sources with raw values have none. Raises OperatorError."""
     found = {}
     for view, source in definition.sources.items():
         path = source.decode.schema
         if path is not None and not path.is_file():
-            raise OperatorError(f"[sources.{view}] schema: there is no file {path}")
+            raise OperatorError(f"[sources.{view}] schema: the file {path} does not exist")
         value_format = open_format(source.decode)
         if value_format is not None:
             found[view] = value_format
@@ -49,7 +49,8 @@ def open_formats(definition: StreamDefinition) -> dict[str, ValueFormat]:
 
 
 def settle(definition: StreamDefinition, formats: Mapping[str, ValueFormat], cluster: Cluster) -> dict[str, pa.Schema]:
-    """The fields of the values of each decoded source: as given, else of a sample. Raises OperatorError, KafkaError."""
+    """The fields of the values of each decoded source: as given, else from a sample. Raises OperatorError,
+    KafkaError."""
     return {
         view: settle_fields(value_format, cluster, _ranges(source, cluster), source.isolation)
         for view, value_format in formats.items()
@@ -58,7 +59,7 @@ def settle(definition: StreamDefinition, formats: Mapping[str, ValueFormat], clu
 
 
 def require_topics(definition: StreamDefinition, cluster: Cluster) -> None:
-    """Raise OperatorError unless all named topics are there, and no pattern matches that of the results."""
+    """Raise OperatorError unless all named topics exist, and no pattern matches that of the results."""
     for view, source in definition.sources.items():
         found = subscribed(cluster, _subscription(source))
         if not source.topic_pattern:
@@ -78,9 +79,9 @@ def register_views(
     letters: Path,
     cluster_options: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Make each source a temporary view; returns them as DataFrames.
+    """Register each source as a temporary view; returns them as DataFrames.
 
-    `cluster_options`: those of a source that say where the cluster is and how to get in. Raises OperatorError.
+    `cluster_options`: options of a source with the cluster's address and security. Raises OperatorError.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -96,7 +97,7 @@ def register_views(
             frame = _with_time(frame, view, source)
         except PySparkException as error:
             raise OperatorError(f"[sources.{view}]: Spark refused it: {refusal(error)}") from error
-        except Py4JJavaError as error:  # no Python that plans it on the driver
+        except Py4JJavaError as error:  # the driver lacks the Python for planning
             raise OperatorError(f"[sources.{view}]: Spark can't plan it: {spark_reason(error)}") from error
         frame.createOrReplaceTempView(view)
         found[view] = frame
@@ -108,7 +109,7 @@ def _subscription(source: SourceDefinition) -> Subscription:
 
 
 def _ranges(source: SourceDefinition, cluster: Cluster) -> list[OffsetRange]:
-    """All that the topics of a source have now."""
+    """All offsets that the topics of a source have now."""
     topics = subscribed(cluster, _subscription(source))
     keys = positions(topics, _subscription(source))
     firsts, ends = earliest(cluster, keys), latest(cluster, keys, source.isolation)
@@ -120,7 +121,7 @@ def _ranges(source: SourceDefinition, cluster: Cluster) -> list[OffsetRange]:
 
 
 def _read(spark: Any, name: str, source: SourceDefinition, cluster_options: Mapping[str, str]) -> Any:
-    """`name` tells brokers and lag tools who reads."""
+    """`name` identifies the reader to brokers and lag tools."""
     chosen = (
         {"subscribePattern": source.topic_pattern} if source.topic_pattern else {"subscribe": ",".join(source.topics)}
     )
@@ -148,7 +149,7 @@ def _decoded(frame: Any, value_format: ValueFormat, fields: pa.Schema, letters: 
 
 
 def _with_time(frame: Any, view: str, source: SourceDefinition) -> Any:
-    """With the event time as a timestamp, the watermark on it, and later copies of an id left out."""
+    """Add the event time as a timestamp and its watermark, and drop later copies of an id."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
@@ -160,14 +161,14 @@ def _with_time(frame: Any, view: str, source: SourceDefinition) -> Any:
         frame = frame.withColumn(column, F.col(column).try_cast("timestamp"))
     elif not isinstance(kind, TimestampType):
         raise OperatorError(
-            f"[sources.{view}] event_time: {source.event_time!r} is of type {kind.simpleString()} and no time; write "
-            'what makes it one, such as event_time = "timestamp_millis(at)"'
+            f"[sources.{view}] event_time: {source.event_time!r} is of type {kind.simpleString()}, not a time; convert "
+            'it, as in event_time = "timestamp_millis(at)"'
         )
     if source.watermark:
         frame = frame.withWatermark(column, source.watermark)
     missing = next((name for name in source.deduplicate if name not in frame.columns), None)
     if missing is not None:
         raise OperatorError(
-            f"[sources.{view}] deduplicate: there is no column {missing!r}; there are {', '.join(frame.columns)}"
+            f"[sources.{view}] deduplicate: the view has no column {missing!r}; it has {', '.join(frame.columns)}"
         )
     return frame.dropDuplicatesWithinWatermark(list(source.deduplicate)) if source.deduplicate else frame

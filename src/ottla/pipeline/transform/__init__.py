@@ -1,2 +1,1 @@
-"""What the values of records mean: decoders to columns, the schema they have, the names and types that a table
-takes."""
+"""Decoding of record values: decoders to columns, schemas, and the column names and types that a table accepts."""

@@ -1,6 +1,6 @@
 """Lines of access logs in the common and the combined format of Apache and nginx, as typed columns.
 
-What a server writes as `-` is null, and so are referer and agent of the common format. A request that is not of the
+A field written as `-` is null, and so are referer and agent of the common format. A request that is not of the
 form `METHOD path PROTOCOL`, such as the first bytes of a TLS handshake, leaves these three null.
 """
 
@@ -37,7 +37,7 @@ _MONTH_NUMBERS = pa.array([f"{number:02}" for number in range(1, 13)])
 
 @dataclass(frozen=True, slots=True)
 class AccessLogDecoder:
-    """The schema is always the same."""
+    """The schema is fixed."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -56,7 +56,7 @@ def _parse(values: pa.Array) -> pa.RecordBatch:
     except pa.ArrowInvalid:
         raise
     except ValueError as error:
-        raise ValueError("the value is no line of an access log in the common or combined format") from error
+        raise ValueError("the value is not a line of an access log in the common or combined format") from error
     columns = {name: groups.field(name) for name in ("client", "identity", "user", "status", "bytes")}
     columns |= {name: null_if(groups.field(name), "") for name in ("method", "path", "protocol", "referer", "agent")}
     columns = {name: null_if(text, "-") for name, text in columns.items()} | {"time": _times(groups)}
@@ -64,11 +64,11 @@ def _parse(values: pa.Array) -> pa.RecordBatch:
 
 
 def _times(groups: pa.StructArray) -> pa.Array:
-    """The instants. Raises ValueError for a day that is in no calendar."""
+    """The timestamps. Raises ValueError for a day that does not exist."""
     month = _MONTH_NUMBERS.take(pc.index_in(groups.field("month"), _MONTHS))
     iso = pc.binary_join_element_wise(groups.field("year"), month, groups.field("day"), "-")
     iso = pc.binary_join_element_wise(iso, groups.field("clock"), "T")
     iso = pc.binary_join_element_wise(iso, groups.field("zone"), "")
     if iso.null_count:
-        raise ValueError("the value has a month that is none")
+        raise ValueError("the value has an invalid month")
     return iso.cast(pa.timestamp("us", tz="UTC"))

@@ -1,7 +1,7 @@
-"""Values in Avro's binary encoding, by fastavro: written by one schema that was given, or each by one of a registry.
+"""Values in Avro's binary encoding, by fastavro: all written by one given schema, or each by a schema of a registry.
 
 A value is read by the schema it was written with, and its fields go to the columns of their names; aliases and defaults
-of other versions play no part: a field that the writer did not have is null.
+of other versions are ignored: a field that the writer did not have is null.
 """
 
 from __future__ import annotations
@@ -46,26 +46,27 @@ class AvroDecoder:
         try:
             found = fastavro.schemaless_reader(file, writer.parsed, None)
         except (EOFError, LookupError, ValueError, ArithmeticError, TypeError) as error:
-            told = str(error) or "it ends too early"
-            raise ValueError(f"the value is not written by its schema: {told}") from error
+            reason = str(error) or "it ends too early"
+            raise ValueError(f"the value is not written by its schema: {reason}") from error
         if file.tell() != len(value):
-            raise ValueError(f"the value goes on for {len(value) - file.tell()} bytes behind the record of its schema")
+            raise ValueError(f"the value has {len(value) - file.tell()} bytes after the record of its schema")
         return dict(found[VALUE] or {})
 
     def _find(self, number: SchemaId) -> AvroSchema:
-        """Raises ValueError for an id or a schema that no value can be read by."""
+        """Raises ValueError for an unknown id, and for a schema that can't decode values."""
         if self.registry is None:
             return parse_avro(self.writer or "")
         return registered_avro(self.registry, number)
 
 
 def registered_avro(registry: SchemaRegistry, number: SchemaId) -> AvroSchema:
-    """The schema of that id. Raises UnknownSchemaError, AvroSchemaError, and OperatorError without an answer."""
+    """The schema of that id. Raises UnknownSchemaError, AvroSchemaError, and OperatorError if the registry is
+    unreachable."""
     return avro_of(registry, registry.schema(number))
 
 
 def avro_of(registry: SchemaRegistry, found: RegisteredSchema) -> AvroSchema:
-    """What a registry holds, with what it refers to. Raises as `registered_avro` does."""
+    """A schema of a registry, with its references. Raises as `registered_avro` does."""
     if found.kind != "AVRO":
         raise AvroSchemaError(f"the schema in the registry is one of {found.kind}, not of AVRO")
     return parse_avro(found.text, [schema.text for _, schema in registry.references(found)])

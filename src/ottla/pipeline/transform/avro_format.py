@@ -1,4 +1,4 @@
-"""Avro as an operator says it: by a schema in a file, or by those of a registry."""
+"""Avro format of a command: by a schema in a file, or by the schemas of a registry."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AvroFormat:
         return id_length if self.registry else None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
-        """Of a registry: those of the table, of the schemas that the sample was written by, and of the newest ones."""
+        """With a registry: the fields of the table, of the sample's schemas, and of the newest schemas."""
         if self.text is not None:
             return parse_avro(self.text).fields
         for schema in self._schemas(samples):
@@ -43,7 +43,7 @@ class AvroFormat:
         return AvroDecoder(fields, None if self.registry else self.text, self.registry)
 
     def _schemas(self, samples: Samples) -> Iterator[AvroSchema]:
-        """Those that no value can be read by are left out: their values will be found bad."""
+        """The usable schemas; values of the others become dead letters."""
         if self.registry is None:
             return
         for number in dict.fromkeys(number for values in samples.values() for number in schema_ids(values)):

@@ -1,15 +1,16 @@
-"""Avro schemas: what fastavro may read values by, and the columns that their fields have.
+"""Avro schemas: checks before fastavro reads values by them, and the columns of their fields.
 
-Null joined with one other type is that type; int and long make long, float and double make double. A field of any other
-union, or with a name that no table has, has no column. Times of day, durations and nanoseconds are the numbers and
-bytes that they are stored as.
+Null and one other type become that type; int and long become long, float and double become double. A field of any other
+union, or with a name that no table can have, has no column. Times of day, durations and nanoseconds are the numbers and
+bytes that are stored.
 
-Values of a union have the columns of all its records, where a field that a record lacks is null. Of two types for one
-field the wider one counts, or else that of the first record. A null of the union is a row of nulls, like a tombstone.
+Values of a union have the columns of all its records, where a field that a record lacks is null. If two records have
+different types for a field, the wider one is used, else that of the first. A null of the union is a row of nulls, like
+a tombstone.
 
-Hostile values: fastavro neither bounds its recursion nor what an array of items without bytes claims to hold, so no
-value is read by a schema that contains itself or has such an array, nor one whose items have many fields without bytes,
-each of which is an object of Python.
+Hostile values: fastavro bounds neither its recursion nor the claimed length of an array of items without bytes. So no
+value is read by a schema that contains itself or has such an array, nor by one whose items have many fields without
+bytes, each of which is a Python object.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ottla.pipeline.transform.widening import adapted
 MAX_DEPTH = 64
 MAX_DECIMAL_DIGITS = 38
 MAX_EMPTY_FIELDS = 16
-"""In an item of an array or map: fields that take no bytes, as those of type null."""
+"""Maximum fields without bytes, as those of type null, in an item of an array or map."""
 _TYPES = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -53,25 +54,25 @@ _PROMOTED = ((frozenset({"int", "long"}), pa.int64()), (frozenset({"float", "dou
 
 VALUE = "value"
 _ROOT = "Root_of_Ottla"
-"""The name of the record around a value: a union as it is can't refer to named types of other schemas."""
+"""Name of the record around a value: a bare union can't refer to named types of other schemas."""
 
 Schema = str | list[Any] | dict[str, Any]
 
 
 class AvroSchemaError(ValueError):
-    """No values are read by that schema; the message says why."""
+    """The schema can't decode values; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """What values are written by: for fastavro, as a record with the field VALUE alone, and as columns."""
+    """Writer schema: for fastavro, as a record with the field VALUE alone, and as columns."""
 
     parsed: Schema
     fields: pa.Schema
 
 
 def parse_avro(text: str, references: Iterable[str] = ()) -> AvroSchema:
-    """`references`: schemas whose names it uses, each behind those that it uses itself. Raises AvroSchemaError."""
+    """`references`: schemas that it refers to, each after its own references. Raises AvroSchemaError."""
     named: dict[str, Any] = {}
     try:
         for reference in references:
@@ -80,7 +81,7 @@ def parse_avro(text: str, references: Iterable[str] = ()) -> AvroSchema:
         whole = {"type": "record", "name": _ROOT, "fields": [value]}
         parsed = fastavro.parse_schema(whole, named_schemas=named)
     except (ValueError, TypeError, LookupError, RecursionError, SchemaParseException, UnknownType) as error:
-        raise AvroSchemaError(f"it is no Avro schema: {error}") from error
+        raise AvroSchemaError(f"it is not a valid Avro schema: {error}") from error
     walk = _Walk(named)
     root = parsed["fields"][0]["type"]
     records = walk.records(root)
@@ -90,7 +91,7 @@ def parse_avro(text: str, references: Iterable[str] = ()) -> AvroSchema:
 
 
 def _without_other_logical_types(schema: Any, depth: int = 0) -> Any:
-    """Without logical types that have no column type, so that fastavro gives what is stored."""
+    """The schema without logical types that have no column type, so that fastavro returns the stored values."""
     if depth > MAX_DEPTH:
         raise AvroSchemaError(f"it is nested more than {MAX_DEPTH} deep")
     if isinstance(schema, list):
@@ -116,7 +117,7 @@ def _is_decimal(schema: Mapping[str, Any]) -> bool:
 
 
 class _Walk:
-    """Over a schema that was parsed, in which names are full ones and definitions stand where they are first used."""
+    """Traversal of a parsed schema, in which names are full ones and definitions are at their first use."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
@@ -130,14 +131,14 @@ class _Walk:
         branches = [self._resolved(one) for one in (root if isinstance(root, list) else [root])]
         found: list[Schema] = [one for one in branches if isinstance(one, dict) and one["type"] == "record"]
         if not found:
-            raise AvroSchemaError("it is the schema of no record, so its values have no fields")
+            raise AvroSchemaError("it is not the schema of a record, so its values have no fields")
         if len(found) + branches.count("null") < len(branches):
-            raise AvroSchemaError("it is a union of records and other types, whose values have no fields")
+            raise AvroSchemaError("it is a union of records and other types, and values of other types have no fields")
         return found
 
     def require_bounded(self, schema: Schema, entered: frozenset[str], depth: int) -> None:
-        """Raise AvroSchemaError for a type that contains itself or is nested too deep, and for an array whose items
-        have no bytes; ValueError for too many fields."""
+        """Raise AvroSchemaError for a type that contains itself or is nested too deep, and for an array of items
+        without bytes; ValueError for too many fields."""
         schema = self._resolved(schema)
         self._count.add()
         if depth > MAX_DEPTH:
@@ -151,13 +152,13 @@ class _Walk:
                 raise AvroSchemaError(f"its type {schema['name']} contains itself")
             for part in schema["fields"]:
                 if not isinstance(part["name"], str):
-                    raise AvroSchemaError(f"it has a field whose name is no text: {part['name']!r}")
+                    raise AvroSchemaError(f"it has a field name that is not a string: {part['name']!r}")
                 self.require_bounded(part["type"], entered | {schema["name"]}, depth)
         elif isinstance(schema, dict) and schema["type"] == "array":
             self.require_bounded(schema["items"], entered, depth)
             self._require_few_empty(schema["items"])
             if self._has_no_bytes(schema["items"]):
-                raise AvroSchemaError("it has an array whose items take no bytes: any number of them could be claimed")
+                raise AvroSchemaError("it has an array of items without bytes: a value could claim any number of them")
         elif isinstance(schema, dict) and schema["type"] == "map":
             self.require_bounded(schema["values"], entered, depth)
             self._require_few_empty(schema["values"])
@@ -169,7 +170,7 @@ class _Walk:
             )
 
     def _empty_fields(self, schema: Schema) -> int:
-        """Of one value, without those in its arrays and maps. Only for schemas that don't contain themselves."""
+        """Fields of one value, without those in its arrays and maps. Only for schemas that don't contain themselves."""
         schema = self._resolved(schema)
         if isinstance(schema, list):
             return max(map(self._empty_fields, schema), default=0)
@@ -185,7 +186,7 @@ class _Walk:
         return schema == "null" or (isinstance(schema, dict) and (schema["type"] == "null" or schema.get("size") == 0))
 
     def type(self, schema: Schema) -> pa.DataType | None:
-        """None for what has no column."""
+        """The column type; None for a type without a column."""
         schema = self._resolved(schema)
         if isinstance(schema, list):
             return self._union([one for one in schema if one != "null"])

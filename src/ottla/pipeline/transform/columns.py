@@ -1,13 +1,13 @@
 """The names of decoded fields in a table, beside the columns that every Kafka record has and the date of partitions.
 
-A field named like one of those gets the prefix `value_`: `offset` becomes `value_offset`, and a field that is named
-`value_offset` itself gets it again, so that no two fields have one column. Names are told apart without regard to case,
-as Spark does; of fields that differ in case only, the first has a column. The characters that Delta keeps out of column
+A field named like one of those gets the prefix `value_`: `offset` becomes `value_offset`. A field that is named
+`value_offset` itself gets it again, so that no two fields have one column. Names are compared without regard to case,
+as Spark does; of fields that differ in case only, the first has a column. The characters that Delta forbids in column
 names have no substitute: a field with one of them has no column, nor has one with a name longer than MAX_NAME_LENGTH,
 which each commit and each file would repeat.
 
-A name may have a dot in it, but no field has a column whose path, written with dots as Iceberg finds columns by it, is
-that of another: of `a.b` and the field `b` of `a` the first has one.
+A name may contain a dot, but no two fields have columns of the same path, written with dots as Iceberg finds columns:
+of `a.b` and the field `b` of `a` only the first has a column.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ottla.pipeline.sinks.partitioning import DATE_COLUMN
 
 PREFIX = "value_"
 UNUSABLE_CHARACTERS = frozenset(" ,;{}()\n\t=")
-"""What Delta refuses in names of columns without column mapping (its protocol, "Column Mapping")."""
+"""Characters that Delta forbids in names of columns without column mapping (its protocol, "Column Mapping")."""
 MAX_NAME_LENGTH = 255
 MAX_FIELDS = 10_000
 RESERVED_COLUMNS = frozenset([*SCHEMA.names, DATE_COLUMN])
 
 
 class FieldCount:
-    """Counts the fields of a schema, of all levels: by names that are used again, a short text can mean any number."""
+    """Counts the fields of a schema, of all levels: a short text can define many fields by reusing names."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -58,7 +58,7 @@ def _gets_prefix(field: str, reserved: frozenset[str]) -> bool:
 
 
 def usable_names(fields: Iterable[str]) -> list[str]:
-    """Those that a table can have side by side, in order."""
+    """The names that a table can have side by side, in order."""
     taken: set[str] = set()
     found = []
     for name in fields:
@@ -74,7 +74,7 @@ def _is_usable(name: str) -> bool:
 
 
 def with_paths_of_their_own(columns: pa.Schema, held: pa.Schema) -> pa.Schema:
-    """The columns without fields, of all levels, whose path is that of another one; what a table has, `held`, stays."""
+    """The columns without fields, of all levels, whose path another one has; columns of the table (`held`) stay."""
     owners: dict[str, set[_Path]] = {}
     for column in held:
         _note_paths(owners, column.type, (column.name,))
@@ -86,7 +86,7 @@ _Path = tuple[str, ...]
 
 
 def _parts(type_: pa.DataType) -> list[tuple[str, pa.DataType]]:
-    """What lies right within a type, by the names that paths have for it."""
+    """The direct children of a type, by their names in paths."""
     if pa.types.is_struct(type_):
         return [(part.name, part.type) for part in type_]
     if pa.types.is_map(type_):
@@ -102,7 +102,7 @@ def _note_paths(owners: dict[str, set[_Path]], type_: pa.DataType, path: _Path) 
 
 
 def _with_own_paths(owners: dict[str, set[_Path]], type_: pa.DataType, path: _Path) -> pa.DataType | None:
-    """None where nothing is left."""
+    """The type without such fields; None if no field remains."""
     if path not in owners.setdefault(".".join(path).lower(), {path}):
         return None
     parts = [(name, _with_own_paths(owners, inner, (*path, name))) for name, inner in _parts(type_)]

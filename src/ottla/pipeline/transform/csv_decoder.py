@@ -1,8 +1,8 @@
 """Values that are one row of CSV each (RFC 4180), by pyarrow's CSV reader; a quoted field may hold line breaks.
 
-Values are joined by line feeds, which is safe since each is seen to be one row that ends outside of quotes. A quote
-inside a field that does not begin with one is text. An empty field is null, a quoted empty one is empty text in a
-column of text. There is no header line: the column names are those of the schema.
+Values are joined by line feeds, which is safe since each is checked to be one row that ends outside of quotes. A quote
+inside a field that does not begin with one is text. An empty field is null; a quoted empty one is empty text in a
+text column. There is no header line: the column names are those of the schema.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla.pipeline.transform.text_cast import all_match, cast_field, null_if, r
 
 _FIELD = r'(?:"(?:[^"]|"")*"|[^",\r\n][^,\r\n]*|)'
 _ROW = rf"(?s)\A{_FIELD}(?:,{_FIELD})*\z"
-"""It leaves no quote open, and breaks lines in quotes only."""
+"""A row without an open quote, and with line breaks in quotes only."""
 _LINE_END = r"\r?\n\z"
 _INTEGER = r"\A(?:0|-?[1-9][0-9]*)\z"
 _NUMBER = r"\A(?:0|-?[1-9][0-9]*|-?(?:0|[1-9][0-9]*)\.[0-9]+)\z"
@@ -34,11 +34,11 @@ _PLAIN = (
     (pa.types.is_floating, _WRITTEN_DOUBLE),
     (pa.types.is_boolean, "|".join(_BOOLEANS)),
 )
-"""How values of an inferred column are written, by the kind of its type."""
+"""Plain notation of values in an inferred column, by the kind of its type."""
 DOUBLE_DIGITS = 17
-"""Significant digits that tell any double from any other."""
+"""Significant digits that identify any double."""
 MOST_WHOLE_DIGITS = 308
-"""Before the point of a double."""
+"""Digits before the point of a double."""
 _PARSE = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
 
 
@@ -46,15 +46,15 @@ _PARSE = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=Fa
 class CsvDecoder:
     """`schema`: the columns in the order of the fields; a row has exactly as many.
 
-    `is_inferred`: the types are those of a sample, so a number that is not written plainly, such as `007`, is bad: the
-    column may be one of codes.
+    `is_inferred`: the types are those of a sample, so a number in another notation, such as `007`, is bad: the
+    column may contain codes.
     """
 
     schema: pa.Schema
     is_inferred: bool = False
 
     def __post_init__(self) -> None:
-        """Raises OperatorError for no columns, and for a type that is not read from text."""
+        """Raises OperatorError without columns, and for a type that can't be read from text."""
         if not self.schema.names:
             raise OperatorError("rows of CSV need a schema of at least one column; name the columns with --schema")
         for column in self.schema:
@@ -74,7 +74,7 @@ class CsvDecoder:
         if len(self.schema.names) > 1 and pc.any(pc.equal(values, b"")).as_py():
             raise ValueError(f"the value is empty, and the schema has {len(self.schema.names)} columns")
         if len(values) > 1 and pc.any(pc.starts_with(values, codecs.BOM_UTF8)).as_py():
-            raise ValueError("the reader leaves out a byte order mark only where it comes first")
+            raise ValueError("the reader skips a byte order mark only at the start of its input")
         lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values), b"\n")
         buffer = lines[0].as_buffer()
         if not buffer.size:
@@ -111,7 +111,7 @@ class CsvDecoder:
 
 
 def _require_plain(text: pa.Array, column: pa.Field) -> None:
-    """Raises ValueError for a text that is not written as values of an inferred column are."""
+    """Raises ValueError for a text that is not in the plain notation of an inferred column."""
     pattern = next((pattern for is_kind, pattern in _PLAIN if is_kind(column.type)), None)
     if pattern is not None and not all_match(text, pattern):
         raise ValueError(
@@ -123,10 +123,10 @@ def _require_plain(text: pa.Array, column: pa.Field) -> None:
 def infer_csv_schema(values: pa.Array) -> pa.Schema:
     """Columns `c0`, `c1`, ... of the commonest number of fields in a sample, typed as all of its rows allow.
 
-    Types are int64, double, bool and string: what looks like a time in a sample may be something else further on.
-    A column is a number only if each value of the sample is written as a plain one: digits without leading zeros, with
-    a minus and decimals at most. So codes stay text: `02134`, `+4930123`, `0x1A`, `1e5`, `nan`. Numbers that a double
-    would round stay text, too.
+    Types are int64, double, bool and string: text that looks like a time in a sample may be something else in later
+    records. A column is a number only if each value of the sample is written as a plain one: digits without leading
+    zeros, with a minus and decimals at most. So codes stay text: `02134`, `+4930123`, `0x1A`, `1e5`, `nan`. Numbers
+    that a double would round stay text, too.
     """
     widths = [_width(value) for value in values.drop_null().to_pylist()]
     if not any(widths):
@@ -138,7 +138,7 @@ def infer_csv_schema(values: pa.Array) -> pa.Schema:
 
 
 def _width(value: bytes) -> int:
-    """The number of fields, 0 for what is no single row."""
+    """The number of fields, 0 if the value is not a single row."""
     try:
         rows = list(csv.reader(io.StringIO(value.decode(), newline=""), strict=True))
     except (ValueError, csv.Error):
@@ -166,7 +166,7 @@ def _castable(text: pa.Array, type_: pa.DataType) -> bool:
 
 
 def _fit_doubles(numbers: pa.Array) -> bool:
-    """Whether doubles hold all digits of whole numbers, and as many digits of fractions as a double has.
+    """True if doubles hold all digits of whole numbers, and as many digits of fractions as a double has.
 
     Zeros at the end of fractions count as digits, as in the versions 1.9 and 1.10, unless all fractions are equally
     long, as those of prices are.

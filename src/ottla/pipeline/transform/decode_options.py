@@ -1,4 +1,4 @@
-"""What a command line says of values; kept apart from what acts on it, which needs Arrow."""
+"""Decoding options of a command line; in a module of their own, since the decoders import Arrow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FORMATS = ("raw", "json", "avro", "protobuf", "csv", "regex", "access-log")
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """As given: `decode` is one of FORMATS, the others are None where they were not."""
+    """As given: `decode` is one of FORMATS, the others are None if they were not given."""
 
     decode: str
     schema: Path | None = None

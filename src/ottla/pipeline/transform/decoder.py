@@ -1,12 +1,12 @@
-"""What a decoder of values is, and how one bad value among many is found.
+"""Interface of value decoders, and the search for bad values among many.
 
 Values are decoded many at a time by vectorised parsers, which refuse a whole input for one bad value. So a refused
-input is halved until the bad values stand alone: k bad ones among n cost about k * log n small parses, none cost
-nothing.
+input is halved until each bad value is alone: k bad values among n cost about k * log n small parses; without bad
+values there is no extra cost.
 
 **Invariants:** a value's row depends on that value alone, never on its neighbours; every value has exactly one row,
-that of a bad value and of a tombstone is null in all columns; what a record brings can make it bad, but never ends a
-load, nor takes more memory than `MAX_CELLS` and the value's own size say.
+which is null in all columns for a bad value and a tombstone; the content of a record can make it bad, but never ends a
+load, nor takes more memory than `MAX_CELLS` and the value's own size allow.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ import pyarrow as pa
 from ottla.common.control_chars import escape_control_chars
 
 MAX_PARSE_BYTES = 16 << 20
-"""Values parsed at once; also keeps Arrow's 32-bit offsets and block sizes in range."""
+"""Maximum bytes of values parsed at once; also keeps Arrow's 32-bit offsets and block sizes in range."""
 MAX_CELLS = 8 << 20
-"""Fields of the rows that are decoded at once, absent ones too. An empty object in a list takes two bytes of a value,
-and in the columns a place in each of the fields that others like it have."""
+"""Maximum fields of the rows that are decoded at once, including absent ones. An empty object in a list takes two bytes
+of a value, but a cell in the column of each field that other objects of the list have."""
 MAX_REASON_LENGTH = 300
 
 Parse = Callable[[pa.Array], pa.RecordBatch]
-"""Rows of some values without nulls, one each; raises ValueError (ArrowInvalid is one) unless all of them are good."""
+"""Returns one row for each of some values without nulls; raises ValueError (such as ArrowInvalid) if any is bad."""
 Screen = Callable[[bytes], str | None]
 """The defect of a value that `parse` is sure to refuse, None for any other: much quicker where many are bad."""
 Places = npt.NDArray[np.int64]
-"""Positions of values in what was given to decode."""
+"""Positions of values in the input of `decode`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +47,27 @@ class DecodedValues:
 
 
 class Decoder(Protocol):
-    """Values to columns; picklable, since it travels to Spark's workers, and its schema is known before they start."""
+    """Values to columns; picklable, since it is sent to Spark's workers, and its schema is known before they start."""
 
     @property
     def schema(self) -> pa.Schema:
         """The columns, named and typed as `decode` gives them."""
 
     def most_cells(self, values: pa.Array) -> int:
-        """The most fields that the rows of some values can have, told without a look into each."""
+        """Upper bound of the fields in the rows of some values, without looking into each."""
 
     def decode(self, values: pa.Array) -> DecodedValues:
-        """Decode binary values; a null one (a tombstone) has a row of nulls. Raises only what is not a value's
-        fault."""
+        """Decode binary values; a null one (a tombstone) has a row of nulls. Raises only errors that no value
+        causes."""
 
 
 def cell_count(type_: pa.DataType) -> int:
-    """The fields that one row of a type has at least: those of structs, and one for a list or map."""
+    """The minimum number of fields in one row of a type: those of structs, and one for a list or map."""
     return sum(cell_count(part.type) for part in type_) if pa.types.is_struct(type_) else 1
 
 
 def item_cells(type_: pa.DataType) -> int:
-    """The most fields that an item of a list or map within a type can have: 0 where none is a struct."""
+    """The maximum number of fields in an item of a list or map within a type: 0 without structs in it."""
     inner = [type_.field(number).type for number in range(type_.num_fields)]
     is_item = pa.types.is_struct(type_)
     own = 0 if is_item else max((cell_count(one) for one in inner if pa.types.is_struct(one)), default=0)
@@ -82,8 +82,8 @@ def decode_by_halves(
     *,
     max_bytes: int | None = None,
 ) -> DecodedValues:
-    """Parse all values that are not null at once, and where that is refused, by halves of those that pass the
-    screen. No more than `max_bytes` of several values are parsed at once, or else MAX_PARSE_BYTES."""
+    """Parse all values that are not null at once, and if that is refused, by halves of those that pass the
+    screen. At most `max_bytes` (default MAX_PARSE_BYTES) are parsed at once, unless a single value is larger."""
     max_bytes = MAX_PARSE_BYTES if max_bytes is None else max_bytes
     found = _Found()
     positions = np.flatnonzero(np.asarray(values.is_valid()))
@@ -120,7 +120,8 @@ def _halves(places: Places, part: pa.Array) -> list[tuple[Places, pa.Array]]:
 
 
 class _Found:
-    """Rows of the good values in order of their places, and the bad ones; `defect` is of the last refused parse."""
+    """Rows of the good values in order of their places, and the bad ones; `defect` is that of the last refused
+    parse."""
 
     def __init__(self) -> None:
         self.pieces: list[pa.RecordBatch] = []
@@ -174,6 +175,6 @@ def empty_rows(count: int, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def reason_text(text: str) -> str:
-    """A reason as a table of dead letters holds it: one short line whatever the value brought into it."""
+    """A reason for the table of dead letters: one short line, regardless of the value's content."""
     line = escape_control_chars(" ".join(text.split()))
     return line if len(line) <= MAX_REASON_LENGTH else line[: MAX_REASON_LENGTH - 3] + "..."

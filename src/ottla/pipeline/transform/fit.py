@@ -1,7 +1,7 @@
-"""Whether numbers fit the types of columns unchanged, and why one does not.
+"""Checks that numbers fit the types of columns unchanged, with the reason if one does not.
 
-Arrow's conversions are the first check, but some take what a column can't hold: a number beyond a float is infinite,
-and readers of CSV and JSON put more digits into a decimal than it has.
+Arrow's conversions are the first check, but some accept a number that the column can't hold: a number beyond a float
+becomes infinite, and readers of CSV and JSON put more digits into a decimal than it has.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import pyarrow.compute as pc
 
 MAX_FLOAT = float(np.finfo(np.float32).max)
 FIRST_ROUNDED = 2.0**53
-"""Doubles are whole numbers without holes up to there."""
+"""Doubles represent all integers up to this one."""
 FLOAT_ROUNDING = 2.0**103
 """Half of the step between floats at the upper end: numbers up to there round to MAX_FLOAT."""
 SHOWN_CHARS = 80
 
 Check = Callable[[str, Any, pa.DataType], str | None]
-"""(path, value, type) of a value that is not nested -> why it can't be in a column of that type."""
+"""(path, value, type) of a value that is not nested -> reason why a column of that type can't hold it."""
 
 
 def is_exact_double(number: int) -> bool:
-    """Whether a double holds this integer unchanged."""
+    """True if a double holds this integer unchanged."""
     try:
         return int(float(number)) == number
     except OverflowError:
@@ -74,7 +74,7 @@ def _overflows(value: float | Decimal, type_: pa.DataType) -> bool:
 
 
 def digit_counts(number: Decimal) -> tuple[int, int] | None:
-    """The digits that a number needs before and behind the point; None for NaN and infinity."""
+    """The digits that a number needs before and after the point; None for NaN and infinity."""
     _, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int):
         return None
@@ -85,7 +85,7 @@ def digit_counts(number: Decimal) -> tuple[int, int] | None:
 
 
 def decimal_misfit(number: Decimal, type_: pa.DataType) -> str | None:
-    """The digits that a decimal type has no room for, as the end of a sentence; None where it holds the number."""
+    """The digits that exceed a decimal type, as the end of a sentence; None if the number fits."""
     counts = digit_counts(number)
     if counts is None:
         return f"which its column of type {type_} can't hold"
@@ -116,7 +116,7 @@ def first_misfit(path: str, value: Any, type_: pa.DataType, check: Check) -> str
 
 
 def field_at(path: str) -> str:
-    """How reasons name the place of a value."""
+    """The place of a value, as reasons name it."""
     return f"the field {path.removeprefix('.')!r}"
 
 
@@ -127,7 +127,7 @@ def shown(number: object) -> str:
 
 
 def has_float_from(array: pa.Array, limit: float) -> bool:
-    """Whether a floating point number in a column, nested ones too, is `limit` or more, with either sign."""
+    """True if a floating point number in a column, nested ones too, is `limit` or more, with either sign."""
     if pa.types.is_floating(array.type):
         return bool(pc.any(pc.greater_equal(pc.abs(array), limit)).as_py())
     if pa.types.is_struct(array.type):

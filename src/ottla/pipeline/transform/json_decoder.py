@@ -1,14 +1,14 @@
 """Values that are JSON objects (RFC 8259), by pyarrow's JSON reader; one value is one object, over however many lines.
 
 The reader takes a stream of objects, so values are joined by line feeds. A value that starts with `{` and ends with `}`
-can neither run on into the next one nor hide one: `}`, a line feed and `{` never stand in a row inside an object, nor
+can neither extend into the next one nor hide one: the sequence `}`, line feed, `{` never occurs inside an object, nor
 in a string, where a line feed has to be escaped. So as many objects as values mean one object each.
 
-Fields without a column are passed over, absent ones are null. A field that is there twice makes the value bad where it
-has a column. NaN and Infinity are taken as floating point numbers, as Python and Java writers have them. A number is
+Fields without a column are ignored, absent ones are null. A duplicate field makes the value bad if it has a
+column. NaN and Infinity are taken as floating point numbers, as Python and Java writers have them. A number is
 never rounded into an integer column, nor is text read as a number. Times are text in ISO 8601, in UTC where they name
-no zone; digits of a second beyond the column's unit are cut. A byte order mark in front of a value is left out. The
-reader keeps its own stack, so nesting costs no recursion; what it passes over has no depth limit but the value's size.
+no zone; digits of a second beyond the column's unit are cut. A byte order mark in front of a value is skipped. The
+reader keeps its own stack, so nesting costs no recursion; ignored content has no depth limit but the value's size.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ottla.pipeline.transform.text_cast import cast_json_time
 
 _OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
 _PLACEHOLDER = pa.schema([("\0", pa.null())])
-"""What the reader is asked for where no field has a column: without one it does not tell how many objects there are."""
+"""Schema for the reader if no field has a column: without one it does not return the number of objects."""
 _KINDS = (
     (bool, "true or false"),
     ((int, float, Decimal), "a number"),
@@ -52,10 +52,10 @@ _KINDS = (
     (dict, "an object"),
 )
 DECIMAL_END = 10**38
-"""Integers from there on fit no decimal, so their columns are inferred as doubles."""
+"""Integers from here on fit no decimal, so their columns are inferred as doubles."""
 _BOM = "\ufeff"
 WIDEST_DECIMAL = 76
-"""Digits of the decimals that are asked for: the reader does not check all digits of a narrower one, a cast does."""
+"""Digits of the decimals that the reader returns: it does not check all digits of a narrower one, a cast does."""
 READ_AS_TEXT = (pa.types.is_date, pa.types.is_time, pa.types.is_timestamp)
 """Types that are read as text in ISO 8601 and cast: the reader takes dates for numbers, and refuses nanoseconds."""
 
@@ -74,7 +74,7 @@ class JsonDecoder:
     _item_cells: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Raises OperatorError for a type that JSON does not give."""
+        """Raises OperatorError for a type that can't be read from JSON."""
         for column in self.schema:
             _require_readable(column.name, column.type)
         type_ = pa.struct(list(self.schema))
@@ -107,7 +107,7 @@ class JsonDecoder:
         if len(values) == 1 and (reason := self._excess(values[0].as_py())):
             raise ValueError(reason)
         if not pc.all(pc.match_substring_regex(text, _OBJECT)).as_py():
-            raise ValueError("the value is no JSON object")
+            raise ValueError("the value is not a JSON object")
         lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(text)], pa.int32()), text), "\n")
         buffer = lines[0].as_buffer()
         wanted = pa.schema([(column.name, _read_type(column.type)) for column in self.schema]) or _PLACEHOLDER
@@ -120,7 +120,7 @@ class JsonDecoder:
         except pa.ArrowInvalid as error:
             raise ValueError(str(error).removesuffix(" in row 0")) from error
         if table.num_rows != len(values):
-            raise ValueError("the value holds several JSON objects")
+            raise ValueError("the value contains several JSON objects")
         batch = one_batch(table.select(self.schema.names), len(values))
         if not self.schema.names:
             return batch
@@ -130,20 +130,20 @@ class JsonDecoder:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _excess(self, value: bytes) -> str | None:
-        """Why a value would take too much memory: its braces are counted first, though some may be text, or passed
-        over."""
+        """Why a value would take too much memory. Its braces are counted first, though some may be in text, or in
+        ignored fields."""
         if value.count(b"{") * self._item_cells <= MAX_CELLS:
             return None
         try:
             found = json.loads(value)
         except (ValueError, RecursionError) as error:  # more digits or levels than Python takes are among these
-            return f"the value is too large for one that can't be looked through: {error}"
+            return f"the value is too large and can't be inspected: {error}"
         if _cell_counter(pa.struct(list(self.schema)))(found) <= MAX_CELLS:
             return None
         return f"the lists of objects in the value have more than {MAX_CELLS:,} fields, absent ones too"
 
     def _defect(self, value: bytes) -> str | None:
-        """What is wrong with a value that the reader is sure to refuse; of others it may not know."""
+        """The defect of a value that the reader is sure to refuse; None if this check can't find one."""
         try:
             start = id_length(value) if self.has_ids else 0
         except ValueError as error:
@@ -155,7 +155,8 @@ class JsonDecoder:
         except UnicodeDecodeError as error:
             return f"the value is not UTF-8: {error.reason} at byte {error.start}"
         except json.JSONDecodeError as error:
-            return None if b"Inf" in value else f"the value is no JSON: {error}"  # the reader takes Inf, Python doesn't
+            # the reader takes Inf, Python doesn't
+            return None if b"Inf" in value else f"the value is not valid JSON: {error}"
         except (ValueError, RecursionError):  # more digits or levels than Python takes
             return None
         check = _inferred_misfit if self.is_inferred else _misfit
@@ -163,7 +164,7 @@ class JsonDecoder:
 
 
 def _cell_counter(type_: pa.DataType) -> Callable[[Any], int]:
-    """Counts the fields of the columns that a value of that type fills, whether it has them or not."""
+    """Counts the cells of a column's struct type for a value, including absent fields."""
     if not item_cells(type_):
         count = cell_count(type_)
         return lambda _value: count
@@ -181,14 +182,14 @@ def _cell_counter(type_: pa.DataType) -> Callable[[Any], int]:
 
 
 def one_batch(table: pa.Table, count: int) -> pa.RecordBatch:
-    """A table of `count` rows as one batch, also where it has no columns, and so no rows."""
+    """A table of `count` rows as one batch, also if it has no columns, and so no rows."""
     if not table.num_columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
     return table.combine_chunks().to_batches()[0]
 
 
 def _read_type(type_: pa.DataType) -> pa.DataType:
-    """What the reader is asked for to get a type."""
+    """The type that the reader is given in place of a column's type."""
     if any(test(type_) for test in READ_AS_TEXT):
         return pa.string()
     if pa.types.is_decimal(type_):
@@ -201,7 +202,7 @@ def _read_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _cast(path: str, found: pa.Array, type_: pa.DataType) -> pa.Array:
-    """What the reader gave as the type that it was asked for. Raises ValueError."""
+    """Cast a column from the reader's type to the requested one. Raises ValueError."""
     if found.type == type_:
         return found
     if pa.types.is_struct(type_):
@@ -230,13 +231,13 @@ def _require_readable(name: str, type_: pa.DataType) -> None:
         _require_readable(f"{name}[]", type_.value_type)
     elif pa.types.is_map(type_) or pa.types.is_nested(type_):
         raise OperatorError(
-            f"the schema has the column {name!r} of type {type_}, which is not read from JSON; leave it out, or "
+            f"the schema has the column {name!r} of type {type_}, which can't be read from JSON; leave it out, or "
             "declare the keys of the object as fields of a struct"
         )
 
 
 def _misfit(path: str, value: Any, type_: pa.DataType) -> str | None:
-    """Why a value can't be in a column of that type, as far as the kind and size of it tell."""
+    """Why a value can't be in a column of that type, judged by its kind and size."""
     where = field_at(path) if path else "the value"
     kind = next(text for kinds, text in _KINDS if isinstance(value, kinds))
     if kind not in _kinds_of(type_):
@@ -260,7 +261,7 @@ def _inferred_misfit(path: str, value: Any, type_: pa.DataType) -> str | None:
 
 
 def _text_misfit(text: str, type_: pa.DataType) -> str | None:
-    """As `number_misfit`, for a number in quotes. Text that is not a number is left to the reader."""
+    """As `number_misfit`, for a number in quotes. The reader checks text that is not a number."""
     try:
         return decimal_misfit(Decimal(text), type_)
     except InvalidOperation:

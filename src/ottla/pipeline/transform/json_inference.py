@@ -1,13 +1,13 @@
-"""The columns that a sample of JSON objects has.
+"""Inference of columns from a sample of JSON objects.
 
-Kinds are not mixed: integers and other numbers are one kind, numbers and text are not. A field whose values disagree,
-one that was null or empty throughout, and one with a name that no table takes has no column; it stays in the record's
-value. Text is never taken for a time.
+Kinds are not mixed: integers and other numbers are one kind, numbers and text are not. These fields have no column and
+stay in the record's value: one with values of different kinds, one that was null or empty throughout, and one with a
+name that a table can't have. Text is never taken for a time.
 
-Integers beyond 64 bits make a decimal of 38 digits, and beyond that a double. Fractions make a double. Where an integer
-that a double would round, such as an id above 2**53, is beside fractions, both make a decimal: with 18 digits behind
-the point, or as many as the 38 allow beside the largest integer. Numbers that need more make a double, in which a later
-integer that it would round is a dead letter.
+Integers beyond 64 bits become a decimal of 38 digits, and beyond that a double. Fractions become a double. If a field
+has fractions and an integer that a double would round, such as an id above 2**53, both become a decimal: with 18 digits
+after the point, or as many as the 38 allow beside the largest integer. Numbers that need more become a double; a later
+integer that it would round is then a dead letter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla.pipeline.transform.columns import usable_names
 from ottla.pipeline.transform.fit import digit_counts, is_exact_double, parse_number
 
 MAX_FIELDS = 2_000
-"""Fields of all levels that are told apart; objects with names made of data would bring ever more."""
+"""Maximum number of fields of all levels; objects with data as names would bring ever more."""
 MAX_DEPTH = 32
 INT64 = range(-(1 << 63), 1 << 63)
 DECIMAL_DIGITS = 38
@@ -31,7 +31,7 @@ FRACTION_DIGITS = 18
 
 
 def infer_json_schema(values: Iterable[bytes | None]) -> pa.Schema:
-    """Values that are no JSON objects are passed over; they will be found bad when they are decoded."""
+    """Values that are not JSON objects are skipped; decoding makes them dead letters."""
     root = _Shape()
     budget = _Budget(MAX_FIELDS)
     for value in values:
@@ -53,7 +53,7 @@ class _Budget:
 
 
 class _Shape:
-    """What was seen in one place of many documents."""
+    """Values seen at one path of many documents."""
 
     __slots__ = ("element", "fields", "fraction_digits", "is_rounded", "kinds", "largest", "whole_digits")
 
@@ -63,9 +63,9 @@ class _Shape:
         """The largest magnitude of an integer."""
         self.whole_digits = 0
         self.fraction_digits = 0
-        """The most digits before and behind the point."""
+        """The most digits before and after the point."""
         self.is_rounded = False
-        """Whether a double would round an integer."""
+        """True if a double would round an integer."""
         self.fields: dict[str, _Shape] = {}
         self.element: _Shape | None = None
 
@@ -98,7 +98,7 @@ class _Shape:
         self.fraction_digits = max(self.fraction_digits, fraction)
 
     def type(self) -> pa.DataType | None:
-        """None where there is no column to be had."""
+        """The column type; None if there can't be a column."""
         if self.kinds == {dict}:
             found = {name: type_ for name, shape in self.fields.items() if (type_ := shape.type()) is not None}
             names = usable_names(found)

@@ -1,4 +1,4 @@
-"""The format of values that the options of a command mean."""
+"""The value format that the options of a command select."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ottla.pipeline.transform.value_format import AccessLogFormat, CsvFormat, Js
 
 
 def open_format(options: DecodeOptions) -> ValueFormat | None:
-    """None for `raw`: values stay as they are. Raises OperatorError for options that don't go together."""
+    """None for `raw`: values stay unchanged. Raises OperatorError for options that don't go together."""
     open_one, taken = _FORMATS[options.decode]
     for name in ("schema", "pattern", "message", "schema_registry", "schema_registry_ca"):
         if getattr(options, name) is not None and name not in taken:
             users = [decode for decode, (_, options_) in _FORMATS.items() if name in options_]
             raise OperatorError(
-                f"--{name.replace('_', '-')} says nothing with --decode {options.decode}; it goes with --decode "
+                f"--{name.replace('_', '-')} has no effect with --decode {options.decode}; use it with --decode "
                 + " or ".join(users)
             )
     return open_one(options)
@@ -43,7 +43,7 @@ def _open_avro(options: DecodeOptions) -> ValueFormat:
 def _open_protobuf(options: DecodeOptions) -> ValueFormat:
     descriptor_set = read_schema_bytes(options.schema) if options.schema else None
     if options.message is not None and descriptor_set is None:
-        raise OperatorError("--message names a message of the descriptor set that --schema gives; give one")
+        raise OperatorError("--message names a message of a descriptor set; add --schema FILE")
     found = ProtobufFormat(descriptor_set, options.message, _registry(options, needed=descriptor_set is None))
     return _checked(found, options, "as `protoc --include_imports --descriptor_set_out` writes it")
 
@@ -52,24 +52,24 @@ def _registry(options: DecodeOptions, *, needed: bool = False) -> SchemaRegistry
     if options.schema_registry is not None:
         return open_registry(options.schema_registry, options.schema_registry_ca)
     if options.schema_registry_ca is not None:
-        raise OperatorError("--schema-registry-ca is of the registry that --schema-registry names; give that too")
+        raise OperatorError("--schema-registry-ca applies to a schema registry; add --schema-registry URL")
     if needed:
         raise OperatorError(
-            f"--decode {options.decode} needs the schema that values are written by: give --schema FILE, or "
-            "--schema-registry URL where each value begins with the id of its schema"
+            f"--decode {options.decode} needs the schema that values are written by: add --schema FILE, or "
+            "--schema-registry URL if each value begins with the id of its schema"
         )
     return None
 
 
 def open_registry(url: str, authorities: Path | None) -> SchemaRegistry:
-    """`authorities`: a file of certificates in PEM. Raises OperatorError for what is no URL, or no such file."""
+    """`authorities`: a file of certificates in PEM. Raises OperatorError for an invalid URL or file."""
     return SchemaRegistry(
         url, None if authorities is None else read_schema_bytes(authorities).decode("ascii", "replace")
     )
 
 
 def _checked(found: ValueFormat, options: DecodeOptions, form: str) -> ValueFormat:
-    """A schema in a file is read before anything else is."""
+    """Check a schema file before anything is read."""
     if options.schema is not None:
         try:
             found.fields(NO_FIELDS, {})
@@ -84,9 +84,9 @@ def _open_csv(options: DecodeOptions) -> ValueFormat:
 
 def _open_regex(options: DecodeOptions) -> ValueFormat:
     if options.pattern is None:
-        raise OperatorError("--decode regex takes its columns from the named groups of --pattern REGEX; give one")
+        raise OperatorError("--decode regex takes its columns from the named groups of a pattern; add --pattern REGEX")
     found = RegexFormat(options.pattern, read_struct_type(options.schema) if options.schema else None)
-    found.decoder(found.fields(NO_FIELDS, {}))  # a wrong pattern is told before anything is read
+    found.decoder(found.fields(NO_FIELDS, {}))  # report a wrong pattern before anything is read
     return found
 
 

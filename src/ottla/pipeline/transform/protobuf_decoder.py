@@ -1,8 +1,8 @@
-"""Values that are Protobuf messages, by the protobuf package: of one message type that was given, or of a registry.
+"""Values that are Protobuf messages, by the protobuf package: of one given message type, or of types in a registry.
 
-Fields without presence are there with their default, others are null where the message has none. Unsigned 64-bit
-integers are decimals of 20 digits, enums the names of their values, timestamps and wrappers of google.protobuf what
-they stand for. Inside a message, fields of the same message have no column, however many others are between. Nesting is
+Fields without presence have their default, others are null where the message has none. Unsigned 64-bit
+integers are decimals of 20 digits, enums the names of their values; timestamps and wrappers of google.protobuf have
+the types that they represent. Inside a message, fields of the same message type at any depth have no column. Nesting is
 bounded by protobuf itself (100 levels).
 """
 
@@ -29,9 +29,9 @@ from ottla.pipeline.transform.rows import decode_rows, most_cells
 from ottla.pipeline.transform.schema_ids import SchemaId, id_length, schema_id
 
 MAX_LEVELS = 100
-"""Of messages inside messages, as protobuf itself reads them."""
+"""Maximum levels of nested messages, the same as protobuf itself reads."""
 MAX_INDEXES = 100
-"""Levels of messages inside messages that a value may name in front of itself."""
+"""Maximum levels of nested message types that the indexes in front of a value may name."""
 _TYPES = {
     FieldDescriptor.CPPTYPE_INT32: pa.int32(),
     FieldDescriptor.CPPTYPE_INT64: pa.int64(),
@@ -50,11 +50,11 @@ Convert = Callable[[Any], Any]
 
 
 class ProtobufSchemaError(ValueError):
-    """No values are read by that schema; the message says why."""
+    """The schema can't decode values; the message contains the reason."""
 
 
 class SchemaAsTextError(ProtobufSchemaError):
-    """A registry that gives `.proto` text even when it is asked for a file descriptor; no compiler is here."""
+    """The registry returns `.proto` text even if a file descriptor is requested; there is no compiler for it here."""
 
 
 def message_of_file(descriptor_set: bytes, name: str | None) -> Descriptor:
@@ -65,7 +65,7 @@ def message_of_file(descriptor_set: bytes, name: str | None) -> Descriptor:
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file
     except DecodeError as error:
-        raise ProtobufSchemaError("it is no set of file descriptors") from error
+        raise ProtobufSchemaError("it is not a set of file descriptors") from error
     if not files:
         raise ProtobufSchemaError("it is an empty set of file descriptors")
     pool = _pool(files)
@@ -73,7 +73,7 @@ def message_of_file(descriptor_set: bytes, name: str | None) -> Descriptor:
         found = list(pool.FindFileByName(files[-1].name).message_types_by_name.values())
         if len(found) != 1:
             names = ", ".join(sorted(message.full_name for message in found)) or "none"
-            raise ProtobufSchemaError(f"say by --message which one of its messages values are: {names}")
+            raise ProtobufSchemaError(f"it has several messages; select that of the values with --message: {names}")
         return found[0]
     try:
         return pool.FindMessageTypeByName(name)
@@ -82,15 +82,15 @@ def message_of_file(descriptor_set: bytes, name: str | None) -> Descriptor:
 
 
 def _pool(files: Iterable[Any]) -> DescriptorPool:
-    """Raises ProtobufSchemaError unless each file comes behind those that it imports; OperatorError for a package that
-    is missing."""
+    """Raises ProtobufSchemaError unless each file comes after the files that it imports; OperatorError for a missing
+    package."""
     pool = DescriptorPool()
     given = {file.name: file for file in files}
     try:
         for file in (*known_imports(given.values()), *given.values()):
             pool.AddSerializedFile(file.SerializeToString())
     except (TypeError, KeyError, ValueError) as error:
-        raise ProtobufSchemaError(f"its files don't fit together: {error}") from error
+        raise ProtobufSchemaError(f"its files are inconsistent: {error}") from error
     return pool
 
 
@@ -135,7 +135,7 @@ def _is_map(part: FieldDescriptor) -> bool:
 
 
 class _Room:
-    """For the fields of one value, of which an empty message in a list has all with two bytes."""
+    """Budget for the fields of one value: an empty message in a list takes two bytes, and a cell for each field."""
 
     __slots__ = ("_left",)
 
@@ -143,19 +143,19 @@ class _Room:
         self._left = 0
 
     def clear(self) -> None:
-        """Make room for another value."""
+        """Reset the budget for another value."""
         self._left = MAX_CELLS
 
     def take(self, fields: int) -> None:
-        """Raises ValueError where there is no more."""
+        """Raises ValueError when the budget is exhausted."""
         self._left -= fields
         if self._left < 0:
             raise ValueError(f"its messages have more than {MAX_CELLS:,} fields, absent ones too")
 
 
 def _reader(message: Descriptor, type_: pa.StructType, room: _Room, entered: frozenset[str] = frozenset()) -> Convert:
-    """From a message to a dictionary of the fields of a struct. `entered`: the messages around it, as `_struct_type`
-    has them, so that both leave out the same fields of messages that contain themselves."""
+    """From a message to a dictionary of the fields of a struct. `entered`: the messages around it, as in
+    `_struct_type`, so that both skip the same fields of messages that contain themselves."""
     plan = []
     inside = entered | {message.full_name}
     for name in (one.name for one in type_):
@@ -199,7 +199,7 @@ def _single_converter(part: FieldDescriptor, type_: pa.DataType, room: _Room, en
 
 @dataclass(slots=True)
 class ProtobufDecoder:
-    """`descriptor_set` and `message`: the type of all values, without it that of each in the registry."""
+    """`descriptor_set` and `message`: the type of all values; without them the registry has the type of each."""
 
     schema: pa.Schema
     descriptor_set: bytes | None = None
@@ -210,12 +210,12 @@ class ProtobufDecoder:
         return most_cells(values, self.schema)
 
     def decode(self, values: pa.Array) -> DecodedValues:
-        """Raises OperatorError when the registry does not answer."""
+        """Raises OperatorError when the registry is unreachable."""
         return decode_rows(values, self.schema, _Reader(self).read)
 
 
 class _Reader:
-    """What one call of `decode` knows of message types, which are not picklable."""
+    """Message types known in one call of `decode`; they are not picklable."""
 
     def __init__(self, decoder: ProtobufDecoder) -> None:
         self._decoder = decoder
@@ -235,29 +235,30 @@ class _Reader:
             try:
                 known = self._known[number, indexes] = (GetMessageClass(message), _reader(message, struct, self._room))
             except RecursionError as error:
-                raise ValueError("the value is of a message that is nested too deep") from error
+                raise ValueError("the value has a message type that is nested too deep") from error
         make, convert = known
         self._room.clear()
         try:
             return convert(make.FromString(value[start:]))  # type: ignore[no-any-return]
         except (DecodeError, ValueError, OverflowError) as error:
-            raise ValueError(f"the value is no message of its type: {error}") from error
+            raise ValueError(f"the value is not a message of its type: {error}") from error
 
     def _find(self, number: SchemaId, indexes: tuple[int, ...]) -> Descriptor:
         if self._decoder.descriptor_set is not None:
             return message_of_file(self._decoder.descriptor_set, self._decoder.message)
         if self._decoder.registry is None:
-            raise ProtobufSchemaError("there is no schema to read it by")
+            raise ProtobufSchemaError("its schema is missing: neither a descriptor set nor a registry is given")
         return registered_message(self._decoder.registry, number, indexes)
 
 
 def registered_message(registry: SchemaRegistry, number: SchemaId, indexes: tuple[int, ...]) -> Descriptor:
-    """The message type of an id. Raises UnknownSchemaError, ProtobufSchemaError, OperatorError without an answer."""
+    """The message type of an id. Raises UnknownSchemaError, ProtobufSchemaError; OperatorError for an unreachable
+    registry."""
     return message_of(registry, registry.schema(number), f"schema-{number}.proto", indexes)
 
 
 def message_of(registry: SchemaRegistry, found: RegisteredSchema, name: str, indexes: tuple[int, ...]) -> Descriptor:
-    """The message of what a registry holds, called `name` as a file. Raises as `registered_message` does."""
+    """The message in a registry's schema, with `name` as its file. Raises as `registered_message` does."""
     if found.kind != "PROTOBUF":
         raise ProtobufSchemaError(f"the schema in the registry is one of {found.kind}, not of PROTOBUF")
     files = [_file(schema, reference.name) for reference, schema in registry.references(found)]
@@ -280,37 +281,37 @@ def _file(schema: RegisteredSchema, name: str) -> Any:
         file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
     except (binascii.Error, ValueError, DecodeError) as error:
         raise SchemaAsTextError(
-            "the registry gives it as text only, not as a file descriptor (format=serialized); give a descriptor "
-            "set of protoc by --schema"
+            "the registry returns it as text only, not as a file descriptor (format=serialized); add a descriptor "
+            "set of protoc with --schema"
         ) from error
     file.name = name
     return file
 
 
 def message_of_value(value: bytes) -> tuple[SchemaId, tuple[int, ...], int]:
-    """The id of a value's schema, which message of its file the value is, and where that starts. Raises ValueError."""
+    """The id of a value's schema, the indexes of its message type, and the start of the message. Raises ValueError."""
     number = schema_id(value)
     return number, *message_indexes(value, id_length(value))
 
 
 def indexed_id_length(value: bytes) -> int:
-    """The `IdLength` of Protobuf: the places of the message belong to the id, in a header too. Raises ValueError."""
+    """The `IdLength` of Protobuf: the message indexes belong to the id, in a header too. Raises ValueError."""
     return message_of_value(value)[2]
 
 
 def message_indexes(value: bytes, position: int) -> tuple[tuple[int, ...], int]:
-    """Which message of its file a value is, and where the message starts; zigzag varints, of which a lone zero means
-    the first. Raises ValueError."""
+    """Indexes of a value's message type in its file, and the start of the message; zigzag varints, of which a lone zero
+    means the first type. Raises ValueError."""
     count, position = _zigzag(value, position)
     if count == 0:
         return (0,), position
     if not 0 < count <= MAX_INDEXES:
-        raise ValueError("the value names no message")
+        raise ValueError("the value has invalid message indexes")
     indexes = []
     for _ in range(count):
         index, position = _zigzag(value, position)
         if index < 0:
-            raise ValueError("the value names no message")
+            raise ValueError("the value has invalid message indexes")
         indexes.append(index)
     return tuple(indexes), position
 
@@ -325,4 +326,4 @@ def _zigzag(value: bytes, position: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), position
-    raise ValueError("the value names no message")
+    raise ValueError("the value has invalid message indexes")

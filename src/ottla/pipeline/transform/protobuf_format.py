@@ -1,4 +1,4 @@
-"""Protobuf as an operator says it: by a message of a descriptor set, or by the schemas of a registry."""
+"""Protobuf format of a command: by a message of a descriptor set, or by the schemas of a registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ottla.pipeline.transform.value_format import Samples, with_fields
 
 @dataclass(frozen=True, slots=True)
 class ProtobufFormat:
-    """At least one of a descriptor set, with the name of a message in it where it has several, and a registry."""
+    """At least one of a descriptor set, with the name of a message if it has several, and a registry."""
 
     descriptor_set: bytes | None = None
     message: str | None = None
@@ -43,10 +43,10 @@ class ProtobufFormat:
         return indexed_id_length if self.registry else None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
-        """Of a registry: those of the table, of the messages in the sample, and of the newest schemas.
+        """With a registry: the fields of the table, of the messages in the sample, and of the newest schemas.
 
-        Raises OperatorError for a topic whose newest schema the registry gives as text only: all its values would be
-        dead letters. What single records name as their schema only makes them bad.
+        Raises OperatorError for a topic whose newest schema is only returned as text: all its values would be dead
+        letters. A bad schema of single records only makes those records bad.
         """
         if self.descriptor_set is not None:
             return message_fields(message_of_file(self.descriptor_set, self.message))
@@ -58,7 +58,7 @@ class ProtobufFormat:
         return ProtobufDecoder(fields, self.descriptor_set, self.message, self.registry)
 
     def _messages(self, samples: Samples) -> Iterator[Descriptor]:
-        """Those that no value can be read by are left out: their values will be found bad."""
+        """The usable message types; values of the others become dead letters."""
         if self.registry is None:
             return
         for number, indexes in sorted(_named(samples), key=str):
@@ -71,15 +71,15 @@ class ProtobufFormat:
                     yield message_of(self.registry, newest, f"{topic}-value.proto", (0,))
                 except SchemaAsTextError as error:
                     raise OperatorError(
-                        f"the schema of the topic {topic!r} can't be used as the schema registry has it: {error}, "
-                        "beside --schema-registry, with --message NAME where it holds several; nothing was loaded"
+                        f"the schema of the topic {topic!r} in the schema registry can't be used: {error} in addition "
+                        "to --schema-registry, and --message NAME if it has several messages; nothing was loaded"
                     ) from error
                 except ValueError:
                     continue
 
 
 def _named(samples: Samples) -> set[tuple[SchemaId, tuple[int, ...]]]:
-    """The schemas' ids in a sample, each with the places of messages."""
+    """The schema ids in a sample, each with its message indexes."""
     found = set()
     for values in samples.values():
         for value in values.drop_null().to_pylist():

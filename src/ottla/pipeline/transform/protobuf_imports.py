@@ -1,6 +1,6 @@
-"""Protobuf files that schemas import without bringing them, since every compiler or registry has them.
+"""Protobuf files that schemas import without containing them, since every compiler or registry has them.
 
-Those of google.protobuf and google.type come from packages of Google, and those of Confluent are described here.
+Those of google.protobuf and google.type come from packages of Google; those of Confluent are built here.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _EXTENSION_NUMBER = 1088
 
 
 def known_imports(files: Iterable[Any]) -> list[Any]:
-    """File descriptors that these files import and do not have among them, each behind those that it imports itself.
+    """File descriptors that these files import but do not include, each after its own imports.
 
-    Raises OperatorError where a package is missing. An import that is not known is left out.
+    Raises OperatorError where a package is missing. An unknown import is skipped.
     """
     given = list(files)
     names = {file.name for file in given}
@@ -67,7 +67,7 @@ def _message(file: Any, name: str, fields: Iterable[tuple[str, int]]) -> Any:
 
 
 def _meta() -> Any:
-    """Options with documentation, parameters, tags and rules; no value has them."""
+    """Options for documentation, parameters, tags and rules; they do not occur in values."""
     file = descriptor_pb2.FileDescriptorProto(name="confluent/meta.proto", package="confluent", syntax="proto3")
     file.dependency.append("google/protobuf/descriptor.proto")
     meta = _message(file, "Meta", [("doc", _Field.TYPE_STRING)])
@@ -93,7 +93,7 @@ def _meta() -> Any:
 
 
 def _decimal() -> Any:
-    """The two's complement of the digits, big-endian, and where the point is."""
+    """The two's complement of the digits, big-endian, with precision and scale."""
     file = descriptor_pb2.FileDescriptorProto(
         name="confluent/type/decimal.proto", package="confluent.type", syntax="proto3"
     )

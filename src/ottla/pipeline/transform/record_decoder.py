@@ -1,4 +1,4 @@
-"""Rows of the table from records and what their values decode to; records whose values are bad become dead letters."""
+"""Rows of the table from records and their decoded values; records with bad values become dead letters."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ottla.record.batch import NO_TIMESTAMP
 
 @dataclass(frozen=True, slots=True)
 class RecordDecoder:
-    """`schema`: that of the rows, Kafka's columns first; those that the decoder does not give are null.
+    """`schema`: that of the rows, Kafka's columns first; columns that the decoder does not return are null.
 
-    `id_length`: that of the values' format. `reserved`: names of columns that no field has as they are.
+    `id_length`: that of the values' format. `reserved`: column names that a field gets only with a prefix.
     """
 
     decoder: Decoder
@@ -30,13 +30,13 @@ class RecordDecoder:
     reserved: frozenset[str] = RESERVED_COLUMNS
 
     def pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The same rows in order, as many at once as may be decoded with bounded memory."""
+        """The same rows in order, in pieces that can be decoded with bounded memory."""
         waiting = [batch]
         while waiting:
             piece = waiting.pop()
             if piece.num_rows == 1 or self.decoder.most_cells(piece.column("value")) <= MAX_CELLS:
                 yield piece
-            else:  # by halves: one large value must not make pieces of all the small ones
+            else:  # by halves, so that one large value does not split all small ones
                 middle = piece.num_rows // 2
                 waiting += [piece.slice(middle), piece.slice(0, middle)]
 
@@ -62,7 +62,7 @@ class RecordDecoder:
 
 
 def _out_of_years(rows: pa.RecordBatch) -> dict[int, str]:
-    """Places of rows with a day or time in a column that is in none of the years that all readers know."""
+    """Positions of rows with a day or time outside the years that all readers support."""
     found: dict[int, str] = {}
     for column in rows.schema:
         if column.name in SCHEMA.names or not has_times(column.type):
@@ -73,7 +73,7 @@ def _out_of_years(rows: pa.RecordBatch) -> dict[int, str]:
 
 
 def dead_letters_of(batch: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
-    """Rows with the columns of Kafka as rows of the table of dead letters."""
+    """Rows with Kafka's columns as rows of the table of dead letters."""
     milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
     columns = {name: batch.column(name) for name in batch.schema.names} | {
         "timestamp_ms": pc.fill_null(milliseconds, NO_TIMESTAMP),

@@ -1,7 +1,7 @@
-"""Values that are lines of text, by a regular expression (RE2's syntax) whose named groups are the columns.
+"""Values that are lines of text, decoded by a regular expression (RE2's syntax) with a named group for each column.
 
-The expression has to match the whole value. Its columns are text, or what the schema says, read from the group's text;
-there an empty group is null. RE2 takes time in proportion to the value, whatever the expression and the value.
+The expression has to match the whole value. Columns are text, or have types of the schema, read from the group's text;
+an empty group is then null. RE2 takes time in proportion to the value, for every expression and value.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ class RegexDecoder:
     schema: pa.Schema
 
     def __post_init__(self) -> None:
-        """Raises OperatorError for what is no expression, and for a column that is no group or not read from text."""
+        """Raises OperatorError for an invalid expression, and for a column without a group or of a type not read from
+        text."""
         groups = group_names(self.pattern)
         for column in self.schema:
             if column.name not in groups:
-                raise OperatorError(f"the schema has the column {column.name!r}, and the pattern no group of that name")
+                raise OperatorError(
+                    f"the schema has the column {column.name!r}, but the pattern has no group of that name"
+                )
             require_castable(column)
 
     def most_cells(self, values: pa.Array) -> int:
@@ -47,7 +50,7 @@ class RegexDecoder:
 
 
 def extract_groups(values: pa.Array, pattern: str) -> pa.StructArray:
-    """The groups of each value as text, empty where a group took no part. Raises ValueError unless all values match."""
+    """The groups of each value as text, empty for an unmatched group. Raises ValueError unless all values match."""
     groups = pc.extract_regex(values.cast(pa.string()), rf"\A(?:{pattern})\z")
     if groups.null_count:
         raise ValueError("the value does not match the pattern")
@@ -63,7 +66,7 @@ def group_names(pattern: str) -> Sequence[str]:
     except re2.error as error:
         reason = error.args[0]
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise OperatorError(f"the pattern {pattern!r} is no regular expression of RE2: {text}") from error
+        raise OperatorError(f"the pattern {pattern!r} is not a valid regular expression of RE2: {text}") from error
     names = sorted(compiled.groupindex, key=compiled.groupindex.__getitem__)
     if not names or compiled.groups != len(names):
         raise OperatorError(

@@ -1,13 +1,13 @@
-"""A schema registry by the REST API that Confluent's made common.
+"""Client of a schema registry, by the REST API that Confluent's made common.
 
-Each id means one schema for ever, so those that were seen are kept, and travel to Spark's workers with the decoder.
+The schema of an id never changes, so schemas are cached, and sent to Spark's workers with the decoder.
 
-**Invariant:** only the registry's own word that it does not know an id makes a value bad. A registry that can't be
-reached, or that fails, ends the load: no good record becomes a dead letter for it. A bare 404 is such a word only where
-a registry is known to answer: under a wrong URL there is nothing at all.
+**Invariant:** only the registry's own error that it does not know an id makes a value bad. A registry that is
+unreachable, or fails, ends the load: no good record becomes a dead letter because of it. A bare 404 counts as such an
+error only if the server is known to be a registry: under a wrong URL every path is missing.
 
 The client is ours: that of confluent-kafka brings thirteen packages (httpx, authlib, cryptography, ...) for two GET
-requests. Left out: registering schemas, TLS certificates of clients.
+requests. Not supported: registering schemas, TLS client certificates.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ PAUSE_S = 0.5
 MAX_RESPONSE_BYTES = 16 << 20
 READ_BYTES = 1 << 20
 MAX_REFERENCES = 200
-"""Schemas that one schema may refer to, directly or not."""
+"""Maximum number of schemas that one schema may refer to, directly or not."""
 MAX_UNKNOWN_IDS = 100_000
-"""Ids kept as unknown; hostile records bring ever new ones."""
+"""Maximum number of cached unknown ids; hostile records could bring ever new ones."""
 MAX_ID = (1 << 31) - 1
-"""Registries take no larger ones, and some call them a bad request, which is no word on a schema."""
+"""Registries accept no larger ids, and some answer them with a bad request instead of an unknown schema."""
 UNKNOWN_CODES = frozenset({40401, 40402, 40403})
-"""Of a subject, a version and a schema, as the API numbers its errors."""
+"""The API's error codes for an unknown subject, version and schema."""
 _PLAIN = re.compile(r"[!-~]+")
-"""Characters of a URL; others are written with `%` there."""
+"""Characters allowed unescaped in a URL; others are written with `%`."""
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 
 class UnknownSchemaError(ValueError):
-    """The registry answered that it has no such schema; only then is a value bad."""
+    """The registry answered that it has no schema of that id; only then is a value bad."""
 
 
 class _NotFoundError(Exception):
-    """The status 404; `is_told`: the API's own error says that something is unknown."""
+    """The status 404; `is_unknown`: the API's error code means that something is unknown."""
 
-    def __init__(self, *, is_told: bool) -> None:
+    def __init__(self, *, is_unknown: bool) -> None:
         super().__init__()
-        self.is_told = is_told
+        self.is_unknown = is_unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Another schema that one needs: `name` as it is imported."""
+    """A schema that another one imports; `name` is its name in the import."""
 
     name: str
     subject: str
@@ -70,7 +70,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """`kind`: AVRO, PROTOBUF or JSON. `text`: of Protobuf the file descriptor in base64."""
+    """`kind`: AVRO, PROTOBUF or JSON. `text`: for Protobuf the file descriptor in base64."""
 
     kind: str
     text: str
@@ -79,19 +79,19 @@ class RegisteredSchema:
 
 @dataclass(slots=True)
 class SchemaRegistry:
-    """Schemas of one registry; picklable, with what it knows so far."""
+    """Schemas of one registry; picklable, including its cache."""
 
     url: str
-    """Of the root of the API; `user:password@` before the host is sent as basic authentication."""
+    """Root URL of the API; `user:password@` before the host is sent as basic authentication."""
     authorities: str | None = None
-    """The certificates, as PEM, of the authorities that may vouch for an https host; None: those of the system."""
+    """PEM certificates of the trusted authorities for https; None: those of the system."""
     _known: dict[str, RegisteredSchema] = field(default_factory=dict, repr=False)
     _unknown: set[str] = field(default_factory=set, repr=False)
     _is_confirmed: bool = field(default=False, repr=False)
-    """A registry has answered what only registries do."""
+    """True after an answer that only registries give."""
 
     def __post_init__(self) -> None:
-        """Raises OperatorError for what is no URL of HTTP, or no certificates."""
+        """Raises OperatorError for an invalid URL or invalid certificates."""
         try:
             parts = urlsplit(self.url)
             is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -109,10 +109,10 @@ class SchemaRegistry:
         return re.sub(r"//.*@", "//", self.url)
 
     def schema(self, schema_id: SchemaId) -> RegisteredSchema:
-        """The schema of that id. Raises UnknownSchemaError, and OperatorError when the registry does not answer."""
+        """The schema of that id. Raises UnknownSchemaError, and OperatorError when the registry is unreachable."""
         kind = "ids" if isinstance(schema_id, int) else "guids"
         if isinstance(schema_id, int) and schema_id > MAX_ID:
-            raise UnknownSchemaError(f"schema {schema_id} is in no registry, whose ids end at {MAX_ID}")
+            raise UnknownSchemaError(f"schema id {schema_id} is above the maximum {MAX_ID}")
         return self._find(f"schemas/{kind}/{schema_id}", f"schema {schema_id}")
 
     def latest(self, subject: str) -> RegisteredSchema | None:
@@ -123,7 +123,7 @@ class SchemaRegistry:
             return None
 
     def references(self, schema: RegisteredSchema) -> Iterator[tuple[Reference, RegisteredSchema]]:
-        """All that a schema needs, each once and behind what it needs itself. Raises as `schema` does."""
+        """All direct and indirect references of a schema, each once and after its own ones. Raises as `schema` does."""
         found: dict[tuple[str, int], tuple[Reference, RegisteredSchema]] = {}
         entered: set[tuple[str, int]] = set()
         waiting = [(reference, False) for reference in reversed(schema.references)]
@@ -159,25 +159,27 @@ class SchemaRegistry:
                 ),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise OperatorError(f"what {self.shown} answered for {what} is no answer of a schema registry") from error
+            raise OperatorError(
+                f"the answer of {self.shown} for {what} is not that of a schema registry; check --schema-registry"
+            ) from error
         if not path.endswith("latest"):
             self._known[path] = found
         return found
 
     def _get(self, path: str) -> Any:
-        """The JSON of an answer, None where the registry has no such thing. Raises OperatorError."""
+        """The JSON of an answer, None if the registry has no such resource. Raises OperatorError."""
         try:
             return self._ask(path)
         except _NotFoundError as error:
-            if error.is_told or self._is_registry():
+            if error.is_unknown or self._is_registry():
                 return None
         raise OperatorError(
-            f"what answers at {self.shown} is no schema registry: it has no {path}; --schema-registry takes the root "
+            f"the server at {self.shown} is not a schema registry: it has no {path}; --schema-registry takes the root "
             "of the API, which may have a path, as in http://registry:8080/apis/ccompat/v7"
         )
 
     def _is_registry(self) -> bool:
-        """Asked where a 404 says no more: so do registries that have no GUIDs, and all else than registries."""
+        """Checked after a bare 404, which registries without GUIDs and all other servers send alike."""
         if not self._is_confirmed:
             with suppress(_NotFoundError):
                 self._is_confirmed = isinstance(self._ask("schemas/types"), list)
@@ -198,7 +200,7 @@ class SchemaRegistry:
                 return json.loads(body)
             except urllib.error.HTTPError as error:
                 if error.code == 404:
-                    raise _NotFoundError(is_told=_tells_unknown(error)) from None
+                    raise _NotFoundError(is_unknown=_is_unknown_error(error)) from None
                 reason = f"it answers with status {error.code}"
                 if error.code in (401, 403):
                     reason += "; user and password go into the URL, as in https://user:password@host"
@@ -210,14 +212,14 @@ class SchemaRegistry:
                     reason += "; --schema-registry-ca FILE names the certificate of its authority"
                     break
             except (ValueError, RecursionError, http.client.HTTPException) as error:
-                raise OperatorError(f"what answers at {self.shown} is no schema registry: {error}") from error
+                raise OperatorError(f"the server at {self.shown} is not a schema registry: {error}") from error
         raise OperatorError(
-            f"the schema registry at {self.shown} can't be asked: {reason}; nothing was loaded, run it again when the "
-            "registry is back"
+            f"the schema registry at {self.shown} can't be reached: {reason}; nothing was loaded, run it again when "
+            "the registry is back"
         )
 
     def _tls(self) -> ssl.SSLContext | None:
-        """None: as the system has it."""
+        """None: the system's defaults."""
         if self.authorities is None:
             return None
         try:
@@ -233,12 +235,12 @@ class SchemaRegistry:
         if parts.username is not None:
             userinfo = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
             login = "Basic " + base64.b64encode(userinfo).decode()
-            request.add_unredirected_header("Authorization", login)  # another host must not learn it
+            request.add_unredirected_header("Authorization", login)  # never sent to the host of a redirect
         return request
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """To places of HTTP only."""
+    """Follows redirects to http and https only."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -249,7 +251,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _read_body(response: http.client.HTTPResponse | urllib.error.HTTPError) -> bytes:
-    """MAX_RESPONSE_BYTES and one more at most. Raises TimeoutError for one that comes in drops."""
+    """At most MAX_RESPONSE_BYTES + 1 bytes. Raises TimeoutError for a body that arrives too slowly."""
     deadline = time.monotonic() + TIMEOUT_S
     body = bytearray()
     while len(body) <= MAX_RESPONSE_BYTES and (piece := response.read1(READ_BYTES)):
@@ -259,13 +261,13 @@ def _read_body(response: http.client.HTTPResponse | urllib.error.HTTPError) -> b
     return bytes(body)
 
 
-def _tells_unknown(error: urllib.error.HTTPError) -> bool:
+def _is_unknown_error(error: urllib.error.HTTPError) -> bool:
     with suppress(OSError, ValueError, RecursionError, http.client.HTTPException):
-        told = json.loads(_read_body(error))
-        return isinstance(told, dict) and told.get("error_code") in UNKNOWN_CODES
+        document = json.loads(_read_body(error))
+        return isinstance(document, dict) and document.get("error_code") in UNKNOWN_CODES
     return False
 
 
 def value_subject(topic: str) -> str:
-    """The subject of a topic's values by the strategy that all serializers have as their default, TopicNameStrategy."""
+    """The subject of a topic's values by TopicNameStrategy, the default of all serializers."""
     return f"{topic}-value"

@@ -1,6 +1,6 @@
 """Python objects to columns, for formats that are read value by value.
 
-An object of Python takes some hundred times the bytes that it was read from, so few values are objects at a time.
+A Python object takes some hundred times the bytes that it was read from, so few values are objects at a time.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ottla.pipeline.transform.fit import field_at, first_misfit, has_float_from,
 ReadRow = Callable[[bytes], dict[str, Any]]
 """The fields of one value; raises ValueError when it is bad."""
 MAX_OBJECT_BYTES = 1 << 20
-"""Of values that are objects at once, but for a single one."""
+"""Maximum bytes of values that are objects at once, except for a single value."""
 
 
 def most_cells(values: pa.Array, schema: pa.Schema) -> int:
-    """As a `Decoder` tells it, where an item of a list takes a byte at least."""
+    """As `Decoder.most_cells`, for formats in which an item of a list takes at least one byte."""
     type_ = pa.struct(list(schema))
     return len(values) * cell_count(type_) + int(values.nbytes) * item_cells(type_)
 
 
 def decode_rows(values: pa.Array, schema: pa.Schema, read: ReadRow) -> DecodedValues:
-    """Fields without a column are passed over, absent ones are null."""
+    """Decode value by value. Fields without a column are ignored, absent ones are null."""
 
     def parse(part: pa.Array) -> pa.RecordBatch:
         return _to_batch([read(value) for value in part.to_pylist()], schema)
@@ -43,7 +43,7 @@ def decode_rows(values: pa.Array, schema: pa.Schema, read: ReadRow) -> DecodedVa
 
 
 def _to_batch(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Raises ValueError when a column can't hold what a row has for it."""
+    """Raises ValueError when a column can't hold a value of a row."""
     type_ = pa.struct(list(schema))
     try:
         batch = pa.RecordBatch.from_struct_array(pa.array(rows, type_))
@@ -55,7 +55,7 @@ def _to_batch(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _misfit(rows: list[dict[str, Any]], type_: pa.DataType) -> str | None:
-    """The first number that has no place in its column."""
+    """The first number that does not fit its column."""
     return next((reason for row in rows if (reason := first_misfit("", row, type_, _number_misfit))), None)
 
 

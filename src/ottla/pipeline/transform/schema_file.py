@@ -1,6 +1,7 @@
-"""The schema that an operator gives in a file: a StructType in JSON, as Spark and Delta write it.
+"""Schema file of an operator: a StructType in JSON, as Spark and Delta write it.
 
-`df.schema.json()` gives one. All of its fields may be null in a table, whatever it says, since a tombstone has none.
+`df.schema.json()` returns one. All of its fields are nullable in a table, even if it declares otherwise: a tombstone
+has null in all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def read_struct_type(path: Path) -> pa.Schema:
         schema = pa.schema(Schema.from_json(data.decode()))
     except (ValueError, RecursionError, DeltaError) as error:
         raise OperatorError(
-            f"the schema {path} is no StructType in JSON as Spark writes it (df.schema.json()), such as {EXAMPLE}: "
+            f"the schema {path} is not a StructType in JSON as Spark writes it (df.schema.json()), such as {EXAMPLE}: "
             f"{error}"
         ) from error
     refused = set(schema.names) - set(usable_names(schema.names))

@@ -1,12 +1,12 @@
 """The id of a value's schema in a registry: in front of the value, or in a header of its record.
 
-By the wire format that Confluent's serializers made common. A zero byte and four more, big-endian, are an id of the
-registry; a one and sixteen more are a GUID, which means the same schema in every registry. Either stands in front of
-the value or, in newer producers, in the header VALUE_HEADER, which leaves the value itself as any consumer knows it;
-the header goes before, and the last one of several counts. Of Protobuf the places of the message in its file follow.
+The wire format is that of Confluent's serializers. A zero byte and four more, big-endian, are an id of the registry; a
+one and sixteen more are a GUID, which means the same schema in every registry. Either is in front of the value or, with
+newer producers, in the header VALUE_HEADER, which leaves the value unchanged for other consumers. The header takes
+precedence, and the last one of several counts. For Protobuf the indexes of the message type in its file follow.
 
-A header's id is put in front of its value here, so that decoders know one form. Left out: keys, which are not decoded
-(their header is `__key_schema_id`).
+A header's id is put in front of its value here, so that decoders know one form. Not supported: keys, which are not
+decoded (their header is `__key_schema_id`).
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ VALUE_HEADER = "__value_schema_id"
 NUMBER_BYTES = 5
 GUID_BYTES = 17
 _LENGTHS = {0: NUMBER_BYTES, 1: GUID_BYTES}
-"""By the first byte."""
+"""Length of an id by its first byte."""
 _END = (1 << 31) - 1
-"""Of any value. Where no end is said, pyarrow refuses to slice several values at once ("Negative buffer resize")."""
+"""End of any value. Without an end, pyarrow refuses to slice several values at once ("Negative buffer resize")."""
 _NONE = b"\xff"
-"""In front of the values whose header is no id."""
+"""Put in front of values whose header is not an id."""
 
 NO_ID = (
     "neither the value nor a header of its record begins with the id of a schema (a zero byte and four more, or a one "
-    f"and sixteen more, in {VALUE_HEADER}), as values of a registry do"
+    f"and sixteen more, in {VALUE_HEADER}), which --schema-registry requires"
 )
 
 SchemaId = int | UUID
 IdLength = Callable[[bytes], int]
-"""How many bytes at the start of a value, or of a header, are its schema's id, with what belongs to that in the format
-of the values; raises ValueError when it has none."""
+"""Number of bytes of the schema's id at the start of a value or a header, including the message indexes of Protobuf;
+raises ValueError when it has no id."""
 
 
 def id_length(value: bytes) -> int:
-    """The `IdLength` of formats with nothing more than an id. Raises ValueError."""
+    """The `IdLength` of formats without anything besides the id. Raises ValueError."""
     length = _LENGTHS.get(value[0], 0) if value else 0
     if not 0 < length <= len(value):
         raise ValueError(NO_ID)
@@ -54,7 +54,7 @@ def schema_id(value: bytes) -> SchemaId:
 
 
 def schema_ids(values: pa.Array) -> list[SchemaId]:
-    """Those that some values begin with, each once and in the same order whatever the values' is."""
+    """The ids at the start of some values, each once, in an order that does not depend on the values' order."""
     starts = {
         start
         for magic, length in _LENGTHS.items()
@@ -64,7 +64,7 @@ def schema_ids(values: pa.Array) -> list[SchemaId]:
 
 
 def without_ids(values: pa.Array) -> pa.Array:
-    """Values without nulls behind their ids. Raises ValueError unless each has one."""
+    """Values without nulls after removal of their ids. Raises ValueError unless each has one."""
     numbers, guids = (_begin_with(values, magic) for magic in _LENGTHS)
     if not pc.all(pc.or_(numbers, guids)).as_py():
         raise ValueError(NO_ID)
@@ -73,13 +73,13 @@ def without_ids(values: pa.Array) -> pa.Array:
 
 
 def _begin_with(values: pa.Array, magic: int) -> pa.BooleanArray:
-    """Which have a whole id of that kind; null for a null."""
+    """True for values with a whole id of that kind; null for a null."""
     is_long = pc.greater_equal(pc.binary_length(values), _LENGTHS[magic])
     return pc.and_(pc.starts_with(values, bytes([magic])), is_long)
 
 
 def encoded_values(batch: pa.RecordBatch, length_of: IdLength | None) -> pa.Array:
-    """The column `value` of records as decoders take it: ids that are in headers are put in front, nulls stay null.
+    """The column `value` of records in the form for decoders: ids from headers are put in front, nulls stay null.
 
     `length_of`: that of the values' format, None where values have no ids.
     """
@@ -95,14 +95,14 @@ def encoded_values(batch: pa.RecordBatch, length_of: IdLength | None) -> pa.Arra
     fronts = pa.array([_front(header, length_of) for header in found.dictionary.to_pylist()], pa.binary())
     places = np.zeros(len(values), np.int64)
     absent = np.ones(len(values), np.bool_)
-    places[rows] = found.indices.to_numpy(zero_copy_only=False)  # of several in a row's place the last one stays
+    places[rows] = found.indices.to_numpy(zero_copy_only=False)  # of several ids of a row the last one stays
     absent[rows] = False
     in_front = pc.fill_null(fronts.take(pa.array(places, mask=absent)), b"")
     return pc.binary_join_element_wise(in_front, values, b"")
 
 
 def _front(header: bytes, length_of: IdLength) -> bytes:
-    """What goes in front of a value for its header."""
+    """The id to put in front of a value for its header."""
     try:
         return header[: length_of(header)]
     except ValueError:

@@ -1,7 +1,7 @@
-"""The columns of a table for the values of a load: settled by the driver before any task starts.
+"""Columns of a table for the values of a load: decided by the driver before any task starts.
 
-**Invariant:** what a record holds can't keep a load from going on: inferred fields that the table can't take leave it
-as it is, and the records that don't fit become dead letters. A schema that an operator gave and that the table can't
+**Invariant:** the content of a record can't stop a load: inferred fields that the table can't take leave the table
+unchanged, and the records that don't fit become dead letters. A schema that an operator gave and that the table can't
 take is refused before anything is written.
 """
 
@@ -44,9 +44,9 @@ def settle(
     isolation: str,
     reserved: frozenset[str] = RESERVED_COLUMNS,
 ) -> RecordDecoder:
-    """Make or widen the table for what is to be loaded; returns what decodes it. Raises OperatorError.
+    """Create or widen the table for the records to load; returns their decoder. Raises OperatorError.
 
-    `reserved`: names of columns that no field has as they are.
+    `reserved`: column names that a field gets only with a prefix.
     """
     held = table.schema() if table.exists() else SCHEMA
     samples = sample_values(cluster, ranges, isolation, value_format.id_length)
@@ -66,7 +66,7 @@ def settle(
 def settle_fields(
     value_format: ValueFormat, cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str
 ) -> pa.Schema:
-    """The fields of values that no table holds yet, those that a column can be named by. Raises OperatorError."""
+    """The fields of values that no table has yet, if they can be column names. Raises OperatorError."""
     fields = value_format.fields(pa.schema([]), sample_values(cluster, ranges, isolation, value_format.id_length))
     return _with_usable_columns(fields, SCHEMA, RESERVED_COLUMNS)
 
@@ -74,7 +74,7 @@ def settle_fields(
 def sample_values(
     cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str, id_length: IdLength | None = None
 ) -> Samples:
-    """Values at the start and near the end of ranges, a bounded number of each topic, as decoders take them."""
+    """Values at the start and near the end of ranges, a bounded number of each topic, in the form for decoders."""
     found: dict[str, list[pa.Array]] = {}
     sampled: dict[str, set[Position]] = {}
     for whole in ranges:
@@ -90,9 +90,9 @@ def sample_values(
 
 
 def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> list[pa.RecordBatch]:
-    """Nothing where nothing can be read; the task that meets the place says why.
+    """Sampled batches; empty if the range can't be read, which the task that reads it reports.
 
-    Raises KafkaError where a broker gives no answer: fields that no sample was seen of would be missing in silence.
+    Raises KafkaError for a broker that does not answer: fields of an unseen sample would be missing silently.
     """
     some = replace(whole, end_offset=min(whole.end_offset, offset + SAMPLE_ROWS))
     try:
@@ -112,7 +112,7 @@ def _fields_of(held: pa.Schema, reserved: frozenset[str]) -> pa.Schema:
 
 
 def _with_usable_columns(fields: pa.Schema, held: pa.Schema, reserved: frozenset[str]) -> pa.Schema:
-    """Those whose column's name the table has, or can take beside what it has."""
+    """The fields with a column name that the table has, or can add to its own."""
     columns = [column_name(field.name, reserved) for field in fields]
     added = [name for name in columns if name not in held.names]
     kept = set(usable_names([*held.names, *added])) & set(columns)
@@ -124,8 +124,8 @@ def _require_fit(held: pa.Schema, wanted: dict[str, pa.DataType], table: Table) 
     for name, type_ in wanted.items():
         if name in held.names and widened(held.field(name).type, type_) is None:
             raise OperatorError(
-                f"the schema says {type_} for {name!r}, and the table {table.location} has {held.field(name).type} "
-                "there, which does not widen to it; change the schema, or load into another table"
+                f"the schema declares {type_} for {name!r}, but the table {table.location} has "
+                f"{held.field(name).type}, which can't be widened to it; change the schema, or load into another table"
             )
 
 
@@ -139,7 +139,7 @@ def _with_columns(held: pa.Schema, wanted: dict[str, pa.DataType], *, widen: boo
 
 
 def _widen(table: Table, held: pa.Schema, wanted: dict[str, pa.DataType]) -> pa.Schema:
-    """Types are widened where the table's format has that, else only columns and fields are added."""
+    """Widen types if the table's format supports that, else only add columns and fields."""
     merged = _with_columns(held, wanted)
     if merged.equals(held):
         return held

@@ -1,6 +1,6 @@
-"""Text to the types of columns: of formats whose values are text throughout, and of times in JSON.
+"""Casts from text to the types of columns: for formats with text values, and for times in JSON.
 
-Times are in ISO 8601. Digits of a second that a column has no room for are cut, as Java writes nanoseconds.
+Times are in ISO 8601. Digits of a second beyond the column's unit are cut, as Java writes nanoseconds.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.fit import decimal_misfit, field_at
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-"""Of a second, by the unit of a time."""
+"""Digits of a second, by the unit of a time."""
 _ZONED = r"\A[0-9-]{10}[T ].*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)\z"
 _DAY_CHARS = 10
 _INFINITE = r"(?i)\A[+-]?inf(?:inity)?\z"
 
 
 def cast_field(text: pa.Array, column: pa.Field) -> pa.Array:
-    """The column of a field's text; empty text is null but in a column of text. Raises ValueError for a text that is no
-    value of the column's type, with that text if it is the only one."""
+    """Cast a field's text to the column's type; empty text is null except in a text column. Raises ValueError for a
+    text that is not a value of the type, with that text if it is the only one."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return text.cast(column.type)
     text = null_if(text, "")
@@ -36,11 +36,11 @@ def cast_field(text: pa.Array, column: pa.Field) -> pa.Array:
 
 
 def cast_json_time(text: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Text of JSON as dates, times of day or timestamps; what has no zone is in UTC. Raises ValueError."""
+    """Cast text of JSON to dates, times of day or timestamps; UTC is the default zone. Raises ValueError."""
     if not pa.types.is_timestamp(type_):
         return _cast(text, type_)
     if type_.tz == "UTC":
-        with suppress(ValueError):  # the quick way where all have a zone
+        with suppress(ValueError):  # fast path if all have a zone
             return text.cast(type_)
     midnight = pc.if_else(pc.equal(pc.utf8_length(text), _DAY_CHARS), "T00Z", "Z")
     rest = pc.if_else(pc.match_substring_regex(text, _ZONED), "", midnight)
@@ -65,7 +65,7 @@ def _cast(text: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _cut(text: pa.Array, unit: str) -> pa.Array:
-    """Without the digits of a second that are beyond the unit."""
+    """The text without the digits of a second beyond the unit."""
     digits = _DIGITS[unit]
     kept = rf"(\.[0-9]{{{digits}}})" if digits else r"()\."
     return pc.replace_substring_regex(text, rf"\A([^.]*){kept}[0-9]+([^.0-9][^.]*)?\z", r"\1\2\3")
@@ -83,12 +83,12 @@ def _reason(text: str, type_: pa.DataType) -> str:
 
 
 def all_match(text: pa.Array, pattern: str) -> bool:
-    """Whether each text matches, null ones too."""
+    """True if each text matches; nulls match."""
     return pc.all(pc.match_substring_regex(text, pattern)).as_py() is not False
 
 
 def null_if(text: pa.Array, absent: str) -> pa.Array:
-    """The same with nulls in place of `absent`."""
+    """The same texts with nulls in place of `absent`."""
     return pc.if_else(pc.equal(text, absent), None, text)
 
 

@@ -1,4 +1,4 @@
-"""What values are, as an operator says it: which fields they have, and who decodes them."""
+"""Value formats of `--decode`: the fields of values and their decoder."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from ottla.pipeline.transform.schema_ids import IdLength, id_length
 from ottla.pipeline.transform.widening import adapted
 
 Samples = Mapping[str, pa.Array]
-"""Topic -> some values of the records that are to be loaded."""
+"""Topic -> some values of the records to load."""
 
 
 class ValueFormat(Protocol):
-    """One of the formats of `--decode`, with its schema where one was given."""
+    """One of the formats of `--decode`, with its schema if one was given."""
 
     @property
     def is_inferred(self) -> bool:
-        """True where the fields are those of a sample: then what a table has before stays, and it can't be wrong."""
+        """True if the fields come from a sample: the table's existing columns stay, and no mismatch is an error."""
 
     @property
     def id_length(self) -> IdLength | None:
-        """That of the ids that values or their headers begin with, None where there are none: see `schema_ids`."""
+        """The length of the ids that values or their headers begin with, None without ids: see `schema_ids`."""
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
-        """The fields that values have. `held`: those that the table has columns for. Raises OperatorError."""
+        """The fields of values. `held`: fields with columns in the table. Raises OperatorError."""
 
     def decoder(self, fields: pa.Schema) -> Decoder:
-        """Decodes to these fields, whose types are the table's. Raises OperatorError."""
+        """A decoder to these fields, which have the table's types. Raises OperatorError."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonFormat:
-    """`has_ids`: values have the id of a schema, as those of a registry do; it is left out."""
+    """`has_ids`: values begin with the id of a schema, as those of a registry do; it is skipped."""
 
     schema: pa.Schema | None = None
     has_ids: bool = False
@@ -57,7 +57,7 @@ class JsonFormat:
         return id_length if self.has_ids else None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
-        """Inferred ones are added to those of the table: a field that no sample has may still come."""
+        """Inferred fields are added to those of the table: a field that no sample has may still come."""
         if self.schema is not None:
             return self.schema
         values = chain.from_iterable(values.drop_null().to_pylist() for values in samples.values())
@@ -67,7 +67,7 @@ class JsonFormat:
         return JsonDecoder(fields, self.has_ids, self.is_inferred)
 
     def _document(self, value: bytes) -> bytes | None:
-        """A value behind its id; None when it has none, and will be found bad."""
+        """A value without its id; None if it has none, and will be a dead letter."""
         try:
             return value[id_length(value) :] if self.has_ids else value
         except ValueError:
@@ -133,5 +133,5 @@ class AccessLogFormat:
 
 
 def with_fields(held: pa.Schema, found: pa.Schema) -> pa.Schema:
-    """The fields of both, with the types of `held` where they can hold what was found, or can't be made to."""
+    """The fields of both; a type of `held` stays if it can hold the new values, or can't be widened."""
     return pa.schema(list(adapted(pa.struct(list(held)), pa.struct(list(found)))))

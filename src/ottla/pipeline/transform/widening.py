@@ -1,8 +1,8 @@
-"""How the types of a table and those of what is to be loaded become one: what Delta and Iceberg both call safe.
+"""Type widening of a table for the records to load: the promotions that both Delta and Iceberg consider safe.
 
-An integer of 32 bits becomes one of 64, a float a double, a decimal gets more digits before the point, and structs get
-fields, but for those whose names differ in case only from one that is there, as with columns. All else stays as the
-table has it.
+An integer of 32 bits becomes one of 64, a float a double, and a decimal gets more digits before the point. Structs get
+new fields, except those that differ in case only from an existing one, as with columns. All other types stay as in the
+table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.pipeline.transform.columns import usable_names
 
 
 def widened(held: pa.DataType, found: pa.DataType) -> pa.DataType | None:
-    """The type for values of both; None where there is none, also for a part of a nested type."""
+    """The type for values of both; None if there is none, also for a part of a nested type."""
     if pa.types.is_struct(held) and pa.types.is_struct(found):
         return _widened_struct(held, found)
     if _is_list(held) and _is_list(found):
@@ -33,9 +33,9 @@ def widened(held: pa.DataType, found: pa.DataType) -> pa.DataType | None:
 
 
 def adapted(held: pa.DataType, found: pa.DataType, *, widen: bool = True) -> pa.DataType:
-    """The widened type, and where there is none the one held: what doesn't fit it will be a dead letter.
+    """The widened type, or `held` if there is none: values that don't fit become dead letters.
 
-    Fields of structs are looked at one by one. Without `widen` they are added, and all types stay.
+    Fields of structs are checked one by one. Without `widen` they are added, and all types stay.
     """
     if pa.types.is_struct(held) and pa.types.is_struct(found):
         parts = {part.name: part for part in held}
