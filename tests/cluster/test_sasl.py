@@ -228,7 +228,7 @@ def test_nothing_secret_is_found_anywhere(nodes: Nodes) -> None:
     """After all that was done above; the module's last test."""
     for node in nodes.nodes:
         text = node.log_text()
-        assert "does not let this node in" not in text
+        assert "rejected this node's authentication" not in text
         files = [path.read_bytes() for path in node.data_dir.rglob("*") if path.is_file()]
         for secret in (PASSWORD, TOKEN_SECRET):
             assert secret not in text

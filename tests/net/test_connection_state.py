@@ -80,7 +80,7 @@ def test_every_state_has_every_event_or_refuses_it():
             if state in event:
                 assert event[state] in states_of(event)
             else:
-                with pytest.raises(InvariantError, match=f"a connection was {state} when it came to: {event.name}"):
+                with pytest.raises(InvariantError, match=f"invalid connection event in state {state}: {event.name}"):
                     event[state]
                 refused.append(state.name)
         lines.append(f"{event.name}: {', '.join(refused)}".rstrip())

@@ -89,7 +89,7 @@ def test_an_encrypted_key_needs_its_password() -> None:
         (
             Authority.make("x", NOW).key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
             + CERTIFICATE.public_bytes(Encoding.PEM),
-            "not that of its private key",
+            "does not match its private key",
         ),
         (b"nonsense", "PKCS12"),
     ],

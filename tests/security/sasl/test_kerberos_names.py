@@ -87,7 +87,9 @@ def test_who_no_rule_knows_is_nobody(rules: list[str], principal: str) -> None:
     ],
 )
 def test_a_rule_that_can_not_be_is_told_at_the_start(rule: str) -> None:
-    with pytest.raises(OperatorError, match=r"sasl\.kerberos\.principal\.to\.local\.rules has the rule") as caught:
+    with pytest.raises(
+        OperatorError, match=r"sasl\.kerberos\.principal\.to\.local\.rules has an invalid rule"
+    ) as caught:
         PrincipalRules([rule, "DEFAULT"], REALM)
     assert repr(rule) in str(caught.value)
 

@@ -184,7 +184,7 @@ def test_a_bad_token_is_answered_and_then_refused() -> None:
     assert json.loads(challenge) == {"status": "invalid_token"}
     answer = client.evaluate(challenge)
     assert answer == b"\x01"
-    with pytest.raises(AuthenticationFailed, match="none of our keys"):
+    with pytest.raises(AuthenticationFailed, match="none of the configured keys"):
         served.evaluate(answer)
     with pytest.raises(AuthenticationFailed):
         served.evaluate(OAuthBearerClient(token()).first())
