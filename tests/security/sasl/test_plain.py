@@ -74,6 +74,6 @@ def test_a_login_module_is_read_as_kafka_writes_it() -> None:
     ],
 )
 def test_another_text_is_refused_without_being_quoted(text: str) -> None:
-    with pytest.raises(OperatorError, match=r"^listener\.name\.x\.plain\.sasl\.jaas\.config is no login") as caught:
+    with pytest.raises(OperatorError, match=r"^listener\.name\.x\.plain\.sasl\.jaas\.config is not a login") as caught:
         parse_jaas("listener.name.x.plain.sasl.jaas.config", text)
     assert "secret" not in str(caught.value)

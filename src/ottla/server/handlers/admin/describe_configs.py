@@ -26,7 +26,7 @@ def handle(context: AdminContext, request: Request, message: DescribeConfigsRequ
 
 
 def error_response(message: DescribeConfigsRequest, code: ErrorCode, text: str) -> DescribeConfigsResponse:
-    """The same error for every resource."""
+    """The error for every resource."""
     return DescribeConfigsResponse(
         results=[
             DescribeConfigsResult(
@@ -41,12 +41,12 @@ def error_response(message: DescribeConfigsRequest, code: ErrorCode, text: str) 
 
 
 def guard(context: AdminContext, request: Request, message: DescribeConfigsRequest) -> object | None:
-    """Each resource for itself."""
+    """Authorize each resource separately."""
     return guard_configs(request, message, AclOperation.DESCRIBE_CONFIGS, Items("resources", "results", error_response))
 
 
 def _what_is_asked(resource: DescribeConfigsResource) -> tuple[object, ...]:
-    """Of one resource other settings may be asked for again."""
+    """Identity of an entry: one resource may be repeated with other configs."""
     wanted = resource.configuration_keys
     return resource.resource_type, resource.resource_name, None if wanted is None else tuple(wanted)
 

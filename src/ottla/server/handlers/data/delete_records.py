@@ -1,7 +1,7 @@
-"""DeleteRecords (21): versions 0 to 2. Raises a partition's log start; -1 means up to the high watermark (KIP-107).
+"""DeleteRecords (21): versions 0 to 2. Advances the log start offset; -1 means to the high watermark (KIP-107).
 
-The answer waits, at most as long as the request allows, until all live replicas have raised theirs: a leader elected
-from them must not bring the records back.
+The response waits, up to the request's timeout, until all live replicas have advanced theirs: otherwise a leader
+elected from them would bring the records back.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ottla.server.requests.stepped import Division
 NO_WATERMARK = -1
 
 Waiting = list[tuple[Partition, DeleteRecordsPartitionResult]]
-"""Partitions whose followers are to raise their log start to the low watermark of the result."""
+"""Partitions whose followers have yet to advance their log start offset to the low watermark of the result."""
 
 
 def handle(context: DataContext, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
-    """Answer each partition by itself, of one that is named twice the last mention; internal topics are refused."""
+    """Answer each partition separately, a repeated one by its last entry; internal topics are refused."""
     context.check_partition_count(sum([len(topic.partitions) for topic in message.topics]))
     asked_offsets: dict[str, dict[int, int]] = {}
     for topic in message.topics:
@@ -66,7 +66,7 @@ def handle(context: DataContext, request: Request, message: DeleteRecordsRequest
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """A deletion that the followers have not followed yet."""
+    """A deletion that followers have not applied yet."""
 
     __slots__ = ("_request", "_response", "_waiting")
 
@@ -77,7 +77,7 @@ class DelayedDeleteRecords(DelayedOperation):
         self._waiting = waiting
 
     def try_complete(self, force: bool) -> bool:
-        """Answer once every partition's replicas have followed, or can't be waited for any more."""
+        """Answer once every partition's replicas have applied it, or can't any more."""
         still: Waiting = []
         for partition, answer in self._waiting:
             if not partition.is_leader:
@@ -91,14 +91,14 @@ class DelayedDeleteRecords(DelayedOperation):
         return True
 
     def expire(self) -> None:
-        """The time is over; what was deleted here stays deleted."""
+        """The request timed out; the records deleted here stay deleted."""
         if not self.try_complete(False):
             for _, answer in self._waiting:
                 _fail_one(answer, ErrorCode.REQUEST_TIMED_OUT)
             self._request.answer_with(self._response)
 
     def fail(self, error: Exception) -> None:
-        """A defect: the client can't be told more than a closed connection does."""
+        """A defect: close the connection, since no response is possible."""
         self._request.channel.close("DeleteRecords failed inside the broker")
 
 
@@ -107,7 +107,7 @@ def _fail_one(answer: DeleteRecordsPartitionResult, code: ErrorCode) -> None:
 
 
 def error_response(message: DeleteRecordsRequest, code: ErrorCode, text: str) -> DeleteRecordsResponse:
-    """The same error for every partition."""
+    """The error for every partition."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
@@ -125,7 +125,7 @@ def error_response(message: DeleteRecordsRequest, code: ErrorCode, text: str) ->
 
 
 def guard(context: DataContext, request: Request, message: DeleteRecordsRequest) -> object | None:
-    """Who may delete a topic may delete its records."""
+    """DELETE on a topic permits deleting its records."""
     return guard_items(
         request,
         message,
