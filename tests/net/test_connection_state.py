@@ -87,13 +87,13 @@ def test_every_state_has_every_event_or_refuses_it():
     assert lines == REFUSED.strip().splitlines()
 
 
-def test_names_are_unique_and_every_state_is_reached():
+def test_state_names_are_unique_and_states_reachable():
     for table in TABLES:
         assert len({state.name for state in table}) == len(table)
         assert reachable(table[0]) == set(table)
 
 
-def test_every_life_can_end_and_nothing_comes_back():
+def test_every_state_can_reach_an_end_and_ends_are_final():
     for phase in PHASES:
         assert CLOSED in reachable(phase)
     assert reachable(CLOSED) == {CLOSED}
@@ -102,7 +102,7 @@ def test_every_life_can_end_and_nothing_comes_back():
     assert reachable(states.ABANDONED) == {states.ABANDONED}
 
 
-def test_a_frame_is_served_only_where_all_three_allow_it():
+def test_frame_is_served_only_if_all_three_states_allow_it():
     state = states.ConnectionState()
     allowed = []
     for phase, request, output in itertools.product(*TABLES):
@@ -398,7 +398,7 @@ def play(steps) -> Peer:
 
 @settings(max_examples=300, deadline=None)
 @given(LIFE, END)
-def test_whatever_comes_the_rules_hold_and_a_close_ends(life, end):
+def test_random_events_keep_the_invariants_and_close_ends(life, end):
     peer = play(life + end)
     peer.connection.close("the end of the test")
     assert peer.state.phase in OVER
@@ -414,7 +414,7 @@ def test_whatever_comes_the_rules_hold_and_a_close_ends(life, end):
 
 @settings(max_examples=200, deadline=None)
 @given(LIFE, st.sampled_from([b"", b"E", b"EPMSN" * 20]))
-def test_every_request_is_answered_once_and_in_order_in_the_end(life, last):
+def test_every_request_is_answered_once_and_in_order(life, last):
     peer = play(life)
     peer.go_on_until(READING)
     peer.ask(last, 5, 500)

@@ -155,7 +155,7 @@ def test_connections_are_bounded(serve, monkeypatch):
             writer.close()
 
 
-def test_a_crowd_of_slow_readers_is_bounded(serve, monkeypatch):
+def test_slow_scrapers_are_bounded(serve, monkeypatch):
     monkeypatch.setattr(endpoint_module, "MAX_CONNECTIONS", 2)
 
     async def body(server):
@@ -173,7 +173,7 @@ def test_a_crowd_of_slow_readers_is_bounded(serve, monkeypatch):
 
 
 @pytest.mark.parametrize(("refused", "status"), [("401", b"401 Unauthorized"), ("403", b"403 Forbidden")])
-def test_who_is_refused_is_told_so_and_nothing_else(serve, refused, status):
+def test_refused_client_gets_only_the_status(serve, refused, status):
     async def body(server):
         server.refused = refused
         server.registry.counter("secret_total", "S").value = 1
@@ -186,7 +186,7 @@ def test_who_is_refused_is_told_so_and_nothing_else(serve, refused, status):
     serve(body)
 
 
-def test_over_tls_the_certificate_says_who_asks(serve, tmp_path):
+def test_tls_certificate_names_the_principal(serve, tmp_path):
     now = datetime.datetime.now(datetime.UTC)
     authority = Authority.make("authority", now)
     files = {

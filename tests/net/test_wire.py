@@ -112,7 +112,7 @@ def test_responses_arrive_unchanged_and_in_order(network, make_frame, memory_reg
     network.run(body)
 
 
-def test_a_reader_that_does_not_read_is_not_served(network, make_frame, wires):
+def test_client_that_does_not_read_is_not_served(network, make_frame, wires):
     async def body(net):
         net.dispatcher.answers[b"x"] = lambda: [make_frame(DATA)]
         client = await net.connect(receive_buffer=4096)
@@ -130,7 +130,7 @@ def test_a_reader_that_does_not_read_is_not_served(network, make_frame, wires):
     network.run(body)
 
 
-def test_the_end_of_input_ends_a_connection_whose_wire_can_not_half_close(network, make_frame, wires):
+def test_end_of_input_closes_a_wire_without_half_close(network, make_frame, wires):
     async def body(net):
         client = await net.connect()
         await net.send(client, make_frame(b"Px"))

@@ -13,7 +13,7 @@ def rates():
     return ConnectionRates(Windows())
 
 
-def test_an_address_above_its_rate_is_let_go_and_what_is_let_go_does_not_count(rates, clock):
+def test_rejected_connections_do_not_count_against_the_rate(rates, clock):
     rates.use_quotas({(("ip", "10.0.0.1"),): {"connection_creation_rate": 2.0}})
     assert [rates.refused("10.0.0.1", clock.now_s) for _ in range(20)] == [0.0] * 20
     assert [rates.refused("10.0.0.1", clock.now_s) for _ in range(50)] == [0.5] * 50
@@ -48,7 +48,7 @@ def test_a_broker_above_its_rate_rests_for_a_window_at_most(rates, clock):
     assert rates.accepted("B", clock.now_s) == 1.0
 
 
-def test_a_listener_has_a_rate_of_its_own_also_the_one_of_other_brokers(rates, clock):
+def test_each_listener_has_its_own_rate_incl_inter_broker(rates, clock):
     rates.of_listeners = {"A": 1}
     rates.exempt = "A"
     assert [rates.accepted("A", clock.now_s) for _ in range(10)] == [0.0] * 10

@@ -21,7 +21,7 @@ def begin(mutations, clock, quotas=QUOTAS, principal="User:ann", *, strict=True,
     return mutations.begin(quotas, principal, client_id, clock.now_s, strict=strict)
 
 
-def test_the_bucket_may_be_overdrawn_once_and_then_refuses_until_it_is_paid(mutations, clock):
+def test_overdrawn_bucket_refuses_until_the_debt_is_paid(mutations, clock):
     first = begin(mutations, clock)
     first.charge(20)
     first.charge(10)
@@ -38,13 +38,13 @@ def test_the_bucket_may_be_overdrawn_once_and_then_refuses_until_it_is_paid(muta
     begin(mutations, clock).charge(1)
 
 
-def test_a_version_that_does_not_know_the_error_is_served_and_waits(mutations, clock):
+def test_old_version_is_served_and_throttled(mutations, clock):
     old = begin(mutations, clock, strict=False)
     old.charge(30)
     assert old.throttle_ms == 4000
 
 
-def test_others_and_those_without_a_limit_go_on(mutations, clock):
+def test_other_groups_and_unlimited_clients_are_unaffected(mutations, clock):
     begin(mutations, clock).charge(1000)
     other = begin(mutations, clock, principal="User:bob")
     for _ in range(3):

@@ -16,7 +16,7 @@ from ottla.quota.windows import WindowedMean, WindowedRate, Windows
 WINDOWS = Windows()
 
 
-def test_what_ten_windows_allow_may_come_at_once(clock):
+def test_amount_of_all_windows_may_be_used_at_once(clock):
     rate = WindowedRate(WINDOWS)
     rate.record(10_000, clock.now_s)
     assert rate.throttle_ms(1000, clock.now_s) == 0
@@ -32,7 +32,7 @@ def test_a_fraction_of_the_window_under_way_counts(clock):
     assert rate.throttle_ms(1000, clock.now_s) == 1500
 
 
-def test_what_happened_before_all_windows_counts_no_more(clock):
+def test_samples_older_than_all_windows_expire(clock):
     rate = WindowedRate(WINDOWS)
     rate.record(50_000, clock.now_s)
     assert rate.throttle_ms(1000, clock.go_on(10.9)) > 0
@@ -42,7 +42,7 @@ def test_what_happened_before_all_windows_counts_no_more(clock):
     assert rate.rate(clock.now_s) == 0
 
 
-def test_what_is_taken_back_counts_no_more(clock):
+def test_reverted_values_do_not_count(clock):
     rate = WindowedRate(WINDOWS)
     rate.record(30_000, clock.now_s)
     rate.record(-30_000, clock.go_on(1.5))
@@ -93,7 +93,7 @@ def test_a_wait_is_over_when_the_rate_is_within_its_bound(clock):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nobody_waits_for_too_short_nor_for_too_long(seed):
+def test_wait_is_neither_too_short_nor_too_long(seed):
     rng = random.Random(seed)
     windows = Windows(rng.choice([1, 2, 5, 11]), rng.choice([0.5, 1.0, 2.0]))
     rate, bound, now_s, waits = WindowedRate(windows), 1000.0, 5.0, 0
@@ -165,12 +165,12 @@ def test_ten_connections_take_no_more_than_one(request_bytes):
 
 
 @pytest.mark.parametrize("connections", [1, 4])
-def test_with_usual_requests_it_is_what_apache_kafka_gives(connections):
+def test_usual_requests_get_apache_kafkas_throttle_time(connections):
     theirs = taken(connections, 16_384, as_kafka, goes_on=False)
     assert taken(connections, 16_384, until_there_is_room, goes_on=True) == pytest.approx(theirs, rel=0.05)
 
 
-def test_there_is_room_for_one_more_but_not_for_more_than_a_window(clock):
+def test_wait_leaves_room_for_one_request_within_a_window(clock):
     rate = WindowedRate(WINDOWS)
     rate.record(10_400, clock.now_s)
     assert rate.throttle_ms(1000, clock.go_on(0.5)) == 0
@@ -182,7 +182,7 @@ def test_there_is_room_for_one_more_but_not_for_more_than_a_window(clock):
     assert rate.wait_ms(1000, clock.now_s, 1000) == 0
 
 
-def test_a_mean_is_of_what_was_noted_lately(clock):
+def test_mean_covers_recent_values_only(clock):
     waits = WindowedMean(WINDOWS)
     assert waits.mean(clock.now_s) == 0
     waits.record(100, clock.now_s)

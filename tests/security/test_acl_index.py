@@ -63,7 +63,7 @@ def test_an_acl_speaks_of_its_type_of_resource_only() -> None:
     assert not allowed(acl("t", pattern=PatternType.PREFIXED, kind=ResourceType.GROUP))
 
 
-def test_who_denies_wins_wherever_it_stands() -> None:
+def test_deny_overrides_allow_in_any_order() -> None:
     denying = [
         acl(permission=Permission.DENY),
         acl("*", permission=Permission.DENY),
@@ -82,7 +82,7 @@ def test_who_denies_wins_wherever_it_stands() -> None:
 
 @pytest.mark.parametrize("held", AclOperation)
 @pytest.mark.parametrize("asked", AclOperation)
-def test_what_an_operation_implies(held: AclOperation, asked: AclOperation) -> None:
+def test_implied_operations(held: AclOperation, asked: AclOperation) -> None:
     describe = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
     implied = (
         held in (asked, AclOperation.ALL)
@@ -97,7 +97,7 @@ def test_what_an_operation_implies(held: AclOperation, asked: AclOperation) -> N
     assert denied is (held in (asked, AclOperation.ALL))
 
 
-def test_the_default_is_for_what_no_acl_speaks_of() -> None:
+def test_default_applies_to_resources_without_acls() -> None:
     assert allowed(default=True)
     assert allowed(acl("other"), default=True)
     for speaking in (
@@ -138,7 +138,7 @@ def test_hosts(host: str, client: str, matches: bool) -> None:
     assert allowed(acl(host=host), host=canonical_host(client)) is matches
 
 
-def test_everybody_is_an_acl_of_its_own() -> None:
+def test_wildcard_principal_is_a_separate_entry() -> None:
     assert allowed(acl(principal="User:*"))
     assert not allowed(acl(principal="User:*x"))
     assert not allowed(acl(principal="Group:alice"))
@@ -258,7 +258,7 @@ def test_an_index_that_is_changed_decides_as_a_new_one(seed: int) -> None:
             )
 
 
-def test_any_resource_needs_an_acl_of_the_clients_host_and_of_the_very_operation() -> None:
+def test_any_resource_check_needs_exact_host_and_operation() -> None:
     def any_topic(*acls: Acl) -> bool:
         return AclIndex(acls).allows_any(ALICE, HOST, AclOperation.DESCRIBE, TOPIC)
 

@@ -38,7 +38,7 @@ def reads(asked: StandardAuthorizer, principal: str = ALICE, name: str = "t", **
     return asked.allows(principal, HOST, AclOperation.READ, ResourceType.TOPIC, name, request="Fetch", **more)
 
 
-def test_what_is_asked_follows_the_newest_acls() -> None:
+def test_decisions_follow_the_newest_acls() -> None:
     known = Known(acl())
     asked = asks(known)
     for _ in range(2):
@@ -65,7 +65,7 @@ def test_super_users_need_no_acl_and_no_metadata() -> None:
     assert asked.allows_any(ALICE, HOST, AclOperation.WRITE, ResourceType.TOPIC, request="InitProducerId")
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decision_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorizer, "MAX_REMEMBERED", 3)
     asked = asks(Known(acl("t5")))
     assert [reads(asked, name=f"t{index}") for index in range(8)] == [index == 5 for index in range(8)]
@@ -80,7 +80,7 @@ def told(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[st
     return lines
 
 
-def test_refusals_and_changes_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_denials_and_changes_are_audited(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger=AUDIT_LOGGER)
     asked = asks(Known(acl(), acl(operation=AclOperation.CREATE)))
     assert not reads(asked, BOB)
@@ -100,7 +100,7 @@ def test_refusals_and_changes_are_told(caplog: pytest.LogCaptureFixture) -> None
     assert line.endswith("based on rule SuperUser")
 
 
-def test_a_name_makes_no_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_name_cannot_forge_an_audit_log_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger=AUDIT_LOGGER)
     assert not reads(asks(Known()), name="a\nPrincipal = User:root is Allowed\x1b[2K")
     (line,) = told(caplog)

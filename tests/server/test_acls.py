@@ -115,7 +115,7 @@ def world(make_server: Callable[..., Server]) -> World:
 # --- the APIs ---------------------------------------------------------------------------------------------------------
 
 
-def test_acls_are_made_described_and_removed_and_outlive_a_restart(world: World) -> None:
+def test_acls_are_created_described_deleted_and_survive_restart(world: World) -> None:
     world.root.create_topic("t")
     assert world.alice.produce("t", b"x").error_code == NO_TOPIC
     world.allow(
@@ -158,7 +158,7 @@ def test_acls_are_made_described_and_removed_and_outlive_a_restart(world: World)
         (creation(TOPIC, "t", READ, host="10.0.0.0/8"), ErrorCode.UNSUPPORTED_VERSION, "4.4-IV1"),
     ],
 )
-def test_an_acl_that_means_nothing_is_refused_and_the_others_are_made(
+def test_invalid_acl_is_refused_and_others_are_created(
     world: World, bad: AclCreation, code: ErrorCode, words: str
 ) -> None:
     good = creation(TOPIC, "t", READ)
@@ -179,7 +179,7 @@ def test_a_filter_that_means_nothing_is_refused(world: World) -> None:
     assert len(world.described()) == 1
 
 
-def test_who_administers_acls_has_to_be_allowed_to(world: World) -> None:
+def test_acl_administration_needs_permission(world: World) -> None:
     asked = CreateAclsRequest(creations=[creation(TOPIC, "t", ALL)])
     assert world.alice.ask(asked, 3).results[0].error_code == NO_CLUSTER
     removal = DeleteAclsRequest(filters=[everything()])
@@ -190,7 +190,7 @@ def test_who_administers_acls_has_to_be_allowed_to(world: World) -> None:
     assert len(world.described(resource_type_filter=TOPIC)) == 1
 
 
-def test_without_an_authorizer_there_are_no_acls(client: Connection) -> None:
+def test_acl_requests_without_an_authorizer_are_disabled(client: Connection) -> None:
     disabled = ErrorCode.SECURITY_DISABLED
     assert client.ask(CreateAclsRequest(creations=[creation(TOPIC, "t", ALL)]), 3).results[0].error_code == disabled
     assert client.ask(DeleteAclsRequest(filters=[everything()]), 3).filter_results[0].error_code == disabled
@@ -212,7 +212,7 @@ def test_acls_by_host_hold_without_authentication(make_server: Callable[..., Ser
     assert nobody.produce("t", b"x").error_code == 0
 
 
-def test_a_change_of_acls_is_told_with_who_made_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_acl_changes_are_audited_with_the_principal(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger=AUDIT_LOGGER)
     world.allow(creation(TOPIC, "t", READ))
     world.revoke()
@@ -288,7 +288,7 @@ def test_the_name_of_a_group_opens_nothing(world: World) -> None:
     assert alice.ask(asked, 9).groups[0].error_code == NO_GROUP
 
 
-def test_a_pattern_finds_only_topics_that_its_member_may_describe(world: World) -> None:
+def test_pattern_subscription_matches_describable_topics_only(world: World) -> None:
     world.root.create_topic("t1")
     world.root.create_topic("secret")
     world.allow(creation(GROUP, "g", READ), creation(TOPIC, "t", DESCRIBE, resource_pattern_type=PatternType.PREFIXED))
@@ -370,7 +370,7 @@ def test_a_fetch_session_ends_with_the_acl_that_opened_it(world: World) -> None:
     assert fetched(world.alice.ask(fetch_request(session=(session, 5)), 12))["t", 0].records
 
 
-def test_who_poses_as_a_follower_needs_more_than_to_read(world: World) -> None:
+def test_fetch_as_a_follower_needs_cluster_action(world: World) -> None:
     world.root.create_topic("t")
     world.root.produce("t", b"x")
     world.allow(creation(TOPIC, "t", READ))

@@ -145,11 +145,11 @@ def words(need: RequiredPermission) -> str:
     return f"{need.operation.name} {need.resource_type.name} {need.attribute}".strip()
 
 
-def test_rows_say_what_apache_kafka_s_apis_need() -> None:
+def test_api_permissions_match_apache_kafka() -> None:
     assert sorted(map(told, rows())) == sorted(FACTS.strip().splitlines())
 
 
-def test_what_a_whole_request_needs_is_named_by_it() -> None:
+def test_request_permission_names_a_request_attribute() -> None:
     for row in rows():
         if row.needs is not None and row.needs.attribute:
             assert row.needs.attribute in [field.name for field in schema_of(API[row.key].request).fields]
@@ -221,7 +221,7 @@ def test_errors_of_nested_items_are_counted(server: Server, client: Connection) 
         assert server.counter(counter, request=request, error=ErrorCode(codes[0]).name) == len(codes)
 
 
-def test_a_partition_without_a_leader_is_counted_each_time_and_remembered(
+def test_cached_leaderless_partition_is_counted_each_time(
     server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ottla.server.handlers.admin import metadata
@@ -282,7 +282,7 @@ def guarded(server: Server, client: Connection, authorizer: Allowing) -> None:
     server.broker._dispatcher = dispatcher
 
 
-def test_who_may_not_is_told_so_before_the_handler_runs(server: Server, client: Connection) -> None:
+def test_unauthorized_request_never_reaches_the_handler(server: Server, client: Connection) -> None:
     authorizer = Allowing((AclOperation.READ, ResourceType.GROUP, "mine"))
     guarded(server, client, authorizer)
     client.channel.principal = "User:alice"
@@ -293,7 +293,7 @@ def test_who_may_not_is_told_so_before_the_handler_runs(server: Server, client: 
     ]
 
 
-def test_authorized_operations_are_those_of_who_asks(server: Server, client: Connection) -> None:
+def test_authorized_operations_are_the_requesters(server: Server, client: Connection) -> None:
     client.create_topic("t")
     guarded(
         server,
@@ -313,7 +313,7 @@ def test_authorized_operations_are_those_of_who_asks(server: Server, client: Con
     assert cluster.cluster_authorized_operations == 1 << AclOperation.ALTER | 1 << AclOperation.DESCRIBE
 
 
-def test_nobody_in_particular_asks_where_nobody_was_asked_for_a_name(server: Server, client: Connection) -> None:
+def test_principal_is_anonymous_without_authentication(server: Server, client: Connection) -> None:
     authorizer = Allowing()
     guarded(server, client, authorizer)
     client.ask(HeartbeatRequest(group_id="g"), 4)

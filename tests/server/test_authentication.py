@@ -144,7 +144,7 @@ def test_a_bare_token_too(world: World) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_who_fails_there_is_answered_late(world: World, version: int) -> None:
+def test_failed_step_is_answered_after_the_delay(world: World, version: int) -> None:
     world.shake_hands(version)
     if version:
         world.show(WRONG)
@@ -162,7 +162,7 @@ def test_who_fails_there_is_answered_late(world: World, version: int) -> None:
     assert world.metrics.failed.value == 1
 
 
-def test_a_step_that_breaks_lets_nobody_in(world: World) -> None:
+def test_step_with_an_internal_error_does_not_authenticate(world: World) -> None:
     world.shake_hands(1)
     world.show(ANN)
     ((_, done),) = world.in_pool

@@ -410,7 +410,7 @@ def line_id(asked: Line) -> str:
 
 
 @pytest.mark.parametrize("asked", TABLE, ids=line_id)
-def test_what_is_allowed_is_served_and_what_is_not_is_refused(world: tuple[Server, bytes], asked: Line) -> None:
+def test_allowed_items_are_served_and_others_refused(world: tuple[Server, bytes], asked: Line) -> None:
     for right, code in asked.denied.items():
         assert codes_with(world, asked, *(asked.enough[0] - {right})) == {code}
     nothing = codes_with(world, asked)
@@ -433,7 +433,7 @@ def test_every_api_with_rights_of_single_things_has_a_line() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in rows() if row.needs], ids=lambda row: f"{API[row.key].name}")
-def test_a_request_that_is_refused_as_a_whole_is_asked_for_once(world: tuple[Server, bytes], row: Any) -> None:
+def test_refused_request_is_authorized_once(world: tuple[Server, bytes], row: Any) -> None:
     server, _ = world
     contexts = server.broker.contexts
     on_controller = row.listeners is Listeners.CONTROLLER
@@ -464,7 +464,7 @@ def asking(server: Server, *rights: Right) -> Connection:
     return client
 
 
-def test_lists_leave_out_what_may_not_be_described(server: Server, client: Connection) -> None:
+def test_lists_omit_items_without_describe(server: Server, client: Connection) -> None:
     topic_id = client.create_topic("t")
     client.create_topic("secret")
     for group in ("g", "hidden"):
@@ -496,7 +496,7 @@ def test_lists_leave_out_what_may_not_be_described(server: Server, client: Conne
     assert [group.group_id for group in manager.ask(ListGroupsRequest(), 4).groups] == ["g", "hidden"]
 
 
-def test_of_several_things_those_that_may_not_be_asked_for_are_refused(server: Server, client: Connection) -> None:
+def test_unauthorized_items_of_a_request_are_refused(server: Server, client: Connection) -> None:
     client.create_topic("t")
     client.create_topic("secret")
     client.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 4)
@@ -533,7 +533,7 @@ def test_of_several_things_those_that_may_not_be_asked_for_are_refused(server: S
     assert (hidden.group_id, hidden.error_code, hidden.topics) == ("hidden", NO_GROUP, [])
 
 
-def test_a_produce_without_answer_that_is_refused_closes_the_connection(server: Server, client: Connection) -> None:
+def test_refused_produce_with_acks_0_closes_the_connection(server: Server, client: Connection) -> None:
     client.create_topic("t")
     alice = asking(server)
     alice.send(produce_request("t", b"x", acks=0), 12)
@@ -552,7 +552,7 @@ def test_a_controller_is_described_to_administrators(server: Server) -> None:
         assert server.connect().ask(asked, 1).error_code == code
 
 
-def test_a_refusal_as_a_whole_names_what_was_asked_for(server: Server) -> None:
+def test_refusal_of_a_whole_request_names_its_items(server: Server) -> None:
     alice = asking(server)
     moved = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=3)])
     (topic,) = alice.ask(AlterPartitionReassignmentsRequest(topics=[moved]), 1).responses
@@ -561,7 +561,7 @@ def test_a_refusal_as_a_whole_names_what_was_asked_for(server: Server) -> None:
     assert [each.error_code for each in described.results] == [NO_CLUSTER, NO_CLUSTER]
 
 
-def test_nothing_may_be_done_with_an_id_that_nobody_gave(server: Server) -> None:
+def test_transactional_id_without_permission_is_refused(server: Server) -> None:
     unknown = MetadataRequest(
         topics=[MetadataRequestTopic(topic_id=bytes(range(16)))], include_topic_authorized_operations=True
     )
@@ -569,7 +569,7 @@ def test_nothing_may_be_done_with_an_id_that_nobody_gave(server: Server) -> None
     assert topic.topic_authorized_operations == NOT_REQUESTED
 
 
-def test_what_may_be_done_is_told_to_who_may_describe_the_cluster(server: Server) -> None:
+def test_cluster_operations_are_shown_with_cluster_describe(server: Server) -> None:
     asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
     alice = asking(server, (CREATE, CLUSTER, CLUSTER_NAME))
     assert alice.ask(asked, 1).cluster_authorized_operations == 0
@@ -577,7 +577,7 @@ def test_what_may_be_done_is_told_to_who_may_describe_the_cluster(server: Server
     assert alice.ask(asked, 1).cluster_authorized_operations == 1 << CREATE | 1 << DESCRIBE
 
 
-def test_settings_of_a_new_topic_are_told_to_who_may_describe_them(server: Server) -> None:
+def test_configs_of_a_new_topic_need_describe_configs(server: Server) -> None:
     create: Right = (CREATE, CLUSTER, CLUSTER_NAME)
     for rights, code in (((create,), NO_TOPIC), ((create, (AclOperation.DESCRIBE_CONFIGS, TOPIC, "b")), 0)):
         name = "b" if code == 0 else "a"

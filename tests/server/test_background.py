@@ -38,7 +38,7 @@ class Timers:
 
 
 @pytest.mark.parametrize("interval_ms", [0, -1, -(1 << 63), 1])
-def test_no_setting_makes_a_step_run_all_the_time(interval_ms: int) -> None:
+def test_step_interval_has_a_lower_bound(interval_ms: int) -> None:
     timers, runs = Timers(), []
     PeriodicSteps(timers, Failures(SystemClock())).add("step", interval_ms, lambda: runs.append(1))
     assert [timers.run() * 1000 for _ in range(3)] == [MIN_INTERVAL_MS] * 3
@@ -46,7 +46,7 @@ def test_no_setting_makes_a_step_run_all_the_time(interval_ms: int) -> None:
 
 
 @pytest.mark.parametrize(("initial_delay_ms", "first_s"), [(0, 0), (30_000, 30), (900_000, 300)])
-def test_the_first_run_comes_after_the_shorter_of_delay_and_interval(initial_delay_ms: int, first_s: float) -> None:
+def test_first_run_is_after_the_shorter_of_delay_and_interval(initial_delay_ms: int, first_s: float) -> None:
     timers = Timers()
     steps = PeriodicSteps(timers, Failures(SystemClock()))
     steps.add("step", 300_000, lambda: None, initial_delay_ms=initial_delay_ms)

@@ -135,7 +135,7 @@ def test_a_replica_is_moved_while_it_is_written_and_read(server: Server) -> None
     assert len(read(server)) == 100
 
 
-def test_what_is_asked_for_and_can_not_be(server: Server) -> None:
+def test_impossible_moves_are_refused(server: Server) -> None:
     client = server.connect()
     client.create_topic("t", partitions=2)
     assert ask_move(server, "", "t", 0) == [ErrorCode.LOG_DIR_NOT_FOUND]
@@ -151,7 +151,7 @@ def test_what_is_asked_for_and_can_not_be(server: Server) -> None:
     assert ask_move(server, "a", "t", 0) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-def test_a_directory_is_remembered_for_a_partition_that_comes_later(server: Server) -> None:
+def test_directory_is_remembered_for_a_later_partition(server: Server) -> None:
     assert ask_move(server, "b", "t", 0, 1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
     server.connect().create_topic("t", partitions=3)
     assert [place(server, "t", index) for index in range(3)] == ["b", "b", "a"]
@@ -230,7 +230,7 @@ def test_an_idempotent_producer_does_not_notice(server: Server) -> None:
     assert client.produce("t", b"v", producer_id=9, producer_epoch=0, base_sequence=5).base_offset == 5
 
 
-def test_acknowledged_is_what_is_flushed_also_while_it_is_moved(server: Server) -> None:
+def test_acknowledged_records_are_flushed_during_a_move(server: Server) -> None:
     client = server.connect()
     client.create_topic("t", flush_messages="1")
     fill(client, 10)

@@ -168,7 +168,7 @@ def test_a_large_request_is_served_in_steps(
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "__dataclass_fields__") else None,
 )
-def test_what_is_named_again_is_answered_once(stepped: Server, message: object, version: int, answered: str) -> None:
+def test_repeated_items_are_answered_once(stepped: Server, message: object, version: int, answered: str) -> None:
     assert len(getattr(stepped.connect().ask(message, version), answered)) == 1
 
 

@@ -129,7 +129,7 @@ def test_a_cluster_is_raised_level_by_level_under_a_client(tmp_path: Path) -> No
     assert [(len(message.log_dirs), version) for message, version in changes] == [(1, 2)], "once it can be named"
 
 
-def test_several_directories_need_a_level_that_tells_them_apart(tmp_path: Path) -> None:
+def test_several_directories_need_a_supporting_metadata_level(tmp_path: Path) -> None:
     formatted(tmp_path, DIRECTORY_ASSIGNMENT - 1)
     with pytest.raises(OperatorError, match=r"Several data directories \(log.dirs\) need metadata.version 3.7-IV2"):
         Server(tmp_path, node_id="1", log_dirs=f"{tmp_path / 'data'},{tmp_path / 'more'}")
@@ -199,6 +199,6 @@ def test_levels_are_chosen_by_a_release_and_by_name(
         ("3.9", {"eligible.leader.replicas.version": "1"}, r"needs metadata.version 23 \(4.0-IV1\): choose a higher"),
     ],
 )
-def test_what_can_not_be_chosen_is_named(release: str | None, named: dict[str, str], message: str) -> None:
+def test_unsupported_feature_levels_are_named(release: str | None, named: dict[str, str], message: str) -> None:
     with pytest.raises(OperatorError, match=message):
         first_levels(release, named)

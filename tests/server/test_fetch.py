@@ -68,7 +68,7 @@ def test_leader_epochs_are_fenced(client: Connection) -> None:
         assert partition.error_code == code
 
 
-def test_an_old_leader_epoch_is_told_the_new_one(make_server: Callable[..., Server]) -> None:
+def test_old_leader_epoch_gets_the_current_one(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client = server.connect()
     topic_id = client.create_topic("t")
@@ -82,7 +82,7 @@ def test_an_old_leader_epoch_is_told_the_new_one(make_server: Callable[..., Serv
     assert [(node.node_id, node.port) for node in response.node_endpoints] == [(1, 9092)]
 
 
-def test_divergence_is_told(client: Connection) -> None:
+def test_divergence_is_reported(client: Connection) -> None:
     client.create_topic("t")
     client.produce("t", b"a")
     partition = only(client.ask(fetch_request(("t", 0, 1), last_fetched_epoch=0), 12))
@@ -91,7 +91,7 @@ def test_divergence_is_told(client: Connection) -> None:
     assert (partition.diverging_epoch.epoch, partition.diverging_epoch.end_offset) == (0, 1)
 
 
-def test_nobody_poses_as_a_follower(client: Connection) -> None:
+def test_false_follower_is_refused(client: Connection) -> None:
     client.create_topic("t")
     client.produce("t", b"a")
     partition = only(client.ask(fetch_request(("t", 0, 0), replica_id=1), 12))
@@ -101,7 +101,7 @@ def test_nobody_poses_as_a_follower(client: Connection) -> None:
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_batch_comes_whatever_the_limits(client: Connection) -> None:
+def test_first_batch_is_returned_above_all_limits(client: Connection) -> None:
     client.create_topic("t", 2)
     for index in (0, 1):
         client.produce("t", b"x" * 1000, partition=index)
@@ -189,7 +189,7 @@ def test_min_bytes_0_and_no_partitions_never_wait(client: Connection) -> None:
     assert client.send(fetch_request(max_wait_ms=60_000), 12)
 
 
-def test_a_parked_fetch_learns_that_its_topic_goes(server: Server, client: Connection) -> None:
+def test_parked_fetch_is_answered_when_its_topic_is_deleted(server: Server, client: Connection) -> None:
     client.create_topic("t")
     reader = server.connect()
     assert not reader.send(fetch_request(("t", 0, 0), max_wait_ms=60_000), 12)
@@ -228,7 +228,7 @@ def test_a_session_waits_and_wakes(server: Server, client: Connection) -> None:
     assert fetched(reader.answer()).keys() == {(topic_id, 1)}
 
 
-def test_a_session_goes_on_over_another_connection_and_errors_show_again(server: Server, client: Connection) -> None:
+def test_session_continues_on_another_connection_with_errors(server: Server, client: Connection) -> None:
     client.create_topic("t")
     first = client.ask(fetch_request(("t", 0, 7), session=(0, 0)), 12)
     assert only(first).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -299,7 +299,7 @@ def test_a_session_reads_only_partitions_that_were_touched(
     assert looked_at == [7, 7, 7]
 
 
-def test_an_idle_partition_of_a_session_tells_a_new_start(server: Server, client: Connection) -> None:
+def test_idle_session_partition_reports_a_new_log_start(server: Server, client: Connection) -> None:
     client.create_topic("t", 2)
     client.produce("t", b"a")
     session_id = client.ask(fetch_request(("t", 0, 1), ("t", 1, 0), session=(0, 0)), 12).session_id
@@ -314,7 +314,7 @@ def test_an_idle_partition_of_a_session_tells_a_new_start(server: Server, client
     assert {key: partition.log_start_offset for key, partition in news.items()} == {("t", 0): 1}
 
 
-def test_a_waiting_session_learns_that_its_topic_goes(server: Server, client: Connection) -> None:
+def test_waiting_session_is_answered_when_its_topic_is_deleted(server: Server, client: Connection) -> None:
     client.create_topic("t", 3)
     session_id = idle_session(client, 3)
     reader = server.connect()

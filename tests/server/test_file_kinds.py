@@ -154,7 +154,7 @@ def read(server: Server) -> list[bytes | None]:
     ("kind", "ended"),
     [*((kind, "a kill") for kind in AFTER_A_KILL), *((kind, "a stop") for kind in (*OF_PARTITIONS, *OTHERS, *NOTES))],
 )
-def test_it_is_mended_or_refused_by_name(
+def test_file_is_repaired_or_refused_by_name(
     filled: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, ended: str
 ) -> None:
     for change in CHANGES:

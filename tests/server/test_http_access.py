@@ -52,7 +52,7 @@ def authorizer(*principals: str, allow_without_acls: bool = False) -> StandardAu
         ((ANONYMOUS,), TOKEN, ANONYMOUS, "", "401"),
     ],
 )
-def test_metrics_are_for_who_may_describe_the_cluster(allowed, token, principal, authorization, refused):
+def test_metrics_need_describe_on_the_cluster(allowed, token, principal, authorization, refused):
     access = HttpAccess(None if allowed is None else authorizer(*allowed), token)
     assert access.refusal("/metrics", principal, authorization, HOST) == refused
     assert access.refusal("/console", principal, authorization, HOST) == refused, "what nobody named is not open"

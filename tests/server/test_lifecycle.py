@@ -133,7 +133,7 @@ def test_a_registration_names_the_protocol_of_voters(world: World) -> None:
     assert levels["kraft.version"] == (0, 1)
 
 
-def test_heartbeats_go_on_and_a_lost_one_is_sent_again_soon(world: World) -> None:
+def test_lost_heartbeat_is_sent_again_soon(world: World) -> None:
     world.serve()
     world.time.run(1.9)
     assert world.controller.asked == []
@@ -143,7 +143,7 @@ def test_heartbeats_go_on_and_a_lost_one_is_sent_again_soon(world: World) -> Non
     assert not world.heard(fenced=False).want_fence
 
 
-def test_a_broker_that_was_fenced_asks_to_be_unfenced(world: World) -> None:
+def test_fenced_broker_requests_unfencing(world: World) -> None:
     world.serve()
     world.time.run(2.1)
     world.heard(fenced=True)
@@ -165,7 +165,7 @@ def test_a_broker_that_was_unregistered_registers_again(world: World) -> None:
     assert world.heard(fenced=False).broker_epoch == 50
 
 
-def test_a_broker_that_somebody_else_had_let_go_registers_again(world: World, caplog: Any) -> None:
+def test_broker_shut_down_by_a_foreign_request_registers_again(world: World, caplog: Any) -> None:
     """Whoever knows the epoch, which is public, can ask for a controlled shutdown in the name of the broker."""
     world.serve()
     epoch, pauses = EPOCH, []
@@ -184,7 +184,7 @@ def test_a_broker_that_somebody_else_had_let_go_registers_again(world: World, ca
         assert not world.lifecycle.fenced
     assert pauses[0] == 0
     assert pauses == sorted(set(pauses)), "it rests longer each time"
-    assert caplog.text.count("somebody asked") == 1, "and tells once"
+    assert caplog.text.count("received a shutdown request") == 1, "logged once"
 
 
 def test_a_refusal_for_good_does_not_end_a_broker_that_runs(world: World) -> None:
@@ -220,17 +220,17 @@ def test_another_broker_with_this_id(world: World, caplog: Any) -> None:
         world.time.run(0.05)
     assert "node.id 1" in str(world.events[0])
     assert 55 < tries < 70, "after the first few it asks once a second"
-    assert caplog.text.count("is not over") == 1, "and tells once"
+    assert caplog.text.count("is still active") == 1, "logged once"
 
 
-def test_a_session_that_a_kill_left_is_waited_out_and_told_once(world: World, caplog: Any) -> None:
+def test_session_of_a_killed_broker_is_awaited_and_logged_once(world: World, caplog: Any) -> None:
     for _ in range(4):
         world.controller.answer(None, KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "alive"))
         world.time.run(1.1)
     world.registered()
     world.publish(EPOCH)
     assert world.events == ["caught up"]
-    assert caplog.text.count("is not over") == 1
+    assert caplog.text.count("is still active") == 1
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION])
@@ -241,7 +241,7 @@ def test_a_refusal_for_good_ends_the_start_at_once(world: World, code: ErrorCode
     assert world.controller.asked == []
 
 
-def test_a_directory_that_failed_is_told_at_once_and_from_then_on(world: World) -> None:
+def test_failed_directory_is_in_every_heartbeat(world: World) -> None:
     assert world.registered().log_dirs == [b"D" * 16, b"E" * 16]
     world.publish(EPOCH)
     world.heard(fenced=True)
@@ -254,7 +254,7 @@ def test_a_directory_that_failed_is_told_at_once_and_from_then_on(world: World) 
     assert world.registered(EPOCH + 1).log_dirs == [b"D" * 16]
 
 
-def test_directories_that_take_no_new_replicas_are_told_once_the_settings_are_known(world: World) -> None:
+def test_cordoned_directories_are_reported_with_known_configs(world: World) -> None:
     world.cordoned = [b"E" * 16]
     world.registered()
     world.publish(EPOCH)
@@ -282,7 +282,7 @@ class TestShutdown:
         world.time.run(100)
         assert world.controller.asked == [], "it asks for nothing any more"
 
-    def test_goes_without_leave_when_nobody_answers(self, world: World) -> None:
+    def test_shutdown_ends_when_no_controller_answers(self, world: World) -> None:
         self.begin(world)
         while not world.events:
             world.controller.answer(None, ConnectionError("gone"))
@@ -294,7 +294,7 @@ class TestShutdown:
         assert world.events == ["let go"]
 
 
-def test_a_broker_registers_with_its_directories_once_the_level_names_them(world: World) -> None:
+def test_directories_are_registered_at_a_supporting_level(world: World) -> None:
     world.serve()
 
     def publish(offset: int, level: int, *log_dirs: bytes) -> None:

@@ -160,7 +160,7 @@ def test_gauges(cleaning):
         assert line in text.splitlines(), line
 
 
-def test_work_in_the_pool_is_in_flight_until_what_follows_is_done():
+def test_pool_work_is_in_flight_until_its_callback_is_done():
     in_flight, submitted, seen = InFlight(), [], []
     pool = TrackedPool(SimpleNamespace(submit=lambda work, done: submitted.append((work, done))), in_flight)
     pool.submit(lambda: 7, lambda result, error: seen.append((result, in_flight.count)))
@@ -171,7 +171,7 @@ def test_work_in_the_pool_is_in_flight_until_what_follows_is_done():
     assert in_flight.count == 0
 
 
-def test_what_becomes_of_each_log_is_told_in_a_file_that_the_next_life_takes_up(scheduler, disk, cleaning):
+def test_cleaner_report_file_is_read_after_a_restart(scheduler, disk, cleaning):
     path = "/data/.ottla_cleaner"
     done = PassReport(4000, 1.5, 100, 30, 70, 0.1)
     cleaning.use_config(parse())

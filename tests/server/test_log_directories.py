@@ -47,7 +47,7 @@ def test_partitions_are_spread_and_stay_where_they_are(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_a_directory_that_is_not_named_any_more_is_not_begun_anew(tmp_path: Path) -> None:
+def test_removed_log_directory_is_not_recreated(tmp_path: Path) -> None:
     both, one = f"{tmp_path}/a,{tmp_path}/b", f"{tmp_path}/a"
     server = Server(tmp_path, log_dirs=both)
     try:
@@ -80,7 +80,7 @@ def test_a_directory_that_is_not_named_any_more_is_not_begun_anew(tmp_path: Path
         server.stop()
 
 
-def test_a_cordoned_directory_is_told(tmp_path: Path) -> None:
+def test_cordoned_directory_is_reported(tmp_path: Path) -> None:
     server = Server(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b", cordoned_log_dirs=f"{tmp_path}/a")
     try:
         client = server.connect()
@@ -93,7 +93,7 @@ def test_a_cordoned_directory_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", [CORDONED_DIRECTORIES - 1, CORDONED_DIRECTORIES])
-def test_a_node_alone_with_no_directory_for_them_makes_no_partitions(tmp_path: Path, level: int) -> None:
+def test_single_node_with_all_directories_cordoned(tmp_path: Path, level: int) -> None:
     """From the level on that can say so (KIP-1066)."""
     server = Server(tmp_path, log_dirs=f"{tmp_path}/a,{tmp_path}/b")
     try:

@@ -105,7 +105,7 @@ def with_crc(batch: bytearray) -> bytes:
     return bytes(batch)
 
 
-def test_a_body_that_is_no_data_is_an_error_of_its_partition(client: Connection) -> None:
+def test_uncompressible_body_is_an_error_of_its_partition(client: Connection) -> None:
     client.create_topic("t", 2)
     damaged = bytearray(batch_of(b"a" * 100, compression="zstd"))
     damaged[61:70] = bytes(9)
@@ -129,7 +129,7 @@ class HeldPool:
             done(work(), None)
 
 
-def test_what_happens_meanwhile_is_seen(server: Server, client: Connection) -> None:
+def test_changes_during_pool_work_are_seen(server: Server, client: Connection) -> None:
     pool = server.broker.contexts.data.compute_pool = HeldPool()  # type: ignore[assignment]
     client.create_topic("t")
     client.produce("t", b"a", compression="gzip")
@@ -237,7 +237,7 @@ def test_a_cold_fetch_of_a_client_that_went_away(server: Server, client: Connect
     assert server.broker.parts.failures.count == 0
 
 
-def test_file_systems_that_can_not_tell_are_read_as_they_are(
+def test_file_systems_without_cache_information_are_read(
     server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(server, client)

@@ -51,7 +51,7 @@ def test_special_timestamps(filled: Connection) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_every_version_and_what_it_knows(filled: Connection, version: int) -> None:
+def test_supported_fields_of_every_version(filled: Connection, version: int) -> None:
     epoch = 0 if version >= 4 else -1
     assert list_offset(filled, -1, version) == (0, 5, -1, epoch)
     for timestamp, first in ((-3, 7), (-4, 8), (-5, 9), (-6, 11)):

@@ -62,7 +62,7 @@ def test_short_work_never_waits_behind_long_work() -> None:
         pool.end(1)  # the long one goes on
 
 
-def test_every_connection_has_its_turn_before_any_has_two_more() -> None:
+def test_connections_take_turns_in_the_pool_share() -> None:
     pool = ManualPool()
     share = PoolShare(pool)
     connections = [Connection(share, long=False) for _ in range(30)]

@@ -108,7 +108,7 @@ def test_too_few_in_sync_replicas_for_acks_all(client: Connection, server: Serve
     assert client.produce("t", b"a", acks=1).base_offset == 1
 
 
-def test_an_idempotent_producer_is_deduplicated_and_gaps_are_refused(client: Connection) -> None:
+def test_idempotent_batches_are_deduplicated_and_gaps_refused(client: Connection) -> None:
     client.create_topic("t")
     ids: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
     assert client.produce("t", b"a", b"b", base_sequence=0, **ids).base_offset == 0
@@ -157,7 +157,7 @@ def test_zstd_needs_version_7(client: Connection) -> None:
     assert client.produce("t", b"a", compression="zstd", version=7).error_code == 0
 
 
-def test_log_append_time_is_told_and_stored(client: Connection) -> None:
+def test_log_append_time_is_returned_and_stored(client: Connection) -> None:
     client.create_topic("t", message_timestamp_type="LogAppendTime")
     answer = client.produce("t", b"a", timestamp=5)
     assert answer.log_append_time_ms > 1_700_000_000_000
@@ -166,7 +166,7 @@ def test_log_append_time_is_told_and_stored(client: Connection) -> None:
     assert batch.crc_matches()
 
 
-def test_an_append_that_reaches_flush_messages_waits_for_the_disk(server: Server, client: Connection) -> None:
+def test_append_reaching_flush_messages_waits_for_fsync(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_messages="2")
     log = server.broker.parts.replicas.find("t", 0).log
     assert client.send(produce_request("t", b"a", acks=1), 9), "one record: nothing to wait for"
@@ -302,7 +302,7 @@ def test_a_bounded_number_of_refused_records_is_named(client: Connection, compre
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_compressed_batches_of_compacted_topics_are_inspected_off_the_loop(client: Connection, acks: int) -> None:
+def test_batches_of_compacted_topics_are_inspected_in_the_pool(client: Connection, acks: int) -> None:
     client.create_topic("t", cleanup_policy="compact")
     good = batch_of(b"x" * 500, key=b"k", compression="zstd")
     assert not client.send(produce_request("t", records=good, acks=acks), 9), "parked while the pool decompresses"
@@ -345,7 +345,7 @@ def without_max_timestamp(batch: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_missing_max_timestamp_of_a_compressed_batch_is_mended_off_the_loop(client: Connection, acks: int) -> None:
+def test_missing_max_timestamp_is_repaired_in_the_pool(client: Connection, acks: int) -> None:
     client.create_topic("t", 2)
     batch = batch_of(b"x", b"y", compression="zstd", timestamp=1_700_000_000_000)
     good = PartitionProduceData(index=0, records=batch)
@@ -404,7 +404,7 @@ def test_a_large_request_takes_turns_with_others(server: Server, client: Connect
     assert [answer.base_offset for answer in answers] == list(range(1, 21))
 
 
-def test_a_producer_of_small_batches_does_not_wait_behind_large_ones(server: Server, client: Connection) -> None:
+def test_small_batches_do_not_wait_behind_large_ones(server: Server, client: Connection) -> None:
     client.create_topic("t", cleanup_policy="compact", max_message_bytes=str(1 << 20))
     large = bytes(build_batch([RecordData(5, b"k", bytes(100 << 20))], compression="zstd"))
     others = [server.connect() for _ in range(12)]
@@ -466,7 +466,7 @@ def test_a_refusal_off_the_loop_closes_acks_0(server: Server, client: Connection
     server.run_until(lambda: other.channel.answers == [b""])
 
 
-def test_settings_decide_what_is_inspected(server: Server, client: Connection) -> None:
+def test_settings_select_the_inspected_batches(server: Server, client: Connection) -> None:
     replicas = server.broker.parts.replicas
     topic_id = client.create_topic("t", cleanup_policy="compact")
     assert list(replicas.inspected_topics) == ["t", topic_id]

@@ -200,7 +200,7 @@ def test_verification_can_be_turned_off(client: Connection, coordinators: SlowCo
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize("version", [11, 12])
-def test_bytes_stay_as_they_were_sent_while_the_coordinator_is_slow(
+def test_request_bytes_are_kept_while_the_coordinator_is_slow(
     client: Connection, coordinators: SlowCoordinators, codec: str, policy: str, version: int
 ) -> None:
     """The receive buffer is another request's by then; KAFKA-15653."""
@@ -267,7 +267,7 @@ def test_a_check_of_the_last_transaction_does_not_open_the_next(
     assert read(client, "a") == [b"next"]
 
 
-def test_an_end_that_is_replayed_does_not_end_the_next_transaction(client: Connection) -> None:
+def test_replayed_end_does_not_end_the_next_transaction(client: Connection) -> None:
     """KAFKA-17754: the epoch that rose in between tells them apart."""
     one = producer(client)
     one.produce("a", b"first")
@@ -284,9 +284,7 @@ def test_an_end_that_is_replayed_does_not_end_the_next_transaction(client: Conne
     assert read(client, "a") == [b"first"]
 
 
-def test_while_the_last_transaction_ends_the_next_is_added_again_and_again(
-    client: Connection, coordinators: SlowCoordinators
-) -> None:
+def test_add_is_retried_while_the_last_transaction_ends(client: Connection, coordinators: SlowCoordinators) -> None:
     one = producer(client)
     coordinators.scripted = lambda partitions: (
         dict.fromkeys(partitions, ErrorCode.CONCURRENT_TRANSACTIONS) if len(coordinators.asked) < 4 else {}
@@ -295,7 +293,7 @@ def test_while_the_last_transaction_ends_the_next_is_added_again_and_again(
     assert len(coordinators.asked) == 4
 
 
-def test_and_in_the_end_the_producer_is_told_to_try_again(make_server: Callable[..., Server]) -> None:
+def test_producer_gets_a_retriable_error_after_all_tries(make_server: Callable[..., Server]) -> None:
     server = make_server(
         add_partitions_to_txn_retry_backoff_ms="1",
         add_partitions_to_txn_retry_backoff_max_ms="3",
@@ -362,7 +360,7 @@ def test_the_next_transaction_begins_when_the_last_one_has_ended(make_server: Ca
     assert read(client, "a") == [b"first", b"second"]
 
 
-def test_who_waits_for_an_end_that_does_not_come_is_told_to_try_again(make_server: Callable[..., Server]) -> None:
+def test_wait_for_a_missing_end_returns_a_retriable_error(make_server: Callable[..., Server]) -> None:
     client = patient(make_server, add_partitions_to_txn_retry_backoff_max_ms="100")
     one = producer(client)
     coordinators, markers = SlowCoordinators(client.server), HeldMarkers(client.server)
@@ -391,7 +389,7 @@ def test_who_waits_for_an_end_that_does_not_come_is_told_to_try_again(make_serve
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 12, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     ],
 )
-def test_what_a_producer_is_told_of_its_coordinator(
+def test_coordinator_errors_are_translated_for_producers(
     client: Connection, coordinators: SlowCoordinators, error: ErrorCode, version: int, told: ErrorCode
 ) -> None:
     one = producer(client)
@@ -435,9 +433,7 @@ def test_a_transactional_batch_needs_a_transactional_id(client: Connection, coor
     assert [latest(client, "a", index, committed=False) for index in (0, 1)] == [1, 0]
 
 
-def test_a_transactional_id_without_transactional_batches_means_nothing(
-    client: Connection, coordinators: SlowCoordinators
-) -> None:
+def test_transactional_id_without_transactional_batches(client: Connection, coordinators: SlowCoordinators) -> None:
     assert codes_of(client.ask(request_of({("a", 0): batch_of(b"plain")}), ADDS)) == [0]
     assert not coordinators.asked
 
@@ -461,14 +457,14 @@ def test_a_foreign_producer_and_an_old_epoch_get_nothing_in(client: Connection) 
     assert latest(client, "a", committed=False) == 0
 
 
-def test_batches_without_a_producer_are_no_transaction_s(client: Connection, coordinators: SlowCoordinators) -> None:
+def test_batches_without_a_producer_are_not_transactional(client: Connection, coordinators: SlowCoordinators) -> None:
     batch = batch_of(b"x", is_transactional=True)
     (code,) = codes_of(client.ask(request_of({("a", 0): batch}), ADDS))
     assert code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TXN_STATE)
     assert not coordinators.asked
 
 
-def test_what_the_leader_refuses_is_not_asked(client: Connection, coordinators: SlowCoordinators) -> None:
+def test_partitions_refused_by_the_leader_are_not_verified(client: Connection, coordinators: SlowCoordinators) -> None:
     one = producer(client)
     answer = client.ask(request_of({("nope", 0): batch_by(one, b"x"), ("a", 0): batch_by(one, b"x")}), ADDS)
     assert codes_of(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]

@@ -115,7 +115,7 @@ def test_offsets_end_at_the_last_stable_one(client: Connection, partition: Parti
 
 @pytest.mark.parametrize("in_session", [False, True])
 @pytest.mark.parametrize("min_bytes", [1, 200])
-def test_a_waiting_fetch_hears_of_the_end_of_a_transaction(
+def test_waiting_fetch_is_answered_at_the_end_of_a_transaction(
     client: Connection, partition: Partition, min_bytes: int, in_session: bool
 ) -> None:
     """All of it was appended before the marker, which is smaller than what the fetch waits for."""
@@ -139,7 +139,7 @@ def test_a_waiting_fetch_hears_of_the_end_of_a_transaction(
     assert values(only(client.answer())) == [b"a" * 500, b"b0", b"b1", b"b2"]
 
 
-def test_a_restart_keeps_what_is_open_and_what_is_aborted(make_server: Any) -> None:
+def test_open_and_aborted_transactions_survive_a_restart(make_server: Any) -> None:
     server = make_server()
     client = server.connect()
     client.create_topic("t", message_timestamp_type="LogAppendTime")

@@ -69,7 +69,7 @@ class TestReplicas:
         clock.now_s += TALLY_LIFETIME_S
         assert (tally.refreshed().leaders, len(passes)) == (1, 2)
 
-    def test_transactions_that_should_have_ended_and_producers_are_counted(self) -> None:
+    def test_late_transactions_and_producer_ids_are_counted(self) -> None:
         def producers(*last_timestamps: int, attributes: int = TRANSACTIONAL_MASK) -> ProducerState:
             """Producers with a batch of that time each, the first of whom began first."""
             state = ProducerState(0)
@@ -93,7 +93,7 @@ class TestReplicas:
         assert (tally.late_transactions, tally.producer_ids) == (1, 7)
 
 
-def test_what_is_damaged_is_counted() -> None:
+def test_damaged_replicas_are_counted() -> None:
     registry = MetricsRegistry()
     moves = SimpleNamespace(max_lag=lambda: 0, failed_count=lambda: 0)
     replicas: Any = SimpleNamespace(partitions=list, max_follower_lag=lambda: 0, mending=[None, None], moves=moves)

@@ -74,7 +74,7 @@ def produced(client: Connection, topic: bytes, count: int = 1, acks: int = -1):
     return client.ask(produce_request(topic, *[VALUE] * count, acks=acks), 13)
 
 
-def test_without_limits_nothing_stands_before_the_dispatcher(limited):
+def test_dispatcher_is_not_wrapped_without_quotas(limited):
     plain = limited.server.broker.dispatcher
     assert limited.dispatcher is plain
     limited.limit(producer_byte_rate=1000)
@@ -104,7 +104,7 @@ class TestProduce:
         client.send(produce_request(topic, *[VALUE] * 20, acks=0), 13)
         assert client.channel.muted_s > 10
 
-    def test_what_waits_for_the_disk_is_counted_when_it_is_answered(self, limited):
+    def test_parked_produce_is_counted_when_it_is_answered(self, limited):
         client = limited.connect()
         topic = client.create_topic("t", flush_messages="1")
         limited.limit(producer_byte_rate=1000)
@@ -113,7 +113,7 @@ class TestProduce:
         assert client.answer().throttle_time_ms > 10_000
         assert (client.channel.muted_s or 0) > 10
 
-    def test_a_group_shares_its_limit_and_others_go_on(self, limited):
+    def test_group_shares_its_limit_and_others_are_unaffected(self, limited):
         first, second, other = limited.connect(), limited.connect(), limited.connect()
         topic = first.create_topic("t")
         other.client_id = "other"
@@ -150,7 +150,7 @@ class TestProduce:
         quota = 30 * rate
         assert quota <= sent <= 1.10 * quota, "a tenth of the windows"
 
-    def test_a_mute_goes_on_while_others_use_what_it_waited_for_but_not_for_ever(self, limited):
+    def test_mute_is_extended_by_other_usage_up_to_a_bound(self, limited):
         first, second = limited.connect(), limited.connect()
         topic = first.create_topic("t")
         limited.limit(producer_byte_rate=1000)
@@ -167,7 +167,7 @@ class TestProduce:
         assert first.channel.more() <= 0
 
     @pytest.mark.parametrize("version", [3, 8, 9, 12])
-    def test_each_version_tells_the_time(self, limited, version):
+    def test_throttle_time_is_in_each_version(self, limited, version):
         client = limited.connect()
         client.create_topic("t")
         limited.limit(producer_byte_rate=1000)
@@ -187,7 +187,7 @@ class TestFetch:
     def ask(self, client, offset, session=(0, -1), **fields):
         return client.ask(fetch_request((client.topic, 0, offset), session=session, **fields), 13)
 
-    def test_a_consumer_above_its_rate_gets_an_empty_answer_and_is_muted(self, limited, client):
+    def test_consumer_above_its_rate_gets_an_empty_response(self, limited, client):
         first = self.ask(client, 0)
         records = fetched(first)[client.topic, 0].records
         assert first.throttle_time_ms == 0
@@ -199,7 +199,7 @@ class TestFetch:
         limited.clock.now_s += client.channel.muted_s + 4
         assert fetched(self.ask(client, 9))[client.topic, 0].records
 
-    def test_what_was_not_sent_is_not_counted(self, limited, client):
+    def test_unsent_bytes_are_not_counted(self, limited, client):
         self.ask(client, 0)
         waits = {self.ask(client, 9).throttle_time_ms for _ in range(10)}
         assert len(waits) == 1
@@ -210,7 +210,7 @@ class TestFetch:
         assert (response.session_id, response.responses) == (0, [])
         assert len(limited.server.broker.parts.sessions) == 0
 
-    def test_an_incremental_fetch_that_waits_loses_nothing_of_its_session(self, limited, client):
+    def test_throttled_incremental_fetch_keeps_its_session(self, limited, client):
         opened = self.ask(client, 0, session=(0, 0))
         session_id = opened.session_id
         assert session_id
@@ -220,14 +220,14 @@ class TestFetch:
         request = fetch_request(session=(session_id, 2))
         assert fetched(client.ask(request, 13))[client.topic, 0].records
 
-    def test_a_batch_above_the_limit_is_sent_once_nothing_else_counts(self, limited, client):
+    def test_batch_above_the_limit_is_sent_after_other_usage_expired(self, limited, client):
         limited.limit(consumer_byte_rate=10)
         response = self.ask(client, 0)
         assert fetched(response)[client.topic, 0].records
         assert client.channel.muted_s > 90
         assert self.ask(client, 1).responses == []
 
-    def test_a_fetch_that_parked_asks_when_it_is_answered(self, limited, client):
+    def test_parked_fetch_checks_the_quota_when_answered(self, limited, client):
         self.ask(client, 0)
         assert not client.send(fetch_request((client.topic, 0, 20), max_wait_ms=20_000, session=(0, -1)), 13)
         other = limited.connect()
@@ -246,7 +246,7 @@ class TestFetch:
 
 
 class TestRequestTime:
-    def test_who_takes_the_loop_for_too_long_waits_a_window_at_most(self, limited, monkeypatch):
+    def test_request_time_quota_throttles_a_window_at_most(self, limited, monkeypatch):
         client = limited.connect()
         handle = limited.server.broker.dispatcher.handle
 
@@ -261,7 +261,7 @@ class TestRequestTime:
         assert waits[-1] == 1000
         assert client.channel.muted_s == 1.0
 
-    def test_an_answer_of_any_api_tells_the_time(self, limited):
+    def test_throttle_time_is_in_the_response_of_any_api(self, limited):
         client = limited.connect()
         limited.limit(request_percentage=1)
         client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
@@ -276,7 +276,7 @@ class TestRequestTime:
 
 
 class TestChanges:
-    def test_a_mute_that_runs_is_computed_anew(self, limited):
+    def test_current_mute_is_recomputed_on_quota_changes(self, limited):
         client = limited.connect()
         topic = client.create_topic("t")
         limited.limit(producer_byte_rate=1000)
@@ -290,7 +290,7 @@ class TestChanges:
         limited.limit(producer_byte_rate=500)
         assert client.channel.muted_s == 0, "who is not muted is judged at his next request"
 
-    def test_without_its_limit_nobody_waits(self, limited):
+    def test_removed_quota_ends_the_mute(self, limited):
         client = limited.connect()
         topic = client.create_topic("t")
         limited.limit(producer_byte_rate=1000)
@@ -318,7 +318,7 @@ class TestChanges:
 
 
 class TestMutations:
-    def test_who_may_make_no_more_partitions_is_refused_and_muted(self, limited):
+    def test_client_above_its_mutation_quota_is_refused_and_muted(self, limited):
         client = limited.connect()
         limited.limit(controller_mutation_rate=1)
 
@@ -345,7 +345,7 @@ class TestMutations:
         other.client_id = "other"
         assert other.ask(DeleteTopicsRequest(topic_names=["b"]), 5).responses[0].error_code == 0
 
-    def test_topics_that_a_client_asks_for_are_charged_to_it(self, limited):
+    def test_auto_created_topics_are_charged_to_the_client(self, limited):
         limited.limit(controller_mutation_rate=1)
         image = lambda: limited.server.broker.image  # noqa: E731
         under_way = limited.server.broker.contexts.topics.on_demand

@@ -197,7 +197,7 @@ def test_markers_of_a_fenced_coordinator_end_nothing(client: Connection, version
     assert read(client, "a") == [b"mine"]
 
 
-def test_thousands_of_ids_of_one_client_are_bounded_by_their_expiry(make_server: Callable[..., Server]) -> None:
+def test_many_transactional_ids_are_bounded_by_expiry(make_server: Callable[..., Server]) -> None:
     client = make_server(
         transaction_state_log_num_partitions="1",
         transactional_id_expiration_ms="1",

@@ -177,7 +177,7 @@ class World:
         return counts
 
 
-def test_partitions_of_this_broker_are_written_without_a_connection() -> None:
+def test_local_partitions_are_written_without_a_connection() -> None:
     world = World({A0: HERE, B0: HERE})
     world.send(5, A0, B0, committed=False)
     assert world.ended == [], "never within the call"
@@ -205,7 +205,7 @@ def test_each_leader_gets_its_partitions_and_all_must_answer() -> None:
     assert world.ended == [(5, NONE)]
 
 
-def test_what_comes_while_a_request_is_under_way_goes_in_the_next() -> None:
+def test_markers_during_a_request_go_into_the_next_one() -> None:
     world = World({A0: THERE, A1: THERE})
     world.send(1, A0)
     world.send(2, A0)
@@ -248,7 +248,7 @@ def test_a_request_is_bounded_and_names_a_producer_once() -> None:
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-def test_a_partition_that_refuses_is_asked_again_at_whoever_leads_then(code: ErrorCode) -> None:
+def test_refused_marker_is_retried_at_the_current_leader(code: ErrorCode) -> None:
     world = World({A0: THERE, B0: THERE})
     world.send(5, A0, B0)
     world.turn()
@@ -262,7 +262,7 @@ def test_a_partition_that_refuses_is_asked_again_at_whoever_leads_then(code: Err
     assert world.ended == [(5, NONE)]
 
 
-def test_silence_about_a_partition_is_no_yes() -> None:
+def test_partition_missing_in_the_response_is_not_a_success() -> None:
     world = World({A0: THERE, A1: THERE})
     world.send(5, A0, A1)
     world.turn()
@@ -289,7 +289,7 @@ def test_a_newer_coordinator_or_producer_ends_it_for_good(code: ErrorCode, leade
     assert not any(connection.asked for connection in world.connections)
 
 
-def test_a_broker_that_can_not_be_reached_is_tried_again_with_growing_pauses() -> None:
+def test_unreachable_broker_is_retried_with_growing_delays() -> None:
     world = World({A0: THERE})
     world.send(5, A0)
     world.turn()
@@ -310,7 +310,7 @@ def test_a_broker_that_can_not_be_reached_is_tried_again_with_growing_pauses() -
     assert len(world.ended) == len(tries) + 1
 
 
-def test_a_leader_that_is_gone_is_left_for_the_next() -> None:
+def test_markers_move_to_the_next_leader() -> None:
     world = World({A0: THERE})
     world.send(5, A0)
     world.turn()
@@ -401,7 +401,7 @@ def test_many_partitions_of_one_transaction_take_several_turns() -> None:
     assert world.ended == [(2, NONE), (1, NONE)]
 
 
-def test_what_transactions_of_a_turn_end_in_a_partition_is_one_write() -> None:
+def test_markers_of_a_turn_are_one_write_per_partition() -> None:
     world = World({A0: HERE, A1: HERE})
     for producer_id in range(MARKERS_PER_WRITE + 1):
         world.send(producer_id, A0)

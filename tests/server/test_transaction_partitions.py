@@ -159,7 +159,7 @@ def ids(connection: Connection) -> list[str]:
     return [transaction.transactional_id for transaction in connection.asked[0][0].transactions]
 
 
-def test_one_request_is_under_way_and_the_next_has_all_that_came_meanwhile(world: World) -> None:
+def test_checks_during_a_request_go_into_the_next_one(world: World) -> None:
     first = world.ask("x", A0, A1, B0)
     second, third = world.ask("y", verify_only=False), world.ask("z")
     (connection,) = world.connections
@@ -177,7 +177,7 @@ def test_one_request_is_under_way_and_the_next_has_all_that_came_meanwhile(world
     assert world.failures == 1
 
 
-def test_a_request_is_bounded_and_the_rest_goes_in_the_next(world: World) -> None:
+def test_request_is_bounded_and_the_rest_goes_into_the_next(world: World) -> None:
     many = [("a", index) for index in range(PARTITIONS_PER_REQUEST)]
     told = [world.ask("first"), world.ask("many", *many), world.ask("last"), world.ask("very last")]
     (connection,) = world.connections
@@ -187,7 +187,7 @@ def test_a_request_is_bounded_and_the_rest_goes_in_the_next(world: World) -> Non
     assert told == [[{}]] * 4
 
 
-def test_each_partition_is_told_its_own_error(world: World) -> None:
+def test_each_partition_gets_its_own_error(world: World) -> None:
     told = world.ask("x", A0, A1, B0)
     world.connections[0].answer(
         code_of=lambda name, index: {A0: 0, A1: ErrorCode.PRODUCER_FENCED, B0: 9999}[name, index]
@@ -205,7 +205,7 @@ def test_a_coordinator_in_this_process_is_called(world: World) -> None:
     assert not world.connections
 
 
-def test_nobody_coordinates_the_id(world: World) -> None:
+def test_id_without_a_coordinator_fails(world: World) -> None:
     world.coordinator_id = None
     assert world.ask("x") == [{A0: ErrorCode.COORDINATOR_NOT_AVAILABLE}]
     world.coordinator_id = THERE
@@ -242,7 +242,7 @@ def test_a_question_under_way_is_not_displaced_by_the_next(world: World) -> None
     assert (before, after) == ([{}], [{}])
 
 
-def test_a_lost_connection_fails_what_was_under_way_and_the_rest_takes_a_new_one(world: World) -> None:
+def test_lost_connection_fails_only_checks_in_flight(world: World) -> None:
     before, after = world.ask("x"), world.ask("y")
     world.connections[0].fail(TimeoutError("silent"))
     assert before == [{A0: ErrorCode.NETWORK_EXCEPTION}]
@@ -251,7 +251,7 @@ def test_a_lost_connection_fails_what_was_under_way_and_the_rest_takes_a_new_one
     assert after == [{}]
 
 
-def test_a_coordinator_at_another_address_is_asked_there(world: World) -> None:
+def test_moved_coordinator_is_reached_at_its_new_address(world: World) -> None:
     world.ask("x")
     world.connections[0].answer()
     world.addresses[THERE] = ("b2", 9093)
@@ -270,7 +270,7 @@ def test_errors_of_a_request_as_a_whole(world: World) -> None:
     assert told == ([{A0: ErrorCode.INVALID_TXN_STATE}], [{A0: ErrorCode.NOT_COORDINATOR}])
 
 
-def test_silence_about_a_partition_is_no_yes(world: World) -> None:
+def test_partition_missing_in_the_response_is_not_a_success(world: World) -> None:
     told = world.ask("x")
     _, done = world.connections[0].asked.pop()
     body = bytearray()
@@ -279,7 +279,7 @@ def test_silence_about_a_partition_is_no_yes(world: World) -> None:
     assert told == [{A0: ErrorCode.NETWORK_EXCEPTION}]
 
 
-def test_an_answer_that_can_not_be_read_fails_those_who_wait(world: World) -> None:
+def test_unparsable_response_fails_the_pending_checks(world: World) -> None:
     told = world.ask("x")
     _, done = world.connections[0].asked.pop()
     done(memoryview(b"\x00"), None)
@@ -287,7 +287,7 @@ def test_an_answer_that_can_not_be_read_fails_those_who_wait(world: World) -> No
     assert world.connections[0].failed
 
 
-def test_closing_tells_everybody_once(world: World) -> None:
+def test_close_fails_all_checks_once(world: World) -> None:
     told: list[Any] = [world.ask("x"), world.ask("y")]
     world.manager.close()
     assert told == [[{A0: ErrorCode.NETWORK_EXCEPTION}]] * 2
@@ -302,7 +302,7 @@ def test_the_time_to_an_answer_is_counted(world: World) -> None:
     assert (histogram.total, histogram.sum) == (1, 250.0)
 
 
-def test_an_end_is_waited_for_where_the_coordinator_is_in_this_process(world: World) -> None:
+def test_ending_is_awaited_with_a_local_coordinator(world: World) -> None:
     ended: list[str] = []
 
     def then() -> None:

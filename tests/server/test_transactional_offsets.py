@@ -77,7 +77,7 @@ def test_the_group_may_be_added_before_its_topic_is_there(client: Connection, co
     assert offset(client) == (ErrorCode.NONE, 5 if committed else -1)
 
 
-def test_a_group_that_was_added_and_never_asked_for_holds_up_nothing(client: Connection) -> None:
+def test_added_but_unused_group_blocks_nothing(client: Connection) -> None:
     sender = producer(client, 1)
     assert sender.add_offsets("g") == ErrorCode.NONE
     assert sender.end(commit=True) == ErrorCode.NONE

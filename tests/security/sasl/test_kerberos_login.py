@@ -39,7 +39,7 @@ def without(name: str) -> dict[str, str]:
         (BY_KEYTAB | {"keyTab": "/not/there"}, "kafka", "the keytab /not/there, which can't be read: No such file"),
     ],
 )
-def test_each_mistake_is_told_in_one_sentence(
+def test_each_mistake_is_reported_in_one_sentence(
     keytab: str, options: Mapping[str, str], service: str, words: str
 ) -> None:
     given = {name: keytab if text == "KEYTAB" else text for name, text in options.items()}
@@ -50,7 +50,7 @@ def test_each_mistake_is_told_in_one_sentence(
 
 
 @pytest.mark.parametrize(("given", "named"), [("kafka", ""), ("", "kafka"), ("kafka", "kafka")])
-def test_the_service_stands_in_the_setting_or_the_login_module(keytab: str, given: str, named: str) -> None:
+def test_service_name_comes_from_setting_or_login_module(keytab: str, given: str, named: str) -> None:
     options = BY_KEYTAB | {"keyTab": keytab} | ({"serviceName": named} if named else {})
     assert login_of("JAAS", options, given, "the service").service == "kafka"
     assert keys_of_service("JAAS", options | {"principal": "kafka/h@R"}, given) == ("kafka/h@R", keytab)

@@ -13,7 +13,7 @@ USERS = {"ann": "secret", "bob": "sécret"}
 
 
 @pytest.mark.parametrize("name", USERS)
-def test_who_knows_the_password_gets_in(name: str) -> None:
+def test_correct_password_authenticates(name: str) -> None:
     served = PlainServer(USERS)
     client = PlainClient(name, USERS[name])
     assert served.evaluate(client.first()) == b""
@@ -39,7 +39,7 @@ def test_who_knows_the_password_gets_in(name: str) -> None:
         b"\0" * 5000,
     ],
 )
-def test_nobody_else(message: bytes) -> None:
+def test_wrong_credentials_are_rejected(message: bytes) -> None:
     served = PlainServer(USERS)
     with pytest.raises(AuthenticationFailed) as caught:
         served.evaluate(message)

@@ -37,7 +37,7 @@ class Chance:
         (RefreshWindow(0.8, 0.0, 60, 300), 359, 0.0, 287.2),
     ],
 )
-def test_it_is_a_share_of_the_life_but_not_too_soon_and_never_after_the_end(
+def test_refresh_time_is_a_bounded_share_of_the_lifetime(
     window: RefreshWindow, life_s: float, share: float, wait_s: float
 ) -> None:
     assert window.wait_s(life_s, Chance(share)) == pytest.approx(wait_s)

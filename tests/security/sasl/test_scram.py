@@ -83,7 +83,7 @@ def test_the_example_of_the_rfc() -> None:
 
 @MECHANISMS
 @pytest.mark.parametrize("name", ["ann", "a,b=c", "ännä,=2C"])
-def test_who_knows_the_password_gets_in(mechanism: ScramMechanism, name: str) -> None:
+def test_correct_password_authenticates(mechanism: ScramMechanism, name: str) -> None:
     served = ScramServer(mechanism, {name: credential(mechanism, "sécret=,")}.get, no_token, Bytes(), SECRET)
     converse(ScramClient(mechanism, name, "sécret=,", Bytes()), served)
     assert (served.name, served.complete) == (name, True)
@@ -142,7 +142,7 @@ def test_absurd_iterations_are_not_computed(iterations: int) -> None:
 
 
 @pytest.mark.parametrize("iterations", [4095, 16385])
-def test_a_credential_out_of_bounds_lets_nobody_in(iterations: int) -> None:
+def test_credential_with_iterations_out_of_bounds_is_rejected(iterations: int) -> None:
     mechanism = ScramMechanism.SHA_256
     served = server(mechanism, ann=credential(mechanism, "p", iterations))
     with pytest.raises(AuthenticationFailed):

@@ -86,7 +86,7 @@ def test_another_mechanism_is_answered_with_those_there_are(now: Now) -> None:
     assert made.phase is Phase.FAILED
 
 
-def test_a_failure_says_nothing_of_the_user_and_is_final(now: Now) -> None:
+def test_failure_is_final_and_reveals_nothing_about_the_user(now: Now) -> None:
     for token in (WRONG, PlainClient("nobody", "x").first(), b"\xff"):
         made = session(now)
         made.handshake(1, "PLAIN")
@@ -100,7 +100,7 @@ def test_a_failure_says_nothing_of_the_user_and_is_final(now: Now) -> None:
             made.handshake(1, "PLAIN")
 
 
-def test_what_comes_out_of_order(now: Now) -> None:
+def test_requests_out_of_order_are_rejected(now: Now) -> None:
     made = session(now)
     with pytest.raises(ProtocolError):
         made.authenticate(ANN)
@@ -115,7 +115,7 @@ def test_what_comes_out_of_order(now: Now) -> None:
         made.versions_told()
 
 
-def test_a_session_ends_unless_the_client_says_again_who_it_is(now: Now) -> None:
+def test_session_expires_without_reauthentication(now: Now) -> None:
     made = session(now, 10_000)
     made.handshake(1, "PLAIN")
     assert made.authenticate(ANN).session_lifetime_ms == 10_000
@@ -132,7 +132,7 @@ def test_a_session_ends_unless_the_client_says_again_who_it_is(now: Now) -> None
     assert made.begin_again(), "also a late client may say it"
 
 
-def test_it_may_not_be_said_all_the_time(now: Now) -> None:
+def test_reauthentication_is_limited_to_once_a_second(now: Now) -> None:
     made = logged_in(now, 10_000)
     assert made.begin_again()
     made.handshake(1, "PLAIN")
@@ -162,7 +162,7 @@ def test_neither_user_nor_mechanism_changes(now: Now) -> None:
 
 
 @pytest.mark.parametrize(("max_reauth_ms", "lifetime_ms"), [(0, 5_000), (10_000, 5_000), (2_000, 2_000)])
-def test_what_was_shown_may_end_earlier(now: Now, max_reauth_ms: int, lifetime_ms: int) -> None:
+def test_credential_expiry_shortens_the_session(now: Now, max_reauth_ms: int, lifetime_ms: int) -> None:
     offer = MechanismOffer(lambda: Expiring({"ann": "a-secret"}), max_reauth_ms)
     made = SaslSession({"PLAIN": offer}, now)
     made.handshake(1, "PLAIN")
@@ -189,7 +189,7 @@ def test_no_failure_is_an_exception_of_a_mechanism(now: Now) -> None:
 
 
 @pytest.mark.parametrize("lifetime_ms", [0, 1, 900, 1100, 10_000])
-def test_a_client_authenticates_again_in_time_but_no_sooner_than_it_is_taken(lifetime_ms: int) -> None:
+def test_client_reauthenticates_in_time_but_not_too_early(lifetime_ms: int) -> None:
     exchange = SaslExchange(PlainClient("ann", "a-secret"))
     assert exchange.answered(SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms)) is None
     if not lifetime_ms:

@@ -26,6 +26,6 @@ NOW_S = 1_800_000_000.0
         (float("nan"), NOW_S + LIFE_S),
     ],
 )
-def test_end_of_a_token_is_what_it_says(end: object, expected: float) -> None:
+def test_token_expiry_is_read_from_the_token(end: object, expected: float) -> None:
     payload = base64.urlsafe_b64encode(json.dumps({"exp": end}).encode()).decode().rstrip("=")
     assert ends_of(f"e30.{payload}.c2ln", NOW_S) == expected

@@ -85,14 +85,14 @@ def counting(make_server: Callable[..., Server]) -> Counting:
     return Counting(make_server(offsets_topic_num_partitions=str(PARTITIONS)))
 
 
-def test_the_topic_is_made_by_the_settings_it_names(counting: Counting) -> None:
+def test_topic_is_created_with_its_configured_settings(counting: Counting) -> None:
     counting.create()
     assert len(counting.image.topics["__counters"].partitions) == PARTITIONS
     assert counting.image.topic_configs("__counters") == {"cleanup.policy": "compact"}
     assert counting.coordinator_host.runtime.state_counts()[CoordinatorState.ACTIVE] == PARTITIONS
 
 
-def test_clients_are_told_where_a_counter_is(counting: Counting) -> None:
+def test_clients_find_the_coordinator_of_a_counter(counting: Counting) -> None:
     names = ["a", "b", "c"]
     assert [(found.key, found.error_code, found.node_id, found.port) for found in counting.find(*names)] == [
         (name, ErrorCode.NONE, 1, 9092) for name in names
@@ -114,7 +114,7 @@ def test_a_type_without_a_coordinator(counting: Counting, key_type: int, version
     assert (found.error_code, found.node_id) == (code, -1)
 
 
-def test_before_there_is_a_topic_nobody_coordinates(counting: Counting) -> None:
+def test_without_the_topic_there_is_no_coordinator(counting: Counting) -> None:
     assert counting.add("a", 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert counting.coordinator_host.leader("a", counting.image) is None
     assert counting.coordinator_host.partition_in(counting.image, "a") == NO_PARTITION
@@ -201,7 +201,7 @@ def test_a_topic_that_is_deleted_takes_its_state_along(counting: Counting) -> No
     assert counting.value("a") == 0
 
 
-def test_a_broker_that_stops_answers_who_waits(counting: Counting) -> None:
+def test_stopping_broker_answers_waiting_requests(counting: Counting) -> None:
     counting.create()
     waiting = counting.send("a", 1)
     counting.server.stop()

@@ -41,7 +41,7 @@ def read(server: Server, log: ReplicaCoordinatorLog, offset: int, max_bytes: int
     return outcomes[0]
 
 
-def test_what_is_appended_is_read(server: Server, log: ReplicaCoordinatorLog) -> None:
+def test_appended_records_are_read(server: Server, log: ReplicaCoordinatorLog) -> None:
     assert log.offsets(0) == LogOffsets(0, 0, 0)
     assert read(server, log, 0) == (b"", None)
     assert log.append(0, 0, batch(b"a", b"b")) == 2
@@ -97,7 +97,7 @@ def test_too_few_in_sync_replicas(client: Connection) -> None:
     assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-def test_rises_of_the_high_watermark_are_told(server: Server, log: ReplicaCoordinatorLog) -> None:
+def test_high_watermark_advances_are_reported(server: Server, log: ReplicaCoordinatorLog) -> None:
     heard: list[tuple[int, int]] = []
     server.broker.parts.replicas.listen(TOPIC, lambda partition, offset: heard.append((partition, offset)))
     log.append(1, 0, batch(b"a", b"b"))
@@ -193,7 +193,7 @@ class TestTransactions:
         assert error is not None
         assert error.code == ErrorCode.INVALID_TXN_STATE
 
-    def test_without_verification_only_adding_asks(
+    def test_disabled_verification_only_adds_partitions(
         self, log: ReplicaCoordinatorLog, transactions: Transactions, client: Connection
     ) -> None:
         client.server.broker.parts.replicas.find(TOPIC, 0).log.producers.verification_enabled = False
@@ -223,7 +223,7 @@ class TestTransactions:
         assert error is not None
         assert error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_where_nobody_can_be_asked(self, client: Connection) -> None:
+    def test_verification_without_a_coordinator_client(self, client: Connection) -> None:
         client.create_topic(TOPIC, 1)
         parts = client.server.broker.parts
         log = ReplicaCoordinatorLog(TOPIC, parts.replicas, client.server.pool, parts.in_flight)

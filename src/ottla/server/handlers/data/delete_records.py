@@ -99,7 +99,7 @@ class DelayedDeleteRecords(DelayedOperation):
 
     def fail(self, error: Exception) -> None:
         """A defect: close the connection, since no response is possible."""
-        self._request.channel.close("DeleteRecords failed inside the broker")
+        self._request.channel.close("DeleteRecords failed: internal error")
 
 
 def _fail_one(answer: DeleteRecordsPartitionResult, code: ErrorCode) -> None:

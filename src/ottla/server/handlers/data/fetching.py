@@ -149,7 +149,7 @@ class Fetch:
             raise
         except Exception as error:
             self._context.failures("Fetch", error)
-            self._request.channel.close("Fetch failed inside the broker")
+            self._request.channel.close("Fetch failed: internal error")
         finally:
             self._context.in_flight.end()
 
@@ -287,4 +287,4 @@ class DelayedFetch(DelayedOperation):
 
     def fail(self, error: Exception) -> None:
         """A defect: close the connection, since the session can't continue either."""
-        self._request.channel.close("Fetch failed inside the broker")
+        self._request.channel.close("Fetch failed: internal error")

@@ -73,7 +73,7 @@ class OldFetch(ConsumerFetch):
         """Runs on the loop, with the regions released: answer, or read again past records that converted to nothing."""
         if outcomes is None:
             self._context.failures("Fetch", error or InvariantError("a conversion has no outcome"))
-            self._request.channel.close("Fetch failed inside the broker")
+            self._request.channel.close("Fetch failed: internal error")
             return
         if self._request.channel.closed:
             return

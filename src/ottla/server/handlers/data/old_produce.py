@@ -80,7 +80,7 @@ class UpConversion:
         try:
             if result is None:
                 self._context.failures("Produce", error or InvariantError("a conversion has no result"))
-                self._request.channel.close("Produce failed inside the broker")
+                self._request.channel.close("Produce failed: internal error")
                 return
             self._then(*result, self._findings)
         finally:

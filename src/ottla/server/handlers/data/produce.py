@@ -537,7 +537,7 @@ class Preparation:
         channel = self._request.channel
         if error is not None:
             self._context.failures("Produce", error)
-            channel.close("Produce failed inside the broker")
+            channel.close("Produce failed: internal error")
             return
         _answer_late(
             self._request,
@@ -646,7 +646,7 @@ class DelayedProduce(DelayedOperation):
 
     def fail(self, error: Exception) -> None:
         """A defect: close the connection, since no response is possible."""
-        self._request.channel.close("Produce failed inside the broker")
+        self._request.channel.close("Produce failed: internal error")
 
     def _fail_one(self, append: _Append, code: ErrorCode) -> None:
         self._request.count_error(code)

@@ -1,11 +1,11 @@
 """FindCoordinator (10): versions 0 to 6; from 4 on several keys in one request (KIP-699).
 
-A group is coordinated by the leader of its partition of `__consumer_offsets`; others likewise, on their topics. While
-that topic doesn't exist it is created first, and the channel parks until then, and for a moment while the partition
-comes here or is being loaded: some clients give up on COORDINATOR_LOAD_IN_PROGRESS, others on COORDINATOR_NOT_AVAILABLE
-for what they ask a coordinator. What takes longer is said as the latter, which all of them ask again.
+A group's coordinator is the leader of its partition of `__consumer_offsets`; other types use their own topics. If the
+topic doesn't exist it is created first, and the channel parks until then. It also parks briefly while the partition
+moves here or is being loaded: some clients give up on COORDINATOR_LOAD_IN_PROGRESS, others on
+COORDINATOR_NOT_AVAILABLE in later requests. A longer load is answered with the latter, which all clients retry here.
 
-There are no coordinators of share groups yet; their clients give up for want of ShareGroupHeartbeat.
+Share group coordinators are not supported; their clients give up without ShareGroupHeartbeat.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ottla.server.requests.stepped import Division, itself
 _NOT_SERVED: dict[int, tuple[ErrorCode, str]] = {
     CoordinatorType.SHARE: (ErrorCode.INVALID_REQUEST, "Share groups are not served by this broker yet."),
 }
-"""How a type is answered that this broker has no coordinator of."""
+"""Errors for types without a coordinator in this broker."""
 
 _FIRST_BATCHED_VERSION = 4
 _FIRST_VERSION_WITH_SHARE = 6
 
 
 def handle(context: GroupContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
-    """Name the leader of each key's partition."""
+    """Return the leader of each key's partition."""
     batched = request.api_version >= _FIRST_BATCHED_VERSION
     keys = message.coordinator_keys if batched else [message.key]
     key_type = message.key_type
@@ -55,7 +55,7 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
         return _answer(batched, [_coordinator(context, coordination, request, *one) for one in located])
 
     def answer_loaded(partitions: Sequence[int]) -> None:
-        # Located anew: the topic may have gone meanwhile, or been made again.
+        # Looked up again: the topic may have been deleted or recreated meanwhile.
         coordination.after_loading(partitions, lambda: request.answer(lambda: answer(locate())))
 
     name, image = coordination.topic.name, context.metadata.image
@@ -78,7 +78,7 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
 
         request.answer(build)
 
-    # Who is sent to this broker asks at once: the answer waits until the partitions are open.
+    # A client that is sent to this broker connects at once, so the answer waits until the partitions are open.
     context.topics.create([coordination.topic.creation(image, context.config)], created)
     return None
 
@@ -134,7 +134,7 @@ def error_response(message: FindCoordinatorRequest, code: ErrorCode, text: str) 
 
 
 def guard(context: GroupContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
-    """Who may describe a group or a transactional id may know where it is coordinated; share groups are brokers'."""
+    """DESCRIBE on a group or transactional id permits the lookup; share groups are limited to brokers."""
     need = _NEEDS.get(message.key_type, _NEEDS[CoordinatorType.SHARE])
 
     def may_find(key: str) -> bool:
